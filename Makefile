@@ -1,0 +1,76 @@
+# `make demo` and `make test` need a Python of at least 3.10 and make, and set up the rest in .venv.
+# PYTHON=/path/to/python3 chooses the interpreter; ARGS="-k receipt" is handed to pytest.
+
+PYTHON ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DEFINED_BY := setup.cfg pyproject.toml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test dev lint format types docs architecture coverage build check clean
+
+help:
+	@echo "make demo          the tour on the embedded broker"
+	@echo "make test          the tests"
+	@echo "make check         lint, types, architecture, tests, docs, build"
+	@echo "make lint | format | types | architecture | coverage | docs | build | dev | clean"
+
+# One stamp for each set of extras; a change of the metadata installs anew. Each asks for the environment by order only.
+$(VENV)/.made:
+	@tools/make_venv $(VENV) $(PYTHON)
+	@touch $@
+
+$(VENV)/.installed-package: $(DEFINED_BY) | $(VENV)/.made
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(DEFINED_BY) | $(VENV)/.made
+	$(PIP_INSTALL) --editable ".[test]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(DEFINED_BY) | $(VENV)/.made
+	$(PIP_INSTALL) --editable ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.installed-package
+	$(BIN)/stompy demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(ARGS)
+
+dev: $(VENV)/.installed-dev
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: dev
+	$(BIN)/mypy
+
+architecture: dev
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_layout.py
+
+coverage: dev
+	$(BIN)/python -m pytest --cov --cov-report=term-missing $(ARGS)
+
+docs: dev
+	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+
+# The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole.
+build: dev
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python tools/check_dists.py dist
+
+check: lint types architecture test docs build
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

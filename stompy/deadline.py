@@ -1,0 +1,42 @@
+"""One time budget carried over many steps."""
+
+from __future__ import annotations
+
+import math
+import time
+
+
+class Deadline:
+    """A moment on the monotonic clock by which a whole operation must be done.
+
+    A call that takes several steps (dial, handshake, wait) makes one `Deadline` and hands it to each step, so that the
+    steps share the caller's budget instead of each taking a full one.
+
+    Args:
+        seconds: the budget from now; `None` means no limit, `0` means that it has already run out.
+    """
+
+    __slots__ = ("_at",)
+
+    def __init__(self, seconds: float | None) -> None:
+        self._at = math.inf if seconds is None else time.monotonic() + seconds
+
+    def remaining(self) -> float | None:
+        """Return the seconds left, never below 0, or `None` if there is no limit."""
+        if self._at == math.inf:
+            return None
+        return max(0.0, self._at - time.monotonic())
+
+    @property
+    def expired(self) -> bool:
+        """Whether the moment has passed."""
+        return time.monotonic() >= self._at
+
+    def sooner(self, seconds: float | None) -> Deadline:
+        """Return the earlier of this deadline and one `seconds` from now (`None`: this one)."""
+        other = Deadline(seconds)
+        return other if other._at < self._at else self
+
+    def __repr__(self) -> str:
+        left = self.remaining()
+        return "<Deadline never>" if left is None else f"<Deadline in {left:.3f}s>"

@@ -1,0 +1,234 @@
+"""Every exception that stompy raises.
+
+::
+
+    StompError (.retryable)
+    ├── ConfigurationError (ValueError)      before any I/O: a wrong address, option or combination of them
+    ├── ConnectError (.address)              no session came about
+    │   ├── ConnectTimeout                   the budget ran out first
+    │   ├── ConnectRefused (.frame)          the broker answered ERROR instead of CONNECTED
+    │   ├── VersionMismatch (.offered .supported)   no protocol version in common
+    │   └── AllBrokersFailed (.attempts)     every address was tried
+    ├── NotConnected                         never opened, or closed by you
+    ├── ConnectionLost (.outcome)            the link died under the call
+    │   ├── HeartBeatTimeout                 the peer fell silent
+    │   ├── BrokerError (.frame .receipt_id) the broker sent ERROR
+    │   └── SendTimeout                      the peer stopped reading
+    ├── ProtocolError
+    │   ├── LocalProtocolError               you asked for what STOMP does not allow
+    │   └── RemoteProtocolError              the peer broke the protocol
+    │       └── FrameTooLarge (.limit_name .limit)   a configured limit was passed
+    ├── MessageError (.message)              a message that cannot be used as asked
+    │   ├── AckError                         acknowledged twice, in auto mode, or on a link that is gone
+    │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
+    ├── StompTimeout (TimeoutError)
+    │   ├── ReceiptTimeout (.receipt_id)     the broker did not confirm in time
+    │   └── ReceiveTimeout                   no message came in time
+    ├── TransactionError                     the transaction is over
+    └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
+
+Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stompy.frames.frame import Frame
+
+Outcome = Literal["not-sent", "unknown"]
+
+
+class StompError(Exception):
+    """Base of everything that stompy raises."""
+
+    retryable: ClassVar[bool] = False
+    """Whether the same call may succeed later without a change by the caller."""
+
+
+class ConfigurationError(StompError, ValueError):
+    """An address, option or argument is wrong; nothing was sent."""
+
+
+class ConnectError(StompError):
+    """No session with the broker came about.
+
+    Attributes:
+        address: the address that was tried, without credentials; empty where there is none.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, *, address: str = "") -> None:
+        self.address = address
+        super().__init__(f"{address}: {message}" if address else message)
+
+
+class ConnectTimeout(ConnectError):
+    """The connect deadline passed before the broker answered CONNECTED."""
+
+
+class ConnectRefused(ConnectError):
+    """The broker answered the CONNECT frame with ERROR.
+
+    Attributes:
+        frame: the ERROR frame, whole.
+    """
+
+    retryable = False
+
+    def __init__(self, message: str, *, frame: Frame, address: str = "") -> None:
+        self.frame = frame
+        super().__init__(message, address=address)
+
+
+class VersionMismatch(ConnectError):
+    """Client and broker have no protocol version in common.
+
+    Attributes:
+        offered: the versions this client offered.
+        supported: what the broker named; empty where it named nothing.
+    """
+
+    retryable = False
+
+    def __init__(self, message: str, *, offered: Sequence[str], supported: Sequence[str], address: str = "") -> None:
+        self.offered = tuple(offered)
+        self.supported = tuple(supported)
+        super().__init__(message, address=address)
+
+
+class AllBrokersFailed(ConnectError):
+    """Every address was tried and none gave a session.
+
+    Attributes:
+        attempts: one error an address, in the order tried.
+    """
+
+    def __init__(self, attempts: Sequence[ConnectError]) -> None:
+        self.attempts = tuple(attempts)
+        super().__init__("no broker could be reached: " + "; ".join(str(error) for error in self.attempts))
+
+
+class NotConnected(StompError):
+    """The connection was never opened, or was closed by its owner."""
+
+
+class ConnectionLost(StompError):
+    """The link to the broker died.
+
+    Attributes:
+        outcome: `"not-sent"` where nothing of the frame left this process, `"unknown"` where the broker may have
+            taken it.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, *, outcome: Outcome = "unknown") -> None:
+        self.outcome: Outcome = outcome
+        super().__init__(message)
+
+
+class HeartBeatTimeout(ConnectionLost):
+    """Nothing came from the broker for longer than the agreed heart-beat allows."""
+
+
+class SendTimeout(ConnectionLost):
+    """The peer did not take our bytes within the send timeout; the link cannot be used any more."""
+
+
+class BrokerError(ConnectionLost):
+    """The broker sent an ERROR frame.
+
+    Attributes:
+        frame: the ERROR frame, whole.
+        receipt_id: the receipt of the client frame that it answers, or `None`.
+    """
+
+    retryable = False
+
+    def __init__(
+        self, message: str, *, frame: Frame, receipt_id: str | None = None, outcome: Outcome = "unknown"
+    ) -> None:
+        self.frame = frame
+        self.receipt_id = receipt_id
+        super().__init__(message, outcome=outcome)
+
+
+class ProtocolError(StompError):
+    """A rule of the STOMP specification was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side asked for something that STOMP does not allow; nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that STOMP does not allow."""
+
+
+class FrameTooLarge(RemoteProtocolError):
+    """The peer sent more than a configured limit allows.
+
+    Attributes:
+        limit_name: the name of the setting.
+        limit: its value.
+    """
+
+    def __init__(self, message: str, *, limit_name: str, limit: int) -> None:
+        self.limit_name = limit_name
+        self.limit = limit
+        super().__init__(f"{message} (limit {limit_name}={limit})")
+
+
+class MessageError(StompError):
+    """A message cannot be used as asked."""
+
+
+class AckError(MessageError):
+    """The message cannot be acknowledged: already done, not needed, or its link is gone."""
+
+
+class BodyDecodeError(MessageError, ValueError):
+    """The body is not what was asked for; `.body` keeps the bytes.
+
+    Attributes:
+        body: the octets as received.
+    """
+
+    def __init__(self, message: str, *, body: bytes) -> None:
+        self.body = body
+        super().__init__(message)
+
+
+class StompTimeout(StompError, TimeoutError):
+    """A wait ended without its event."""
+
+    retryable = True
+
+
+class ReceiptTimeout(StompTimeout):
+    """The broker did not confirm a frame in time; whether it took the frame is not known.
+
+    Attributes:
+        receipt_id: the `receipt` header that was sent.
+    """
+
+    def __init__(self, message: str, *, receipt_id: str) -> None:
+        self.receipt_id = receipt_id
+        super().__init__(message)
+
+
+class ReceiveTimeout(StompTimeout):
+    """No message came in time."""
+
+
+class TransactionError(StompError):
+    """The transaction is over or belongs to a link that is gone."""
+
+
+class ConcurrencyError(StompError, RuntimeError):
+    """The call must not be made from this thread or process."""

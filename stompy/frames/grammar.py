@@ -1,0 +1,130 @@
+"""The grammar of each version as data: what separates lines, what is escaped, what is trimmed."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stompy.frames.version import Version
+
+BODY_COMMANDS = frozenset(("SEND", "MESSAGE", "ERROR"))
+"""The frames that may have a body (STOMP 1.2, Body)."""
+
+RAW_COMMANDS = frozenset(("CONNECT", "STOMP", "CONNECTED"))
+"""Frames whose headers are neither escaped nor unescaped (STOMP 1.2, Value Encoding); STOMP is treated as CONNECT."""
+
+CLIENT_COMMANDS = frozenset(
+    ("CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT")
+)
+SERVER_COMMANDS = frozenset(("CONNECTED", "MESSAGE", "RECEIPT", "ERROR"))
+
+
+class Leniency(enum.Flag):
+    """A named deviation from the letter that some real peer needs; strict (`NONE`) by default.
+
+    Each one widens what is accepted; only `ESCAPED_CONNECT` and `ESCAPES_IN_1_0` change what is written too.
+    """
+
+    NONE = 0
+    UNDEFINED_ESCAPES = enum.auto()
+    """An undefined escape sequence stays as it is instead of being fatal (ActiveMQ does so)."""
+    CR_ESCAPE_IN_1_1 = enum.auto()
+    r"""`\r` is decoded in 1.1 too (RabbitMQ writes it in every version)."""
+    ESCAPES_IN_1_0 = enum.auto()
+    """1.0 frames are escaped and unescaped with the set of 1.2 (RabbitMQ does so)."""
+    CRLF_IN_1_1 = enum.auto()
+    """A CR before the LF of a line is part of the line end in 1.1 too (RabbitMQ)."""
+    INVALID_UTF8 = enum.auto()
+    """Octets of a header that are not UTF-8 are kept by surrogate escapes (RabbitMQ passes them on)."""
+    UNEXPECTED_BODY = enum.auto()
+    """A body on a frame that may have none is dropped in 1.1 and 1.2 too (ActiveMQ and RabbitMQ)."""
+    ESCAPED_CONNECT = enum.auto()
+    """CONNECT, STOMP and CONNECTED are escaped and unescaped as other frames are (RabbitMQ; ActiveMQ reads so)."""
+
+
+_ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
+_ESCAPES_1_2 = {**_ESCAPES_1_1, "\r": "\\r"}
+
+BodyPolicy = Literal["refuse", "drop", "keep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the codec must know of a version.
+
+    Attributes:
+        version: the version; for the frames before a version is agreed, `Version.V1_2` with `handshake` set.
+        escapes: character to its escape sequence when writing; empty where the version has no escapes.
+        unescapes: the reverse, for reading; may know more than `escapes`.
+        lenient_escapes: undefined sequences stay as they are.
+        escape_raw_commands: CONNECT, STOMP and CONNECTED are escaped too.
+        crlf: one CR before the LF of a line belongs to the line end when reading.
+        bare_cr: any other CR in a header is data (else malformed).
+        trim: values lose the spaces around them.
+        unexpected_body: what happens to a body on a frame that may have none.
+        utf8_errors: error handler of the header text.
+        draft: the rules of the 1.0-draft: case folded, spaces and CR stripped, no control characters.
+        handshake: the grammar of CONNECT, CONNECTED or an early ERROR, before a version is agreed.
+    """
+
+    version: Version
+    escapes: dict[str, str] = field(default_factory=dict)
+    unescapes: dict[str, str] = field(default_factory=dict)
+    lenient_escapes: bool = False
+    escape_raw_commands: bool = False
+    crlf: bool = True
+    bare_cr: bool = True
+    trim: bool = False
+    unexpected_body: BodyPolicy = "refuse"
+    utf8_errors: Literal["strict", "surrogateescape"] = "strict"
+    draft: bool = False
+    handshake: bool = False
+
+    def escaped(self, command: str) -> bool:
+        """Whether the headers of `command` are escaped in this grammar."""
+        return bool(self.unescapes) and (command not in RAW_COMMANDS or self.escape_raw_commands)
+
+
+@functools.cache
+def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
+    """Return the grammar of `version` with the named deviations."""
+    modern = version.has_heartbeats
+    if version is Version.V1_2 or (version is Version.V1_0 and Leniency.ESCAPES_IN_1_0 in leniency):
+        escapes = _ESCAPES_1_2
+    else:
+        escapes = _ESCAPES_1_1 if modern else {}
+    readable = _ESCAPES_1_2 if modern and Leniency.CR_ESCAPE_IN_1_1 in leniency else escapes
+    return Grammar(
+        version=version,
+        escapes=escapes,
+        unescapes={sequence: char for char, sequence in readable.items()},
+        lenient_escapes=Leniency.UNDEFINED_ESCAPES in leniency,
+        escape_raw_commands=Leniency.ESCAPED_CONNECT in leniency,
+        crlf=version is not Version.V1_1 or Leniency.CRLF_IN_1_1 in leniency,
+        bare_cr=version is not Version.V1_2,
+        trim=not modern,
+        unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
+        utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
+        draft=version is Version.DRAFT,
+    )
+
+
+@functools.cache
+def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
+    """Return the grammar of the first frame of each side, before a version is agreed.
+
+    LF and CR LF both end a line, a header splits at its first colon, CONNECT and CONNECTED are not unescaped. An ERROR
+    instead of CONNECTED is read leniently, since no version says which escapes it uses.
+    """
+    return Grammar(
+        version=Version.V1_2,
+        escapes=_ESCAPES_1_2,
+        unescapes={sequence: char for char, sequence in _ESCAPES_1_2.items()},
+        lenient_escapes=True,
+        escape_raw_commands=Leniency.ESCAPED_CONNECT in leniency,
+        unexpected_body="keep",
+        utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
+        handshake=True,
+    )

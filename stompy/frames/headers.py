@@ -1,0 +1,143 @@
+"""The headers of a frame: ordered, repeats kept, the first one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from stompy.frames.escaping import unescape
+
+if TYPE_CHECKING:
+    from stompy.frames.grammar import Grammar
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Headers(Mapping[str, str]):
+    """An immutable, ordered mapping of header names to values in which a repeated name keeps its first value.
+
+    Source: STOMP 1.2, Repeated Header Entries. `pairs` has every entry, repeats included, in the order of the wire.
+    Headers that were read from the wire are split only when somebody first looks, since most programs read a few of
+    them or none.
+
+    Args:
+        entries: a mapping or pairs of name and value.
+    """
+
+    __slots__ = ("_first", "_pairs", "_source")
+
+    def __init__(self, entries: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        self._pairs: Pairs | None = tuple((name, value) for name, value in pairs)
+        self._first: dict[str, str] | None = None
+        self._source: tuple[str, Grammar, bool] | None = None
+
+    @classmethod
+    def from_wire(cls, text: str, grammar: Grammar, *, escaped: bool) -> Headers:
+        r"""Return headers over `text`, which the parser has checked.
+
+        Args:
+            text: header lines, each *preceded* by LF (`"\nname:value\nname:value"`), or empty.
+            grammar: the version's rules for splitting.
+            escaped: whether names and values hold escape sequences.
+        """
+        self = cls.__new__(cls)
+        self._pairs = None
+        self._first = None
+        self._source = (text, grammar, escaped)
+        return self
+
+    @property
+    def pairs(self) -> Pairs:
+        """Every entry in order, repeats included."""
+        if self._pairs is None:
+            assert self._source is not None
+            self._pairs = _split(*self._source)
+        return self._pairs
+
+    def peek(self, name: str) -> str | None:
+        """Return the first value of a header of the protocol, or `None`, without splitting the others.
+
+        Args:
+            name: a name that no escape can spell, as all names of the specification are.
+        """
+        if self._first is not None or self._source is None:
+            return self._mapping().get(name)
+        text, grammar, escaped = self._source
+        if grammar.draft:
+            return self._mapping().get(name)
+        start = text.find(f"\n{name}:")
+        if start < 0:
+            return None
+        start += len(name) + 2
+        stop = text.find("\n", start)
+        return _value(text[start:] if stop < 0 else text[start:stop], grammar, escaped)
+
+    def getall(self, name: str) -> tuple[str, ...]:
+        """Return every value of `name` in order; empty where there is none."""
+        return tuple(value for key, value in self.pairs if key == name)
+
+    def trimmed(self) -> Headers:
+        """Return a copy whose values have no spaces around them, as 1.0 peers pad them."""
+        return Headers((name, value.strip(" ")) for name, value in self.pairs)
+
+    def _mapping(self) -> dict[str, str]:
+        if self._first is None:
+            first = dict(self.pairs)
+            if len(first) < len(self.pairs):
+                first = {}
+                for name, value in self.pairs:
+                    first.setdefault(name, value)
+            self._first = first
+        return self._first
+
+    def __getitem__(self, name: str) -> str:
+        return self._mapping()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mapping())
+
+    def __len__(self) -> int:
+        return len(self._mapping())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Headers):
+            return self.pairs == other.pairs
+        if isinstance(other, Mapping):
+            return self._mapping() == dict(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pairs)
+
+    def __reduce__(self) -> tuple[type[Headers], tuple[Pairs]]:
+        return (Headers, (self.pairs,))
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if name.lower() == "passcode" else value for name, value in self.items()}
+        return f"Headers({shown!r})"
+
+
+def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
+    if not text:
+        return ()
+    entries = [line.split(":", 1) for line in text[1:].split("\n")]
+    if grammar.draft:
+        return tuple((name.lower(), value.strip(" ")) for name, value in entries)
+    if escaped and "\\" in text:
+        return tuple((_name(name, grammar), _value(value, grammar, escaped)) for name, value in entries)
+    if grammar.trim:
+        return tuple((name, value.strip(" ")) for name, value in entries)
+    return tuple((name, value) for name, value in entries)
+
+
+def _name(raw: str, grammar: Grammar) -> str:
+    return unescape(raw, grammar.unescapes, lenient=grammar.lenient_escapes)
+
+
+def _value(raw: str, grammar: Grammar, escaped: bool) -> str:
+    if grammar.trim:
+        raw = raw.strip(" ")
+    if escaped and "\\" in raw:
+        return unescape(raw, grammar.unescapes, lenient=grammar.lenient_escapes)
+    return raw

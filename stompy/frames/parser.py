@@ -1,0 +1,228 @@
+"""Bytes in, frames out: an incremental parser in linear time and bounded memory."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.frames.checks import HeadChecker, checked_length, show
+from stompy.frames.frame import Frame
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS
+from stompy.frames.headers import Headers
+from stompy.frames.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from stompy.frames.grammar import Grammar
+
+_KNOWN = CLIENT_COMMANDS | SERVER_COMMANDS
+_COMMANDS = {command.encode("ascii"): command for command in _KNOWN}
+
+
+class _LineEnds:
+    """How lines end: the octets that may stand between frames, runs of empty lines, and the end of a head."""
+
+    def __init__(self, octets: bytes, before_lf: bytes) -> None:
+        self.octets = octets
+        self.blank = re.compile(rb"(?:%b\n)*" % before_lf)
+        self.open = re.compile(rb"%b\Z" % before_lf)
+        self.head_end = re.compile(rb"\n%b\n" % before_lf)
+
+
+_LF = _LineEnds(b"\n", b"")
+_CRLF = _LineEnds(b"\n\r", rb"\r?")
+_DRAFT = _LineEnds(b"\n\r ", rb"[ \r]*")
+# A head that ends within this many octets takes the fast path; a longer search could cost a scan of the whole read.
+_WINDOW = 4096
+
+
+class _Body:
+    """A body that goes on beyond what was read; `need` counts its NUL, and is None where only the NUL ends it."""
+
+    __slots__ = ("command", "data", "headers", "need")
+
+    def __init__(self, command: str, headers: Headers, data: bytearray, need: int | None) -> None:
+        self.command, self.headers, self.data, self.need = command, headers, data, need
+
+
+class Parser:
+    """Cuts a byte stream into frames, whatever the chunks it comes in.
+
+    Not for two threads at once. Line ends between frames belong to no frame and are skipped (STOMP 1.2, STOMP Frames).
+
+    Args:
+        grammar: the rules of the version spoken.
+        limits: maxima for a frame.
+        single: stop behind the first frame, as the version of what follows depends on it; `switch` goes on.
+    """
+
+    def __init__(self, grammar: Grammar, limits: Limits = DEFAULT_LIMITS, *, single: bool = False) -> None:
+        self.error: RemoteProtocolError | None = None
+        """What ended the parsing; set by the `feed` that met it, raised by every later one."""
+        self._limits = limits
+        self._buffer = bytearray()
+        self._body: _Body | None = None
+        self._single = single
+        self._paused = False
+        self._use(grammar)
+
+    def _use(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._head = HeadChecker(grammar, self._limits)
+        self._ends = _DRAFT if grammar.draft else _CRLF if grammar.crlf else _LF
+        # In the draft an empty line may hold spaces, which the fast search does not see.
+        self._window = 0 if grammar.draft else _WINDOW
+
+    def switch(self, grammar: Grammar) -> None:
+        """Read what follows by `grammar`; call `feed(b"")` for frames that had already arrived."""
+        self._single = self._paused = False
+        self._use(grammar)
+
+    @property
+    def pending(self) -> int:
+        """Octets held of a frame that is not whole yet."""
+        return len(self._buffer) + (len(self._body.data) if self._body else 0)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that `data` completes, in order.
+
+        Frames before an offence are still returned: look at `error` afterwards.
+
+        Raises:
+            RemoteProtocolError: an earlier call met an offence; nothing more can be read.
+        """
+        if self.error is not None:
+            raise self.error
+        frames: list[Frame] = []
+        try:
+            if self._body is not None:
+                data = self._more_body(data, frames)
+            self._feed(data, frames)
+        except RemoteProtocolError as error:
+            self.error = error
+            self._buffer, self._body = bytearray(), None
+        return frames
+
+    def _feed(self, data: bytes, frames: list[Frame]) -> None:
+        buffer = self._buffer
+        if not buffer:
+            if data and not self._paused:
+                data = data[self._parse(data, frames) :]
+            buffer += data
+            return
+        buffer += data
+        if not self._paused:
+            del buffer[: self._parse(buffer, frames)]
+
+    def _parse(self, source: bytes | bytearray, frames: list[Frame]) -> int:
+        """Append the frames that `source` holds and return how many octets were used up."""
+        find, ends, window = source.find, self._ends, self._window
+        crlf, end, at = self._grammar.crlf, len(source), 0
+        while at < end:
+            if source[at] in ends.octets:
+                after = self._skip_blank(source, at)
+                if after == at:
+                    return at  # half of a line end
+                at = after
+                continue
+            stop = find(b"\n\n", at, at + window)
+            start = stop + 2
+            if stop < 0 or (crlf and find(b"\r", at, stop) >= 0):
+                match = ends.head_end.search(source, at + self._head.scanned)
+                if match is None:
+                    self._head.partial(source, at, end)
+                    return at
+                stop, start = match.span()
+            at = self._frame(source, at, stop, start, frames)
+            if self._body is not None or self._paused:
+                return at
+        return at
+
+    def _skip_blank(self, source: bytes | bytearray, at: int) -> int:
+        match = self._ends.blank.match(source, at)
+        assert match is not None
+        if match.end() == at:
+            if not self._ends.open.match(source, at):
+                raise RemoteProtocolError(f"between frames only line ends may stand, not {show(source[at : at + 20])}")
+            self._head.check_line(len(source) - at)
+        return match.end()
+
+    def _frame(self, source: bytes | bytearray, at: int, stop: int, start: int, frames: list[Frame]) -> int:
+        """Take the frame whose head lies in `at:stop` and whose body begins at `start`; return where it ends."""
+        eol = source.find(b"\n", at, stop + 1)
+        command = _COMMANDS.get(bytes(source[at:eol])) or self._head.command(source[at:eol])
+        text = self._head.headers(source[eol:stop], command)
+        if self._head.scanned:
+            self._head.reset()
+        grammar = self._grammar
+        headers = Headers.from_wire(text, grammar, escaped=grammar.escaped(command))
+        length = self._announced(headers)
+        end = len(source)
+        if command not in BODY_COMMANDS and command in _KNOWN and grammar.unexpected_body == "refuse":
+            if length or (length is None and start < end and source[start]):
+                raise _unexpected_body(command)
+            length = 0
+        if length is None:
+            stop, need = source.find(b"\0", start), None
+        else:
+            stop, need = (start + length if start + length < end else -1), length + 1
+            if stop >= 0 and source[stop]:
+                raise _not_terminated(command, length, source[stop])
+        if stop < 0:
+            self._body = _Body(command, headers, bytearray(source[start:]), need)
+            self._check_body_size(end - start, need)
+            return end
+        self._check_body_size(stop - start, need)
+        self._emit(command, headers, bytes(source[start:stop]), frames)
+        return stop + 1
+
+    def _announced(self, headers: Headers) -> int | None:
+        value = headers.peek("content-length")
+        return None if value is None else checked_length(value, self._grammar, self._limits)
+
+    def _more_body(self, data: bytes, frames: list[Frame]) -> bytes:
+        """Add `data` to the open body; return what lies behind the frame, or nothing."""
+        body = self._body
+        assert body is not None
+        if body.need is None:
+            used = data.find(b"\0") + 1 or len(data)
+            complete = data[used - 1 : used] == b"\0"
+        else:
+            used = min(body.need - len(body.data), len(data))
+            complete = used == body.need - len(body.data)
+        body.data += data[:used] if used < len(data) else data
+        self._check_body_size(len(body.data) - complete, body.need)
+        if not complete:
+            return b""
+        last = body.data.pop()
+        if last:
+            raise _not_terminated(body.command, len(body.data), last)
+        self._body = None
+        self._emit(body.command, body.headers, bytes(body.data), frames)
+        return data[used:]
+
+    def _check_body_size(self, size: int, need: int | None) -> None:
+        if need is None and size > self._limits.max_body:
+            raise FrameTooLarge(
+                "a body without content-length does not end", limit_name="max_body", limit=self._limits.max_body
+            )
+
+    def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame]) -> None:
+        if body and command not in BODY_COMMANDS and command in _KNOWN and self._grammar.unexpected_body == "drop":
+            body = b""
+        frames.append(Frame(command, headers, body))
+        if self._single:
+            self._paused = True
+
+
+def _unexpected_body(command: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a {command} frame must not have a body (Body)")
+
+
+def _not_terminated(command: str, length: int, octet: int) -> RemoteProtocolError:
+    if command not in BODY_COMMANDS and not length:
+        return _unexpected_body(command)
+    return RemoteProtocolError(
+        f"a body of content-length {length} must be followed by a NUL, not by {show(bytes((octet,)))}"
+        " (Header content-length)"
+    )

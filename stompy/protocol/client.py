@@ -1,0 +1,226 @@
+"""The client's end of a conversation, without a clock, a socket or a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
+from stompy.frames.encoder import encode
+from stompy.frames.frame import Frame
+from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
+from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.parser import Parser
+from stompy.frames.version import NEGOTIABLE, Version
+from stompy.protocol import rules
+from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
+from stompy.protocol.negotiation import accept_version, offered_by
+from stompy.protocol.state import State, after
+
+
+class ClientProtocol:
+    """Decides what the client may send and believes what it may receive.
+
+    Frames go out through `connect` and `send`, which return octets. Octets come in through `parser`, and the frames it
+    gives through `accept`; `receive` does both. One thread at a time, except that `parser` belongs to the reader alone.
+
+    Args:
+        versions: the versions to offer; `(Version.DRAFT,)` alone speaks the 1.0-draft.
+        heartbeat: what to put into the `heart-beat` header.
+        leniency: deviations of the peer to bear with.
+        limits: maxima for a frame of the broker.
+        crlf: end lines with CR LF where the version allows it.
+    """
+
+    def __init__(
+        self,
+        *,
+        versions: Sequence[Version] = NEGOTIABLE,
+        heartbeat: HeartbeatOffer | None = None,
+        leniency: Leniency = Leniency.NONE,
+        limits: Limits = DEFAULT_LIMITS,
+        crlf: bool = False,
+    ) -> None:
+        if not versions or (Version.DRAFT in versions and len(versions) > 1):
+            raise LocalProtocolError("offer at least one version; the 1.0-draft only by itself")
+        self._versions = tuple(sorted(versions))
+        self._draft = self._versions == (Version.DRAFT,)
+        self._offer = heartbeat or HeartbeatOffer()
+        self._leniency = leniency
+        self._crlf = crlf
+        self.state = State.NEW
+        self.version: Version | None = None
+        """The version agreed on; `None` before CONNECTED."""
+        self.heartbeats = Heartbeats()
+        """What was agreed on heart-beats."""
+        self.server: str | None = None
+        self.session: str | None = None
+        self.error: ProtocolError | VersionMismatch | None = None
+        """What ended the conversation from this side: set by the `accept` that met it."""
+        self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
+        self.parser = Parser(self.grammar, limits, single=True)
+
+    def connect(
+        self,
+        *,
+        host: str,
+        login: str | None = None,
+        passcode: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        command: str = "CONNECT",
+    ) -> bytes:
+        """Return the CONNECT frame.
+
+        Args:
+            host: the virtual host (STOMP 1.2, CONNECT or STOMP Frame).
+            login: sent where given.
+            passcode: sent where given.
+            headers: further headers; they may replace none of the protocol's own.
+            command: `"STOMP"` only reaches servers that know it.
+
+        Raises:
+            LocalProtocolError: asked twice, or a header cannot be written.
+        """
+        fields = self._connect_fields(host, login, passcode)
+        for name, value in (headers or {}).items():
+            if name in fields or name == "receipt":
+                raise LocalProtocolError(f"header {name!r} of the CONNECT frame cannot be given by hand")
+            fields[name] = value
+        state = after(self.state, command)
+        if state is not State.CONNECTING or (command == "STOMP" and not self._versions[-1].has_heartbeats):
+            raise LocalProtocolError(f"{command} may not be sent when {self.state.value}")
+        data = encode(command, fields.items(), grammar=self.grammar)
+        self.state = state
+        return data
+
+    def _connect_fields(self, host: str, login: str | None, passcode: str | None) -> dict[str, str]:
+        if self._draft:
+            return {"username": login or "", "passcode": passcode or ""}
+        fields = {"accept-version": accept_version(self._versions), "host": host}
+        if login is not None:
+            fields["login"] = login
+        if passcode is not None:
+            fields["passcode"] = passcode
+        if self._versions[-1].has_heartbeats and (self._offer.send_ms or self._offer.receive_ms):
+            fields["heart-beat"] = str(self._offer)
+        return fields
+
+    def send(
+        self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True
+    ) -> bytes:
+        """Return the octets of any other client frame, and move to the state behind it.
+
+        Raises:
+            NotConnected: there is no session, or DISCONNECT was sent.
+            LocalProtocolError: the version does not have the command, or a header is missing or cannot be written.
+        """
+        state = after(self.state, command)
+        version = self.version
+        if version is None or command not in rules.commands_of(version, client=True):
+            if version is None:
+                raise NotConnected("there is no session yet")
+            raise LocalProtocolError(f"{command!r} is not a client command of STOMP {version}")
+        if state is None or state is State.CONNECTING:
+            raise NotConnected(f"{command} cannot be sent: {self.state.value}")
+        wrong = rules.violation(command, headers.get, version)
+        if wrong is not None:
+            raise LocalProtocolError(wrong)
+        crlf = self._crlf and version is Version.V1_2
+        data = encode(command, headers.items(), body, grammar=self.grammar, content_length=content_length, crlf=crlf)
+        self.state = state
+        return data
+
+    def receive(self, data: bytes) -> list[Frame]:
+        """Return the frames that `data` completes and that may come now; look at `error` afterwards."""
+        frames = self.accept(self.parser.feed(data))
+        if self.error is None and self.parser.error is None and frames and frames[0].command == "CONNECTED":
+            frames += self.accept(self.parser.feed(b""))
+        if self.error is None:
+            self.error = self.parser.error
+        return frames
+
+    def accept(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`."""
+        accepted: list[Frame] = []
+        for frame in frames:
+            try:
+                self._accept(frame)
+            except (ProtocolError, VersionMismatch) as error:
+                self.error = error
+                self.state = State.FAILED
+                break
+            accepted.append(frame)
+        return accepted
+
+    def _accept(self, frame: Frame) -> None:
+        command = frame.command
+        state = after(self.state, command)
+        if state is None or command not in rules.commands_of(Version.V1_2, client=False):
+            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value}")
+        if command == "CONNECTED":
+            self._connected(frame)
+        elif self.version is not None:
+            wrong = rules.violation(command, frame.headers.peek, self.version)
+            if wrong is not None:
+                raise RemoteProtocolError(wrong)
+        self.state = state
+
+    def _connected(self, frame: Frame) -> None:
+        header = _trimmed(frame.headers.peek)
+        version = Version.DRAFT if self._draft else self._agreed(header("version"))
+        if version is Version.V1_0:
+            frame.headers = frame.headers.trimmed()
+        if frame.body and version.has_heartbeats:
+            raise RemoteProtocolError("a CONNECTED frame must not have a body (Body)")
+        self.version = version
+        self.server = header("server")
+        self.session = header("session")
+        if version.has_heartbeats:
+            self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
+        self.grammar = grammar_of(version, self._leniency)
+        self.parser.switch(self.grammar)
+
+    def _agreed(self, value: str | None) -> Version:
+        version = next((version for version in self._versions if version.value == (value or "1.0")), None)
+        if version is not None:
+            return version
+        names = [version.value for version in self._versions]
+        if value is None:
+            raise VersionMismatch("the broker speaks 1.0 only", offered=names, supported=("1.0",))
+        raise RemoteProtocolError(f"the broker chose version {value[:20]!r}, but only {', '.join(names)} were offered")
+
+    def end(self) -> None:
+        """Note that the stream ended."""
+        self.state = State.CLOSED
+
+
+def _trimmed(header: rules.Lookup) -> Callable[[str], str | None]:
+    """Return a look-up that bears with the padding of 1.0 servers, whose version is only known from these headers."""
+
+    def look(name: str) -> str | None:
+        value = header(name)
+        return None if value is None else value.strip(" ")
+
+    return look
+
+
+def refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatch | None]:
+    """Return why an ERROR came instead of CONNECTED: its words, and a `VersionMismatch` where that is the reason."""
+    words = error_text(frame)
+    supported = frame.headers.get("version")
+    if supported is None or set(offered_by(supported)) & set(offered):
+        return words, None
+    names = [version.value for version in offered]
+    listed = [item.strip() for item in supported.split(",")]
+    return words, VersionMismatch(
+        f"no STOMP version in common: offered {', '.join(names)}, the broker has {', '.join(listed)} ({words})",
+        offered=names,
+        supported=listed,
+    )
+
+
+def error_text(frame: Frame) -> str:
+    """Return the words of an ERROR frame: its `message` header and the first line of its body, cut."""
+    head = frame.headers.get("message", "").strip()
+    first = frame.body.decode("utf-8", "replace").strip().split("\n", 1)[0].strip()
+    words = [text for text in (head, first if first != head else "") if text]
+    return ": ".join(words)[:400] or "the broker sent an ERROR without words"

@@ -1,0 +1,135 @@
+"""Heart-beat arithmetic (STOMP 1.2, Heart-beating). Every `now` is a reading of a monotonic clock in seconds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stompy.errors import ConfigurationError, RemoteProtocolError
+
+_VALUE = re.compile(r" *([0-9]{1,10}) *, *([0-9]{1,10}) *")
+
+SEND_SHARE = 0.6
+"""A beat is sent when this share of the agreed interval passed in silence: brokers close on the first late one."""
+DEFAULT_TOLERANCE = 3.0
+"""Silence of this many agreed intervals is death; ActiveMQ's first beat comes after two of them."""
+_LEAST_MARGIN = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatOffer:
+    """What one side puts into its `heart-beat` header, in milliseconds; 0 means "cannot" or "do not want".
+
+    Attributes:
+        send_ms: the shortest interval at which it can send.
+        receive_ms: the interval at which it wants to hear from the peer.
+    """
+
+    send_ms: int = 0
+    receive_ms: int = 0
+
+    @classmethod
+    def from_seconds(cls, send: float, receive: float) -> HeartbeatOffer:
+        """Return the offer for two intervals in seconds.
+
+        Raises:
+            ConfigurationError: one of them is negative, not a number, or too long for the header.
+        """
+        for seconds in (send, receive):
+            if not 0 <= seconds < 10_000_000:
+                raise ConfigurationError(f"a heart-beat interval must be 0 or more seconds, not {seconds!r}")
+        return cls(_milliseconds(send), _milliseconds(receive))
+
+    @classmethod
+    def parse(cls, value: str | None) -> HeartbeatOffer:
+        """Return the offer in a `heart-beat` header; a missing one means `0,0`.
+
+        Raises:
+            RemoteProtocolError: not two non-negative decimal integers with a comma between them.
+        """
+        if value is None:
+            return cls()
+        match = _VALUE.fullmatch(value)
+        if match is None:
+            raise RemoteProtocolError(
+                f"heart-beat must be two numbers of milliseconds, not {value[:40]!r} (Heart-beating)"
+            )
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.send_ms},{self.receive_ms}"
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000)) if seconds else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeats:
+    """What both sides agreed on, seen from one side, in seconds; `None` where there are no beats in that direction."""
+
+    send: float | None = None
+    receive: float | None = None
+
+    @classmethod
+    def agree(cls, mine: HeartbeatOffer, theirs: HeartbeatOffer) -> Heartbeats:
+        """Return what follows from both headers: none if either side says 0, else the longer interval."""
+        return cls(_interval(mine.send_ms, theirs.receive_ms), _interval(theirs.send_ms, mine.receive_ms))
+
+    def silence_allowed(self, tolerance: float = DEFAULT_TOLERANCE) -> float | None:
+        """Return after how many seconds without an octet the peer counts as dead, or `None` for never."""
+        if self.receive is None:
+            return None
+        return max(self.receive * tolerance, self.receive + _LEAST_MARGIN)
+
+    @property
+    def beat_after(self) -> float | None:
+        """After how many silent seconds of ours a beat is due, or `None` for never."""
+        return None if self.send is None else self.send * SEND_SHARE
+
+
+def _interval(can_ms: int, wants_ms: int) -> float | None:
+    return max(can_ms, wants_ms) / 1000 if can_ms and wants_ms else None
+
+
+class Pulse:
+    """When we last sent, when the peer was last heard, and what is due.
+
+    Not for two threads at once, except that `sent` and `heard` are single assignments.
+
+    Args:
+        heartbeats: the agreement.
+        now: the moment of the handshake.
+        tolerance: how many intervals of silence are death.
+    """
+
+    def __init__(self, heartbeats: Heartbeats, now: float, tolerance: float = DEFAULT_TOLERANCE) -> None:
+        self._beat_after = heartbeats.beat_after
+        self._silence = heartbeats.silence_allowed(tolerance)
+        self.last_sent = now
+        self.last_heard = now
+
+    def sent(self, now: float) -> None:
+        """Note that octets left."""
+        self.last_sent = now
+
+    def heard(self, now: float) -> None:
+        """Note that octets came: any, also a part of a frame."""
+        self.last_heard = now
+
+    def beat_due(self, now: float) -> bool:
+        """Whether a beat must be sent."""
+        return self._beat_after is not None and now - self.last_sent >= self._beat_after
+
+    def dead(self, now: float) -> bool:
+        """Whether the peer was silent for too long."""
+        return self._silence is not None and now - self.last_heard > self._silence
+
+    def next_look(self, now: float) -> float | None:
+        """Return in how many seconds something may be due, or `None` if nothing ever is."""
+        due = []
+        if self._beat_after is not None:
+            due.append(self.last_sent + self._beat_after)
+        if self._silence is not None:
+            due.append(self.last_heard + self._silence)
+        return max(0.0, min(due) - now) if due else None

@@ -1,0 +1,265 @@
+"""URLs of brokers: `stomp://[login[:passcode]@]host[:port][/vhost][?name=value&...]`.
+
+Percent-decoding is exact: `%41` is `A`, `+` stays `+`, and anything that is not UTF-8 after decoding is refused. In the
+login and passcode `@ : / ? #` and `%` are written `%40 %3A %2F %3F %23 %25`.
+
+An error shows the URL that it is about without its passcode. Since a wrong URL is exactly one of which it is not sure
+where the passcode ends, more is hidden rather than less.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import quote, unquote_to_bytes
+
+from stompy.errors import ConfigurationError
+
+DEFAULT_PORT = 61613
+_NOT_YET = ("stomp+ssl", "stomps", "stomp+unix", "ws", "wss", "failover")
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
+_NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
+_KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, ("stomp", *_NOT_YET))) + ")://", re.IGNORECASE)
+_SECRET_OPTION = re.compile("[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=", re.IGNORECASE)
+# `stomp://user:secret`, with the host forgotten, has its passcode where a port should be.
+_FORGOTTEN_HOST = re.compile(rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I)
+_BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_PORT = re.compile("[0-9]{1,5}")
+_NOT_IN_A_HOST = re.compile(r"[\[\]%\\<>\"^`{|}]")
+_ENDS_A_HEADER = re.compile("[\r\n\0]")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One broker, as its URL names it.
+
+    Attributes:
+        scheme: in lower case.
+        host: a host name, or an IP address without brackets.
+        port: 1 to 65535.
+        login: decoded; `None` where the URL has no user info.
+        passcode: decoded; `None` where the URL has none. Never in `repr` or `str`.
+        path: decoded, with its leading slash; `None` where the URL has none.
+        options: decoded pairs of the query in their order, for the caller to interpret. Not in `repr`, since a mistaken
+            `?passcode=` would show.
+    """
+
+    scheme: str
+    host: str
+    port: int = DEFAULT_PORT
+    login: str | None = None
+    passcode: str | None = field(default=None, repr=False)
+    path: str | None = None
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def vhost(self) -> str | None:
+        """The virtual host that the path names: `stomp://h/%2F` is `/`; none, or only a slash, is `None`."""
+        return self.path[1:] or None if self.path else None
+
+    def __str__(self) -> str:
+        """Return the URL without login, passcode and options."""
+        path = "/" + quote(self.path[1:], safe="") if self.path else ""
+        return f"{self.scheme}://{host_port(self.host, self.port)}{path}"
+
+
+def host_port(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_addresses(url: str | Sequence[str]) -> tuple[Address, ...]:
+    """Return the addresses that `url` names, at least one, in their order.
+
+    Args:
+        url: a URL, several with commas between them, or a sequence of such.
+
+    Raises:
+        ConfigurationError: a URL is wrong, has a scheme that this version does not know, or there is none at all.
+    """
+    urls = _texts(url)
+    if not urls:
+        raise ConfigurationError("no broker address was given")
+    return tuple(_parse(piece) for one in urls for piece in _split(one))
+
+
+def masked(url: str) -> str:
+    """Return `url`, right or wrong, with everything that may be a passcode as `***`."""
+    prefix = _KNOWN_PREFIX.match(url)
+    start = prefix.end() if prefix else 0
+    if _SECRET_OPTION.search(url):
+        return url[:start] + "***"
+    before, at, after = url.rpartition("@")
+    if at:
+        login, colon, _ = before[start:].partition(":")
+        return before[:start] + login + (":***@" if colon else "@") + after
+    return _FORGOTTEN_HOST.sub(r"\1***", url)
+
+
+def _texts(given: object) -> list[str]:
+    """Check what a caller without a type checker may have handed in."""
+    urls = given if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else [given]
+    for one in urls:
+        if not isinstance(one, str):
+            raise ConfigurationError(
+                f"a broker address is text like 'stomp://localhost:61613', not {type(one).__name__}"
+            )
+    return list(urls)
+
+
+def _refuse(reason: str, url: str) -> NoReturn:
+    raise ConfigurationError(f"{reason}: {masked(url)!r}")
+
+
+def _split(text: str) -> list[str]:
+    if text.lower().startswith("failover:"):
+        return [text]
+    # Only a comma before another URL separates: one inside a passcode or a virtual host is part of it.
+    return _NEXT_URL.split(text)
+
+
+def _parse(url: str) -> Address:
+    if not url:
+        raise ConfigurationError("a broker address is empty; write it as 'stomp://localhost:61613'")
+    if any(character == " " or not character.isprintable() for character in url):
+        _refuse("a broker address has no spaces or control characters", url)
+    _check_scheme(url)
+    authority, path, query, fragment = _split_url(url)
+    if fragment is not None:
+        _refuse("a broker address has no fragment (a '#' in a passcode is written %23)", url)
+    if "@" in (path or "") or "@" in (query or ""):
+        _refuse("'@' after the host is written %40 (and a '/' or '?' in a passcode %2F or %3F)", url)
+    login, passcode, location = _user_info(authority, url)
+    host, port = _host_and_port(location, url)
+    return Address(
+        scheme="stomp",
+        host=host,
+        port=port,
+        login=login,
+        passcode=passcode,
+        path=None if path is None else _header_value(path, "virtual host", url),
+        options=_options(query, url),
+    )
+
+
+def _check_scheme(url: str) -> None:
+    lower = url.lower()
+    for scheme in _NOT_YET:
+        if lower.startswith((f"{scheme}://", f"{scheme}:(")):
+            _refuse(f"this version of stompy does not have the transport {scheme} yet", url)
+    if lower.startswith("stomp://"):
+        return
+    if re.match(rf"{_SCHEME}://", url):
+        _refuse("unknown scheme of a broker address (this version knows stomp://)", url)
+    if re.match(r"stomp:(?![0-9]+(?:[/?#]|\Z))", lower):
+        _refuse("two slashes are missing after 'stomp:' in a broker address", url)
+    _refuse(f"a broker address begins with its scheme; did you mean {'stomp://' + masked(url).lstrip('/')!r}", url)
+
+
+def _split_url(url: str) -> tuple[str, str | None, str | None, str | None]:
+    """Split what follows `scheme://` into authority, path with its slash, query and fragment, still encoded."""
+    rest, hash_mark, fragment = url.partition("://")[2].partition("#")
+    rest, question_mark, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    return (
+        authority,
+        "/" + path if slash else None,
+        query if question_mark else None,
+        fragment if hash_mark else None,
+    )
+
+
+def _user_info(authority: str, url: str) -> tuple[str | None, str | None, str]:
+    """Split `login:passcode@host:port` into decoded login, decoded passcode and the rest."""
+    user_info, at, location = authority.rpartition("@")
+    if not at:
+        return None, None, location
+    if "@" in user_info:
+        _refuse("'@' in a login or passcode is written %40", url)
+    login, colon, passcode = user_info.partition(":")
+    return (
+        _header_value(login, "login", url),
+        _header_value(passcode, "passcode", url) if colon else None,
+        location,
+    )
+
+
+def _host_and_port(location: str, url: str) -> tuple[str, int]:
+    if location.startswith("["):
+        host, bracket, tail = location[1:].partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            _refuse("an IPv6 address is written in brackets: stomp://[::1]:61613", url)
+        host = _decoded(host, "host name", url)
+        if not _is_ipv6(host):
+            _refuse("not an IPv6 address in the brackets of a broker address", url)
+        return host, _port_number(tail[1:], url) if tail else DEFAULT_PORT
+    host, colon, port = location.partition(":")
+    if ":" in port:
+        _refuse("more than one ':' in host and port (an IPv6 address is written in brackets: stomp://[::1]:61613)", url)
+    return _host_name(host, url), _port_number(port, url) if colon else DEFAULT_PORT
+
+
+def _host_name(host: str, url: str) -> str:
+    if not host:
+        _refuse("a broker address has no host name", url)
+    if "," in host:
+        _refuse("several broker addresses are written in full each: stomp://a:61613,stomp://b:61613", url)
+    if _NOT_IN_A_HOST.search(host) or not _is_encodable(host):
+        _refuse("not a valid host name (a forbidden character, or an empty or too long part)", url)
+    return host
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_encodable(host: str) -> bool:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
+def _port_number(text: str, url: str) -> int:
+    # int() alone would take digits of other scripts, signs and underscores.
+    if not _PORT.fullmatch(text) or not 1 <= int(text) <= 65535:
+        _refuse("the port of a broker address is a number from 1 to 65535", url)
+    return int(text)
+
+
+def _options(query: str | None, url: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        if not name:
+            _refuse("an option of a broker address has no name", url)
+        pairs.append((_decoded(name, "option", url), _decoded(value, "option", url)))
+    return tuple(pairs)
+
+
+def _header_value(text: str, what: str, url: str) -> str:
+    """Decode what will travel in a CONNECT header, which is not escaped and hence cannot hold a line end."""
+    value = _decoded(text, what, url)
+    if _ENDS_A_HEADER.search(value):
+        _refuse(f"the {what} of a broker address has a line end or NUL in it", url)
+    return value
+
+
+def _decoded(text: str, what: str, url: str) -> str:
+    if _BAD_PERCENT.search(text):
+        _refuse(
+            f"'%' in the {what} of a broker address needs two hex digits after it (a plain '%' is written %25)", url
+        )
+    # Not from inside an except block: the UnicodeDecodeError, which holds the bytes, would hang on to the error raised.
+    value = unquote_to_bytes(text).decode("utf-8", "surrogateescape")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        _refuse(f"the {what} of a broker address is not UTF-8 after percent-decoding", url)
+    return value

@@ -1,0 +1,44 @@
+"""What holds for every test: no thread of ours is left behind, and generated examples do not race a clock."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+THREAD_PREFIX = "stompy-"
+THREADS_GONE_WITHIN = 5.0
+"""Seconds that threads on their way out get after a test."""
+
+# A busy machine makes single examples slow, so that hypothesis must not judge their time; a server run always draws the
+# same examples, so that a red run can be repeated.
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def _own_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left_behind() -> Iterator[None]:
+    """Fail the test that leaves a thread of stompy running.
+
+    Threads of wider fixtures (a broker for the whole session) run before the test starts and are none of its business.
+    """
+    before = _own_threads()
+    yield
+    give_up = time.monotonic() + THREADS_GONE_WITHIN
+    for thread in _own_threads() - before:
+        thread.join(max(0.0, give_up - time.monotonic()))
+    left = sorted(thread.name for thread in _own_threads() - before)
+    if left:
+        pytest.fail(f"threads left behind: {', '.join(left)}", pytrace=False)
