@@ -6,7 +6,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-DEFINED_BY := setup.cfg pyproject.toml
+# The version stands in the door.
+DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

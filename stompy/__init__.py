@@ -1,7 +1,85 @@
-"""A synchronous, threaded STOMP 1.0/1.1/1.2 client."""
+"""stompy: a synchronous, threaded STOMP 1.0, 1.1 and 1.2 client."""
 
 from __future__ import annotations
 
+from stompy.connection.connection import Connection, connect
+from stompy.connection.listener import ConnectionListener
+from stompy.connection.message import Message
+from stompy.connection.stats import ConnectionStats
+from stompy.connection.subscription import Subscription
+from stompy.connection.transaction import Transaction
+from stompy.errors import (
+    AckError,
+    AllBrokersFailed,
+    BodyDecodeError,
+    BrokerError,
+    ConcurrencyError,
+    ConfigurationError,
+    ConnectError,
+    ConnectionLost,
+    ConnectRefused,
+    ConnectTimeout,
+    FrameTooLarge,
+    HeartBeatTimeout,
+    LocalProtocolError,
+    MessageError,
+    NotConnected,
+    ProtocolError,
+    ReceiptTimeout,
+    ReceiveTimeout,
+    RemoteProtocolError,
+    SendTimeout,
+    StompError,
+    StompTimeout,
+    TransactionError,
+    VersionMismatch,
+)
+from stompy.frames.frame import Frame
+from stompy.frames.headers import Headers
+from stompy.frames.limits import Limits
+from stompy.frames.version import Version
+from stompy.link.flow import Marks
+from stompy.link.receipts import Receipt
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "AckError",
+    "AllBrokersFailed",
+    "BodyDecodeError",
+    "BrokerError",
+    "ConcurrencyError",
+    "ConfigurationError",
+    "ConnectError",
+    "ConnectRefused",
+    "ConnectTimeout",
+    "Connection",
+    "ConnectionListener",
+    "ConnectionLost",
+    "ConnectionStats",
+    "Frame",
+    "FrameTooLarge",
+    "Headers",
+    "HeartBeatTimeout",
+    "Limits",
+    "LocalProtocolError",
+    "Marks",
+    "Message",
+    "MessageError",
+    "NotConnected",
+    "ProtocolError",
+    "Receipt",
+    "ReceiptTimeout",
+    "ReceiveTimeout",
+    "RemoteProtocolError",
+    "SendTimeout",
+    "StompError",
+    "StompTimeout",
+    "Subscription",
+    "Transaction",
+    "TransactionError",
+    "Version",
+    "VersionMismatch",
+    "__version__",
+    "connect",
+]

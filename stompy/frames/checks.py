@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from stompy.frames.limits import Limits
 
 _SHOWN = 60
+_HIDDEN = "(hidden: it may hold a credential)"
 # Text of a header block starts with LF, so this finds a line that is empty of a name or has no colon at all.
-_BAD_LINE = re.compile(r"\n(?::|[^:\n]*(?:\n|\Z))")
+_BAD_LINE = re.compile(r"\n(?![^:\n]+:)")
+_SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_DIGITS = re.compile(r"[0-9]+")
+_DIGITS = 18
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 _TRAILING = re.compile(rb"[ \r]+(?=\n|\Z)")
 
@@ -26,7 +28,7 @@ def show(octets: bytes | bytearray | str) -> str:
     text = octets if isinstance(octets, str) else bytes(octets).decode("utf-8", "backslashreplace")
     lowered = text.lower()
     if "passcode" in lowered or "login" in lowered:
-        return "(hidden: it may hold a credential)"
+        return _HIDDEN
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
@@ -39,11 +41,11 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
     """
     if grammar.handshake:
         value = value.strip(" ")  # it may come from a 1.0 server, which may pad
-    if not _DIGITS.fullmatch(value):
+    if not (value.isascii() and value.isdecimal()):
         raise RemoteProtocolError(f"content-length must be decimal digits, not {show(value)} (Header content-length)")
-    digits = value.lstrip("0") or "0"
-    # A number of thousands of digits would be slow to convert, and refused all the same.
-    length = int(digits) if len(digits) <= 19 else limits.max_body + 1
+    digits = value if len(value) <= _DIGITS else value.lstrip("0")
+    # A number of thousands of digits would be slow to convert, and is refused all the same.
+    length = int(digits or "0") if len(digits) <= _DIGITS else limits.max_body + 1
     if length > limits.max_body:
         raise FrameTooLarge(f"content-length {show(digits)} is too large", limit_name="max_body", limit=limits.max_body)
     return length
@@ -55,6 +57,8 @@ class HeadChecker:
     def __init__(self, grammar: Grammar, limits: Limits) -> None:
         self._grammar = grammar
         self._limits = limits
+        # A block of no more octets than this passes neither limit, whatever its lines are.
+        self._harmless = min(limits.max_header_line, limits.max_headers * _SHORTEST_LINE)
         self._open_line = re.compile(rb"[ \r]*\Z" if grammar.draft else rb"\r?\Z" if grammar.crlf else rb"\Z")
         self.reset()
 
@@ -66,31 +70,37 @@ class HeadChecker:
         self._lines = 0
         self._line_start = 0
 
-    def partial(self, source: bytes | bytearray, at: int, end: int) -> None:
-        """Check the octets `at:end` of a head without an end, looking at each of them once.
+    def partial(self, source: bytes | bytearray, at: int) -> None:
+        """Check what `source` holds, from `at` on, of a head without an end; each octet is looked at once.
 
         Raises:
-            FrameTooLarge: too many lines, or a line without an end.
+            FrameTooLarge: too many lines, or a line too long.
             RemoteProtocolError: a NUL, or a first line that cannot be a command.
         """
-        start = at + self._seen
-        if source.find(b"\0", start, end) >= 0:
-            raise _nul_in_head(source[at:end])
-        self._lines += source.count(b"\n", start, end)
-        last = source.rfind(b"\n", start, end)
-        if last >= 0:
-            self._line_start = last + 1 - at
-        eol = source.find(b"\n", at, end)
-        if eol < 0:
-            self._partial_command(source[at:end])
+        start, line_start = at + self._seen, at + self._line_start
+        if source.find(b"\0", start) >= 0:
+            raise _nul_in_head(source[at:])
+        count = source.count(b"\n", start)
+        if count:
+            self._check_count(self._lines + count - 1)
+            self._partial_lines(source[line_start:])
+            self._lines += count
+            line_start = source.rfind(b"\n") + 1
+        elif self._lines:
+            self._check_length(len(source) - line_start, source[-1:])
         else:
-            self.command(source[at:eol])
-        self._check_count(self._lines - 1)
-        self.check_line(end - at - self._line_start)
-        self._seen = end - at
+            self.command(source[at:])
+        self._seen, self._line_start = len(source) - at, line_start - at
         # Only the last LF can be the first half of the empty line that ends the head, if nothing but blank followed it.
-        half = self._lines and self._open_line.match(source, at + self._line_start)
+        half = self._lines and self._open_line.match(source, line_start)
         self.scanned = self._line_start - 1 if half else self._seen
+
+    def _partial_lines(self, octets: bytes | bytearray) -> None:
+        lines = octets.split(b"\n")
+        if not self._lines:
+            self.command(lines.pop(0))
+        for line in lines:
+            self._check_length(len(line), line[-1:])
 
     def command(self, line: bytes | bytearray) -> str:
         """Return the command of a first line that is not simply one of the known ones.
@@ -102,38 +112,36 @@ class HeadChecker:
             line = line[:-1]
         if not _COMMAND.fullmatch(line):
             raise RemoteProtocolError(f"not a STOMP command line: {show(line)} (STOMP Frames)")
-        command = bytes(line).decode("ascii")
+        command = line.decode("ascii")
         return command.upper() if self._grammar.draft else command
 
-    def headers(self, block: bytes | bytearray, command: str) -> str:
+    def headers(self, block: bytes, command: str) -> str:
         """Return the header lines of `block`, each preceded by LF, checked and with plain LF line ends.
 
         Raises:
             RemoteProtocolError: not UTF-8, a NUL, a line without name or colon, a stray CR, an undefined escape.
             FrameTooLarge: too many headers, or a line too long.
         """
-        if not block:
-            return ""
         grammar = self._grammar
-        self._check_count(block.count(b"\n"))
-        if len(block) > self._limits.max_header_line:
-            self.check_line(max(map(len, block.split(b"\n"))))
+        if len(block) > self._harmless:
+            self._check_count(block.count(b"\n"))
+            for line in block.split(b"\n"):
+                self._check_length(len(line), line[-1:])
         if grammar.draft:
-            block = _TRAILING.sub(b"", bytes(block))
+            block = _TRAILING.sub(b"", block)
         try:
             text = block.decode("utf-8", grammar.utf8_errors)
         except UnicodeDecodeError as error:
-            raise RemoteProtocolError(
-                f"headers must be UTF-8: {show(block[error.start : error.end])} (Value Encoding)"
-            ) from None
+            wrong = show(block[error.start : error.end])
+            raise RemoteProtocolError(f"headers must be UTF-8: {wrong} (Value Encoding)") from None
         if "\r" in text:
-            text = self._without_cr(text)
+            text = self._without_cr(text, command)
         if "\0" in text:
             raise _nul_in_head(block)
         bad = _BAD_LINE.search(text)
         if bad is not None:
-            self._refuse_line(text, bad.start() + 1)
-        if "\\" in text and grammar.escaped(command) and not grammar.lenient_escapes:
+            raise _malformed_line(text, bad.end(), command)
+        if "\\" in text and not grammar.lenient_escapes and grammar.escaped(command):
             self._check_escapes(text)
         if grammar.draft:
             control = _CONTROL.search(text)
@@ -141,19 +149,13 @@ class HeadChecker:
                 raise RemoteProtocolError(f"control character {control[0]!r} in a header (1.0-draft, Frames)")
         return text
 
-    def _without_cr(self, text: str) -> str:
+    def _without_cr(self, text: str, command: str) -> str:
         if self._grammar.crlf:
             text = text.replace("\r\n", "\n").removesuffix("\r")
         if "\r" in text and not self._grammar.bare_cr:
             line = next(line for line in text.split("\n") if "\r" in line)
-            raise RemoteProtocolError(f"a CR inside a header must be escaped: {show(line)} (Augmented BNF)")
+            raise RemoteProtocolError(f"a CR inside a header must be escaped: {_line(line, command)} (Augmented BNF)")
         return text
-
-    def _refuse_line(self, text: str, start: int) -> None:
-        line = text[start:].split("\n", 1)[0]
-        if line.startswith(":"):
-            raise RemoteProtocolError(f"a header line without a name: {show(line)} (Augmented BNF)")
-        raise RemoteProtocolError(f"a header line without a colon: {show(line)} (Augmented BNF)")
 
     def _check_escapes(self, text: str) -> None:
         bad = undefined_escape(text, self._grammar.unescapes)
@@ -164,17 +166,21 @@ class HeadChecker:
         if count > self._limits.max_headers:
             raise FrameTooLarge("too many headers in a frame", limit_name="max_headers", limit=self._limits.max_headers)
 
-    def check_line(self, length: int) -> None:
-        """Refuse a line of more octets than the limit."""
-        if length > self._limits.max_header_line:
-            limit = self._limits.max_header_line
+    def _check_length(self, length: int, last: bytes | bytearray) -> None:
+        limit = self._limits.max_header_line
+        if length > limit and (length > limit + 1 or not self._grammar.crlf or last != b"\r"):
             raise FrameTooLarge("a header line is too long", limit_name="max_header_line", limit=limit)
 
-    def _partial_command(self, line: bytes | bytearray) -> None:
-        self.check_line(len(line))
-        candidate = bytes(line).removesuffix(b"\r") if self._grammar.crlf else bytes(line)
-        if not _COMMAND.fullmatch(candidate):
-            raise RemoteProtocolError(f"not the beginning of a STOMP frame: {show(line)} (STOMP Frames)")
+
+def _malformed_line(text: str, start: int, command: str) -> RemoteProtocolError:
+    line = text[start:].split("\n", 1)[0]
+    lack = "name" if line.startswith(":") else "colon"
+    return RemoteProtocolError(f"a header line without a {lack}: {_line(line, command)} (Augmented BNF)")
+
+
+def _line(line: str, command: str) -> str:
+    # The second half of a passcode with a line end in it would look like any other line.
+    return _HIDDEN if command in ("CONNECT", "STOMP") else show(line)
 
 
 def _nul_in_head(octets: bytes | bytearray) -> RemoteProtocolError:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SEQUENCE = re.compile(r"\\.?", re.DOTALL)
+# Finds every undefined sequence, and some sequences that are defined; fast, since most texts hold none of either.
+_SUSPECT = re.compile(r"\\(?![nc\\])")
 
 
 def escape(text: str, escapes: Mapping[str, str]) -> str:
@@ -20,6 +22,8 @@ def escape(text: str, escapes: Mapping[str, str]) -> str:
 
 def undefined_escape(text: str, unescapes: Mapping[str, str]) -> str | None:
     """Return the first sequence in `text` that `unescapes` does not define, or `None`."""
+    if not _SUSPECT.search(text):
+        return None
     return next((sequence for sequence in _SEQUENCE.findall(text) if sequence not in unescapes), None)
 
 
@@ -36,14 +40,15 @@ def unescape(text: str, unescapes: Mapping[str, str], *, lenient: bool = False) 
     """
     if not unescapes or "\\" not in text:
         return text
-
-    def replace(match: re.Match[str]) -> str:
-        sequence = match[0]
-        char = unescapes.get(sequence)
-        if char is not None:
-            return char
-        if lenient:
-            return sequence
-        raise RemoteProtocolError(f"undefined escape sequence {sequence!r} (Value Encoding)")
-
-    return _SEQUENCE.sub(replace, text)
+    if "\\\\" not in text:
+        # No backslash is followed by another, so that one replacement cannot make up what the next one finds.
+        plain = text
+        for sequence, char in unescapes.items():
+            plain = plain.replace(sequence, char)
+        if "\\" not in plain:
+            return plain
+    if not lenient:
+        bad = undefined_escape(text, unescapes)
+        if bad is not None:
+            raise RemoteProtocolError(f"undefined escape sequence {bad!r} (Value Encoding)")
+    return _SEQUENCE.sub(lambda match: unescapes.get(match[0], match[0]), text)

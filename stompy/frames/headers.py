@@ -56,15 +56,12 @@ class Headers(Mapping[str, str]):
         return self._pairs
 
     def peek(self, name: str) -> str | None:
-        """Return the first value of a header of the protocol, or `None`, without splitting the others.
-
-        Args:
-            name: a name that no escape can spell, as all names of the specification are.
-        """
+        r"""Return the first value of `name`, or `None`, without splitting the other headers where that can be avoided."""
         if self._first is not None or self._source is None:
             return self._mapping().get(name)
         text, grammar, escaped = self._source
-        if grammar.draft:
+        # These can stand in a name only as an escape sequence, or on both sides of a colon, so the text is no help.
+        if grammar.draft or ":" in name or "\\" in name or "\n" in name or "\r" in name:
             return self._mapping().get(name)
         start = text.find(f"\n{name}:")
         if start < 0:
@@ -92,7 +89,13 @@ class Headers(Mapping[str, str]):
         return self._first
 
     def __getitem__(self, name: str) -> str:
-        return self._mapping()[name]
+        value = self.peek(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.peek(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._mapping())
@@ -123,21 +126,17 @@ def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
         return ()
     entries = [line.split(":", 1) for line in text[1:].split("\n")]
     if grammar.draft:
-        return tuple((name.lower(), value.strip(" ")) for name, value in entries)
-    if escaped and "\\" in text:
-        return tuple((_name(name, grammar), _value(value, grammar, escaped)) for name, value in entries)
-    if grammar.trim:
-        return tuple((name, value.strip(" ")) for name, value in entries)
-    return tuple((name, value) for name, value in entries)
+        return tuple([(name.lower(), value.strip(" ")) for name, value in entries])
+    if escaped or grammar.trim:
+        return tuple([(_name(name, grammar, escaped), _value(value, grammar, escaped)) for name, value in entries])
+    return tuple([(name, value) for name, value in entries])
 
 
-def _name(raw: str, grammar: Grammar) -> str:
-    return unescape(raw, grammar.unescapes, lenient=grammar.lenient_escapes)
-
-
-def _value(raw: str, grammar: Grammar, escaped: bool) -> str:
-    if grammar.trim:
-        raw = raw.strip(" ")
+def _name(raw: str, grammar: Grammar, escaped: bool) -> str:
     if escaped and "\\" in raw:
         return unescape(raw, grammar.unescapes, lenient=grammar.lenient_escapes)
     return raw
+
+
+def _value(raw: str, grammar: Grammar, escaped: bool) -> str:
+    return _name(raw.strip(" ") if grammar.trim else raw, grammar, escaped)

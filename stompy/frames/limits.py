@@ -15,7 +15,7 @@ class Limits:
 
     Attributes:
         max_headers: header lines in a frame.
-        max_header_line: octets of the command line or of one header line, without its line end.
+        max_header_line: octets of one header line, without its line end.
         max_body: octets of the body.
     """
 

@@ -15,15 +15,15 @@ from stompy.frames.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar
 
-_KNOWN = CLIENT_COMMANDS | SERVER_COMMANDS
-_COMMANDS = {command.encode("ascii"): command for command in _KNOWN}
+_COMMANDS = {command.encode("ascii"): command for command in CLIENT_COMMANDS | SERVER_COMMANDS}
+_BODYLESS = (CLIENT_COMMANDS | SERVER_COMMANDS) - BODY_COMMANDS
 
 
 class _LineEnds:
     """How lines end: the octets that may stand between frames, runs of empty lines, and the end of a head."""
 
-    def __init__(self, octets: bytes, before_lf: bytes) -> None:
-        self.octets = octets
+    def __init__(self, between: bytes, before_lf: bytes) -> None:
+        self.between = between
         self.blank = re.compile(rb"(?:%b\n)*" % before_lf)
         self.open = re.compile(rb"%b\Z" % before_lf)
         self.head_end = re.compile(rb"\n%b\n" % before_lf)
@@ -105,21 +105,22 @@ class Parser:
 
     def _feed(self, data: bytes, frames: list[Frame]) -> None:
         buffer = self._buffer
-        if not buffer:
-            if data and not self._paused:
-                data = data[self._parse(data, frames) :]
+        if buffer:
             buffer += data
-            return
-        buffer += data
-        if not self._paused:
-            del buffer[: self._parse(buffer, frames)]
+            if self._paused or (self._head.scanned and self._head_end(buffer, 0) is None):
+                return
+            data = bytes(buffer)
+            buffer.clear()
+        used = 0 if self._paused else self._parse(data, frames)
+        if used < len(data):
+            buffer += memoryview(data)[used:]
 
-    def _parse(self, source: bytes | bytearray, frames: list[Frame]) -> int:
+    def _parse(self, source: bytes, frames: list[Frame]) -> int:
         """Append the frames that `source` holds and return how many octets were used up."""
-        find, ends, window = source.find, self._ends, self._window
+        find, between, window = source.find, self._ends.between, self._window
         crlf, end, at = self._grammar.crlf, len(source), 0
         while at < end:
-            if source[at] in ends.octets:
+            if source[at] in between:
                 after = self._skip_blank(source, at)
                 if after == at:
                     return at  # half of a line end
@@ -127,53 +128,66 @@ class Parser:
                 continue
             stop = find(b"\n\n", at, at + window)
             start = stop + 2
-            if stop < 0 or (crlf and find(b"\r", at, stop) >= 0):
-                match = ends.head_end.search(source, at + self._head.scanned)
-                if match is None:
-                    self._head.partial(source, at, end)
+            if stop < 0 or (crlf and b"\r" in source[at:stop]):
+                found = self._head_end(source, at)
+                if found is None:
                     return at
-                stop, start = match.span()
+                stop, start = found
+                # Where lines end with CR LF the search for LF LF would run on beyond each head.
+                window = self._window if start - stop == 2 else 0
             at = self._frame(source, at, stop, start, frames)
             if self._body is not None or self._paused:
                 return at
         return at
 
-    def _skip_blank(self, source: bytes | bytearray, at: int) -> int:
+    def _skip_blank(self, source: bytes, at: int) -> int:
+        """Return where the line ends between frames that begin at `at` stop; half a line end is left."""
         match = self._ends.blank.match(source, at)
         assert match is not None
-        if match.end() == at:
-            if not self._ends.open.match(source, at):
-                raise RemoteProtocolError(f"between frames only line ends may stand, not {show(source[at : at + 20])}")
-            self._head.check_line(len(source) - at)
-        return match.end()
+        after = match.end()
+        if after < len(source) and source[after] in self._ends.between:
+            if not self._ends.open.match(source, after):
+                wrong = show(source[after : after + 20])
+                raise RemoteProtocolError(f"between frames only line ends may stand, not {wrong} (Augmented BNF)")
+            after = len(source) - 1  # the last octet of an open blank line says as much as all of it
+        return after
 
-    def _frame(self, source: bytes | bytearray, at: int, stop: int, start: int, frames: list[Frame]) -> int:
+    def _head_end(self, source: bytes | bytearray, at: int) -> tuple[int, int] | None:
+        """Return where the head at `at` ends and where its body begins, or `None` while that is not to be seen."""
+        match = self._ends.head_end.search(source, at + self._head.scanned)
+        if match is None:
+            self._head.partial(source, at)
+            return None
+        return match.span()
+
+    def _frame(self, source: bytes, at: int, stop: int, start: int, frames: list[Frame]) -> int:
         """Take the frame whose head lies in `at:stop` and whose body begins at `start`; return where it ends."""
+        grammar, head = self._grammar, self._head
         eol = source.find(b"\n", at, stop + 1)
-        command = _COMMANDS.get(bytes(source[at:eol])) or self._head.command(source[at:eol])
-        text = self._head.headers(source[eol:stop], command)
-        if self._head.scanned:
-            self._head.reset()
-        grammar = self._grammar
-        headers = Headers.from_wire(text, grammar, escaped=grammar.escaped(command))
-        length = self._announced(headers)
-        end = len(source)
-        if command not in BODY_COMMANDS and command in _KNOWN and grammar.unexpected_body == "refuse":
-            if length or (length is None and start < end and source[start]):
+        command = _COMMANDS.get(source[at:eol]) or head.command(source[at:eol])
+        text = head.headers(source[eol:stop], command)
+        if head.scanned:
+            head.reset()
+        headers = Headers.from_wire(text, grammar, escaped="\\" in text and grammar.escaped(command))
+        length = self._announced(headers) if "\ncontent-length:" in text or grammar.draft else None
+        if command in _BODYLESS and grammar.unexpected_body == "refuse":
+            if length or (length is None and start < len(source) and source[start]):
                 raise _unexpected_body(command)
             length = 0
         if length is None:
-            stop, need = source.find(b"\0", start), None
+            stop = source.find(b"\0", start)
+            self._check_uncounted((stop if stop >= 0 else len(source)) - start)
         else:
-            stop, need = (start + length if start + length < end else -1), length + 1
-            if stop >= 0 and source[stop]:
+            stop = start + length
+            if stop >= len(source):
+                stop = -1
+            elif source[stop]:
                 raise _not_terminated(command, length, source[stop])
         if stop < 0:
-            self._body = _Body(command, headers, bytearray(source[start:]), need)
-            self._check_body_size(end - start, need)
-            return end
-        self._check_body_size(stop - start, need)
-        self._emit(command, headers, bytes(source[start:stop]), frames)
+            data = bytearray(memoryview(source)[start:])
+            self._body = _Body(command, headers, data, None if length is None else length + 1)
+            return len(source)
+        self._emit(command, headers, source[start:stop], frames)
         return stop + 1
 
     def _announced(self, headers: Headers) -> int | None:
@@ -187,11 +201,12 @@ class Parser:
         if body.need is None:
             used = data.find(b"\0") + 1 or len(data)
             complete = data[used - 1 : used] == b"\0"
+            self._check_uncounted(len(body.data) + used - complete)
         else:
-            used = min(body.need - len(body.data), len(data))
-            complete = used == body.need - len(body.data)
-        body.data += data[:used] if used < len(data) else data
-        self._check_body_size(len(body.data) - complete, body.need)
+            missing = body.need - len(body.data)
+            used = min(missing, len(data))
+            complete = used == missing
+        body.data += data[:used]
         if not complete:
             return b""
         last = body.data.pop()
@@ -201,14 +216,13 @@ class Parser:
         self._emit(body.command, body.headers, bytes(body.data), frames)
         return data[used:]
 
-    def _check_body_size(self, size: int, need: int | None) -> None:
-        if need is None and size > self._limits.max_body:
-            raise FrameTooLarge(
-                "a body without content-length does not end", limit_name="max_body", limit=self._limits.max_body
-            )
+    def _check_uncounted(self, size: int) -> None:
+        limit = self._limits.max_body
+        if size > limit:
+            raise FrameTooLarge("a body without content-length does not end", limit_name="max_body", limit=limit)
 
     def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame]) -> None:
-        if body and command not in BODY_COMMANDS and command in _KNOWN and self._grammar.unexpected_body == "drop":
+        if body and command in _BODYLESS and self._grammar.unexpected_body == "drop":
             body = b""
         frames.append(Frame(command, headers, body))
         if self._single:
@@ -220,7 +234,7 @@ def _unexpected_body(command: str) -> RemoteProtocolError:
 
 
 def _not_terminated(command: str, length: int, octet: int) -> RemoteProtocolError:
-    if command not in BODY_COMMANDS and not length:
+    if command in _BODYLESS and not length:
         return _unexpected_body(command)
     return RemoteProtocolError(
         f"a body of content-length {length} must be followed by a NUL, not by {show(bytes((octet,)))}"

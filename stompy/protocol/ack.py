@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.version import Version
-from stompy.protocol.rules import Lookup
+from stompy.protocol.rules import Lookup, shown
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def ack_headers(command: str, message: Lookup, version: Version) -> dict[str, st
         LocalProtocolError: NACK in 1.0, or the MESSAGE lacks what the version needs.
     """
     if command == "NACK" and not version.has_heartbeats:
-        raise LocalProtocolError(f"STOMP {version} has no NACK")
+        raise LocalProtocolError(f"STOMP {version} has no NACK (NACK)")
     if version is Version.V1_2:
         return {"id": _value(message, "ack")}
     if version is Version.V1_1:
@@ -40,7 +40,7 @@ def ack_headers(command: str, message: Lookup, version: Version) -> dict[str, st
 def _value(message: Lookup, name: str) -> str:
     value = message(name)
     if value is None:
-        raise LocalProtocolError(f"the message has no {name!r} header, so it cannot be acknowledged")
+        raise LocalProtocolError(f"the message has no {name!r} header, so it cannot be acknowledged (ACK)")
     return value
 
 
@@ -82,6 +82,23 @@ class Ledger(Generic[T]):
         """Return how many deliveries of one subscription wait."""
         return len(self._by_subscription.get(subscription, ()))
 
+    def find(self, token: str, *, subscription: str | None = None) -> Entry[T]:
+        """Return the delivery that an ACK or NACK names.
+
+        Args:
+            token: what the frame names.
+            subscription: the key of the subscription that the frame names too, as it must in 1.1.
+
+        Raises:
+            RemoteProtocolError: nothing with that token waits, or it was delivered to another subscription.
+        """
+        named = self._by_token.get(token)
+        if named is None:
+            raise RemoteProtocolError(f"no message {shown(token)} waits to be acknowledged (ACK)")
+        if subscription is not None and subscription != named.subscription:
+            raise RemoteProtocolError(f"message {shown(token)} was not sent to the subscription named with it (ACK)")
+        return named
+
     def take(self, token: str, *, cumulative: bool) -> list[Entry[T]]:
         """Take out the delivery named by `token`, with all earlier ones of its subscription where `cumulative`.
 
@@ -91,9 +108,7 @@ class Ledger(Generic[T]):
         Raises:
             RemoteProtocolError: nothing with that token waits.
         """
-        named = self._by_token.get(token)
-        if named is None:
-            raise RemoteProtocolError(f"no unacknowledged message {token[:80]!r}")
+        named = self.find(token)
         waiting = self._by_subscription[named.subscription]
         taken = [named]
         if cumulative:

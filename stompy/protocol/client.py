@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
 from stompy.frames.encoder import encode
@@ -13,8 +13,11 @@ from stompy.frames.parser import Parser
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.negotiation import accept_version, offered_by
-from stompy.protocol.state import State, after
+from stompy.protocol.ids import SessionIds
+from stompy.protocol.negotiation import accept_version, offered_by, speakable
+from stompy.protocol.state import EVENTS, Event, State, after, ended
+
+_NEVER_BY_HAND = frozenset(("accept-version", "heart-beat", "receipt"))
 
 
 class ClientProtocol:
@@ -40,9 +43,7 @@ class ClientProtocol:
         limits: Limits = DEFAULT_LIMITS,
         crlf: bool = False,
     ) -> None:
-        if not versions or (Version.DRAFT in versions and len(versions) > 1):
-            raise LocalProtocolError("offer at least one version; the 1.0-draft only by itself")
-        self._versions = tuple(sorted(versions))
+        self._versions = speakable(versions)
         self._draft = self._versions == (Version.DRAFT,)
         self._offer = heartbeat or HeartbeatOffer()
         self._leniency = leniency
@@ -52,10 +53,11 @@ class ClientProtocol:
         """The version agreed on; `None` before CONNECTED."""
         self.heartbeats = Heartbeats()
         """What was agreed on heart-beats."""
+        self._ids = SessionIds()
         self.server: str | None = None
         self.session: str | None = None
         self.error: ProtocolError | VersionMismatch | None = None
-        """What ended the conversation from this side: set by the `accept` that met it."""
+        """The offence that ended the conversation: set by the `accept` that met it, and never replaced."""
         self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
         self.parser = Parser(self.grammar, limits, single=True)
 
@@ -74,20 +76,23 @@ class ClientProtocol:
             host: the virtual host (STOMP 1.2, CONNECT or STOMP Frame).
             login: sent where given.
             passcode: sent where given.
-            headers: further headers; they may replace none of the protocol's own.
+            headers: further headers; none of the protocol's own, and no `receipt`, since CONNECTED is the answer.
             command: `"STOMP"` only reaches servers that know it.
 
         Raises:
             LocalProtocolError: asked twice, or a header cannot be written.
         """
-        fields = self._connect_fields(host, login, passcode)
-        for name, value in (headers or {}).items():
-            if name in fields or name == "receipt":
-                raise LocalProtocolError(f"header {name!r} of the CONNECT frame cannot be given by hand")
-            fields[name] = value
         state = after(self.state, command)
-        if state is not State.CONNECTING or (command == "STOMP" and not self._versions[-1].has_heartbeats):
-            raise LocalProtocolError(f"{command} may not be sent when {self.state.value}")
+        if state is not State.CONNECTING:
+            raise LocalProtocolError(f"{rules.shown(command)} may not be sent when {self.state.value} (Connecting)")
+        if command not in rules.commands_of(self._versions[-1], client=True):
+            raise LocalProtocolError(f"STOMP {self._versions[-1]} has no {command} frame (CONNECT or STOMP Frame)")
+        fields = self._connect_fields(host, login, passcode)
+        own = _NEVER_BY_HAND.union(fields)
+        for name, value in (headers or {}).items():
+            if name.lower() in own:
+                raise LocalProtocolError(f"header {rules.shown(name)} of a {command} frame cannot be given by hand")
+            fields[name] = value
         data = encode(command, fields.items(), grammar=self.grammar)
         self.state = state
         return data
@@ -111,51 +116,69 @@ class ClientProtocol:
 
         Raises:
             NotConnected: there is no session, or DISCONNECT was sent.
-            LocalProtocolError: the version does not have the command, or a header is missing or cannot be written.
+            LocalProtocolError: the version does not have the command; a header is missing or cannot be written; an id
+                is taken, or names no open transaction.
         """
-        state = after(self.state, command)
         version = self.version
-        if version is None or command not in rules.commands_of(version, client=True):
-            if version is None:
-                raise NotConnected("there is no session yet")
-            raise LocalProtocolError(f"{command!r} is not a client command of STOMP {version}")
-        if state is None or state is State.CONNECTING:
+        if version is None:
+            raise NotConnected(f"there is no session: {self.state.value}")
+        if command not in rules.commands_of(version, client=True) or EVENTS[command] is Event.CONNECT:
+            raise LocalProtocolError(f"{rules.shown(command)} is no frame of a STOMP {version} session (Client Frames)")
+        state = after(self.state, command)
+        if state is None:
             raise NotConnected(f"{command} cannot be sent: {self.state.value}")
         wrong = rules.violation(command, headers.get, version)
+        if wrong is None and command != "UNSUBSCRIBE":
+            # Brokers take an UNSUBSCRIBE without a SUBSCRIBE for the order to delete a durable subscription.
+            wrong = self._ids.violation(command, headers.get)
         if wrong is not None:
             raise LocalProtocolError(wrong)
         crlf = self._crlf and version is Version.V1_2
         data = encode(command, headers.items(), body, grammar=self.grammar, content_length=content_length, crlf=crlf)
+        self._ids.note(command, headers.get)
         self.state = state
         return data
 
     def receive(self, data: bytes) -> list[Frame]:
         """Return the frames that `data` completes and that may come now; look at `error` afterwards."""
+        if self.state is State.FAILED:
+            return []
         frames = self.accept(self.parser.feed(data))
-        if self.error is None and self.parser.error is None and frames and frames[0].command == "CONNECTED":
+        if frames and frames[0].command == "CONNECTED":
             frames += self.accept(self.parser.feed(b""))
-        if self.error is None:
-            self.error = self.parser.error
         return frames
 
     def accept(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`."""
+        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`.
+
+        An offence that the parser met behind them counts too. Whatever follows an ERROR frame is passed over, as the
+        ERROR is what ended the session and some brokers go on talking.
+        """
         accepted: list[Frame] = []
         for frame in frames:
+            if self.state is State.FAILED:
+                break
             try:
                 self._accept(frame)
             except (ProtocolError, VersionMismatch) as error:
-                self.error = error
-                self.state = State.FAILED
+                self._fail(error)
                 break
             accepted.append(frame)
+        if self.parser.error is not None and self.state is not State.FAILED:
+            self._fail(self.parser.error)
         return accepted
+
+    def _fail(self, error: ProtocolError | VersionMismatch) -> None:
+        self.error = error
+        self.state = State.FAILED
 
     def _accept(self, frame: Frame) -> None:
         command = frame.command
+        if command not in rules.commands_of(self._versions[-1], client=False):
+            raise RemoteProtocolError(f"{command!r} is not a command of a server (Server Frames)")
         state = after(self.state, command)
-        if state is None or command not in rules.commands_of(Version.V1_2, client=False):
-            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value}")
+        if state is None:
+            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value} (Connecting)")
         if command == "CONNECTED":
             self._connected(frame)
         elif self.version is not None:
@@ -165,42 +188,37 @@ class ClientProtocol:
         self.state = state
 
     def _connected(self, frame: Frame) -> None:
-        header = _trimmed(frame.headers.peek)
-        version = Version.DRAFT if self._draft else self._agreed(header("version"))
+        version = Version.DRAFT if self._draft else self._agreed(frame.headers.peek("version"))
+        grammar = grammar_of(version, self._leniency)
         if version is Version.V1_0:
             frame.headers = frame.headers.trimmed()
-        if frame.body and version.has_heartbeats:
-            raise RemoteProtocolError("a CONNECTED frame must not have a body (Body)")
+        header = frame.headers.peek
+        wrong = rules.violation("CONNECTED", header, version) or rules.body_violation(frame, grammar)
+        if wrong is not None:
+            raise RemoteProtocolError(wrong)
+        if version.has_heartbeats:
+            self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
         self.version = version
         self.server = header("server")
         self.session = header("session")
-        if version.has_heartbeats:
-            self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
-        self.grammar = grammar_of(version, self._leniency)
-        self.parser.switch(self.grammar)
+        self.grammar = grammar
+        self.parser.switch(grammar)
 
     def _agreed(self, value: str | None) -> Version:
-        version = next((version for version in self._versions if version.value == (value or "1.0")), None)
+        # A 1.0 server may pad the value, and that it is one is only known from it.
+        chosen = "1.0" if value is None else value.strip(" ")
+        version = next((version for version in self._versions if version.value == chosen), None)
         if version is not None:
             return version
         names = [version.value for version in self._versions]
         if value is None:
             raise VersionMismatch("the broker speaks 1.0 only", offered=names, supported=("1.0",))
-        raise RemoteProtocolError(f"the broker chose version {value[:20]!r}, but only {', '.join(names)} were offered")
+        offered = ", ".join(names)
+        raise RemoteProtocolError(f"the broker chose version {rules.shown(value)} of {offered} (Protocol Negotiation)")
 
     def end(self) -> None:
         """Note that the stream ended."""
-        self.state = State.CLOSED
-
-
-def _trimmed(header: rules.Lookup) -> Callable[[str], str | None]:
-    """Return a look-up that bears with the padding of 1.0 servers, whose version is only known from these headers."""
-
-    def look(name: str) -> str | None:
-        value = header(name)
-        return None if value is None else value.strip(" ")
-
-    return look
+        self.state = ended(self.state)
 
 
 def refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatch | None]:

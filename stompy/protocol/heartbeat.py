@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 
 from stompy.errors import ConfigurationError, RemoteProtocolError
+from stompy.protocol.rules import shown
 
-_VALUE = re.compile(r" *([0-9]{1,10}) *, *([0-9]{1,10}) *")
+_MAX_DIGITS = 10
+_VALUE = re.compile(rf" *([0-9]{{1,{_MAX_DIGITS}}}) *, *([0-9]{{1,{_MAX_DIGITS}}}) *")
+_MAX_SECONDS = 10**_MAX_DIGITS // 1000 - 1
 
 SEND_SHARE = 0.6
 """A beat is sent when this share of the agreed interval passed in silence: brokers close on the first late one."""
@@ -36,8 +39,8 @@ class HeartbeatOffer:
             ConfigurationError: one of them is negative, not a number, or too long for the header.
         """
         for seconds in (send, receive):
-            if not 0 <= seconds < 10_000_000:
-                raise ConfigurationError(f"a heart-beat interval must be 0 or more seconds, not {seconds!r}")
+            if not 0 <= seconds <= _MAX_SECONDS:
+                raise ConfigurationError(f"a heart-beat interval must be 0 to {_MAX_SECONDS} seconds, not {seconds!r}")
         return cls(_milliseconds(send), _milliseconds(receive))
 
     @classmethod
@@ -52,7 +55,7 @@ class HeartbeatOffer:
         match = _VALUE.fullmatch(value)
         if match is None:
             raise RemoteProtocolError(
-                f"heart-beat must be two numbers of milliseconds, not {value[:40]!r} (Heart-beating)"
+                f"heart-beat must be two numbers of at most {_MAX_DIGITS} digits, not {shown(value)} (Heart-beating)"
             )
         return cls(int(match[1]), int(match[2]))
 
@@ -97,6 +100,10 @@ class Pulse:
 
     Not for two threads at once, except that `sent` and `heard` are single assignments.
 
+    A machine that was suspended, or a process that was stopped, finds the clock far ahead of the look it had planned,
+    and what the peer said meanwhile is still unread. Such a late look starts the silence anew, once: the reader gets
+    its chance, and a peer that is really gone is found dead one allowed silence later.
+
     Args:
         heartbeats: the agreement.
         now: the moment of the handshake.
@@ -106,8 +113,11 @@ class Pulse:
     def __init__(self, heartbeats: Heartbeats, now: float, tolerance: float = DEFAULT_TOLERANCE) -> None:
         self._beat_after = heartbeats.beat_after
         self._silence = heartbeats.silence_allowed(tolerance)
+        self._late = max(_LEAST_MARGIN, heartbeats.receive or 0.0)
         self.last_sent = now
         self.last_heard = now
+        self._planned = now
+        self._pardoned: float | None = None
 
     def sent(self, now: float) -> None:
         """Note that octets left."""
@@ -122,14 +132,24 @@ class Pulse:
         return self._beat_after is not None and now - self.last_sent >= self._beat_after
 
     def dead(self, now: float) -> bool:
-        """Whether the peer was silent for too long."""
-        return self._silence is not None and now - self.last_heard > self._silence
+        """Whether the peer was silent for too long, on a clock that somebody watched."""
+        heard, overslept = self.last_heard, now - self._planned > self._late
+        self._planned = max(self._planned, now)
+        if self._silence is None or now - heard <= self._silence:
+            return False
+        if overslept and heard != self._pardoned:
+            self.last_heard = self._pardoned = now
+            return False
+        return True
 
     def next_look(self, now: float) -> float | None:
         """Return in how many seconds something may be due, or `None` if nothing ever is."""
-        due = []
+        due: list[float] = []
         if self._beat_after is not None:
             due.append(self.last_sent + self._beat_after)
         if self._silence is not None:
             due.append(self.last_heard + self._silence)
-        return max(0.0, min(due) - now) if due else None
+        if not due:
+            return None
+        self._planned = max(now, min(due))
+        return self._planned - now

@@ -34,10 +34,11 @@ class SessionIds:
         """
         if command == "SUBSCRIBE":
             key = subscription_key(header)
-            return f"there is already a subscription {_name(key)} (SUBSCRIBE id Header)" if self._live(key) else None
+            taken = key in self.subscriptions
+            return f"there is already a subscription {_name(key)} (SUBSCRIBE id Header)" if taken else None
         if command == "UNSUBSCRIBE":
             key = subscription_key(header)
-            return None if self._live(key) else f"there is no subscription {_name(key)} (UNSUBSCRIBE)"
+            return None if key in self.subscriptions else f"there is no subscription {_name(key)} (UNSUBSCRIBE)"
         transaction = header("transaction")
         if transaction is None:
             return None
@@ -55,12 +56,9 @@ class SessionIds:
         elif command == "UNSUBSCRIBE":
             self.subscriptions.pop(subscription_key(header), None)
         elif command == "BEGIN":
-            self.transactions.add(str(header("transaction")))
+            self.transactions.add(header("transaction") or "")
         elif command in ("COMMIT", "ABORT"):
-            self.transactions.discard(str(header("transaction")))
-
-    def _live(self, key: str) -> bool:
-        return key in self.subscriptions
+            self.transactions.discard(header("transaction") or "")
 
 
 def _name(key: str) -> str:

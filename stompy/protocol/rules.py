@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
+from stompy.frames.frame import Frame
+from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Grammar
 from stompy.frames.version import Version
 
 Lookup = Callable[[str], str | None]
@@ -44,8 +45,8 @@ REQUIRED: dict[Version, dict[str, tuple[str, ...]]] = {
 }
 """The headers that a frame must have.
 
-Those of CONNECT depend on what is negotiated and are checked there. A 1.0 server owes `session` in CONNECTED, but nothing
-uses it and no version is known when it comes, so its absence is borne with.
+Those of CONNECT depend on what is negotiated and are checked there. A 1.0 server owes `session` in CONNECTED, but
+nothing uses it and no version is known when it comes, so its absence is borne with.
 """
 
 
@@ -79,6 +80,19 @@ def _ack_mode_violation(mode: str | None) -> str | None:
     if mode is None or mode in ACK_MODES:
         return None
     return f"unknown ack mode {shown(mode)}, not one of {', '.join(ACK_MODES)} (SUBSCRIBE ack Header)"
+
+
+def body_violation(frame: Frame, grammar: Grammar) -> str | None:
+    """Return what is wrong with the body of a CONNECT or CONNECTED, or drop it where `grammar` does so.
+
+    The parser leaves this open, since the version that decides it is only known from the frame itself.
+    """
+    if not frame.body:
+        return None
+    if grammar.unexpected_body == "refuse":
+        return f"a {frame.command} frame must not have a body (Body)"
+    frame.body = b""
+    return None
 
 
 def shown(value: str) -> str:

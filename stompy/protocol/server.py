@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
@@ -13,8 +14,14 @@ from stompy.frames.parser import Parser
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.negotiation import accept_version, highest_common, offered_by
-from stompy.protocol.state import State, after
+from stompy.protocol.ids import SessionIds
+from stompy.protocol.ids import subscription_key as subscription_key  # part of what this file offers
+from stompy.protocol.negotiation import accept_version, highest_common, offered_by, speakable
+from stompy.protocol.state import EVENTS, Event, State, after, ended
+
+_SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNSAFE = re.compile(r"[:\\\x00-\x1f\x7f]")
 
 
 class ServerProtocol:
@@ -26,10 +33,13 @@ class ServerProtocol:
     Args:
         versions: the versions this server has; `(Version.DRAFT,)` alone speaks the 1.0-draft.
         heartbeat: what to put into the `heart-beat` header of CONNECTED.
-        server: the value of the `server` header, `name/version`.
+        server: the value of the `server` header, `name` or `name/version`.
         leniency: deviations of the peer to bear with.
         limits: maxima for a frame of the client.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
+
+    Raises:
+        LocalProtocolError: no version, or a `server` that is not a name.
     """
 
     def __init__(
@@ -42,20 +52,24 @@ class ServerProtocol:
         limits: Limits = DEFAULT_LIMITS,
         require_host: bool = False,
     ) -> None:
-        self._versions = tuple(sorted(versions))
+        self._versions = speakable(versions)
         self._draft = self._versions == (Version.DRAFT,)
         self._offer = heartbeat or HeartbeatOffer()
+        if server is not None and not _SERVER_VALUE.fullmatch(server):
+            raise LocalProtocolError(f"a server is named name/version, not {rules.shown(server)} (CONNECTED Frame)")
         self._server = server
         self._leniency = leniency
         self._require_host = require_host
         self.state = State.NEW
         self.version: Version | None = None
         self.heartbeats = Heartbeats()
-        self.subscriptions: dict[str, str] = {}
+        self._ids = SessionIds()
+        self.subscriptions = self._ids.subscriptions
         """Key of each live subscription to its ack mode; see `subscription_key`."""
-        self.transactions: set[str] = set()
+        self.transactions = self._ids.transactions
         """Ids of the open transactions."""
         self.error: RemoteProtocolError | None = None
+        """The offence that ended the conversation: set by the `accept` that met it, and never replaced."""
         self.offender: Frame | None = None
         """The frame that `error` is about, where it is about one."""
         self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
@@ -67,93 +81,87 @@ class ServerProtocol:
         The first frame is CONNECT; frames behind it wait in the parser until `connected` was called: then
         `receive(b"")` gives them.
         """
-        frames = self.accept(self.parser.feed(data))
-        if self.error is None:
-            self.error = self.parser.error
-        return frames
+        return [] if self._over else self.accept(self.parser.feed(data))
 
     def accept(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`."""
+        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`.
+
+        An offence that the parser met behind them counts too. After `fail` whatever the client says is passed over.
+        """
         accepted: list[Frame] = []
         for frame in frames:
+            if self._over:
+                break
             try:
                 self._accept(frame)
             except RemoteProtocolError as error:
                 self.error, self.offender = error, frame
                 break
             accepted.append(frame)
+        if not self._over:
+            self.error = self.parser.error
         return accepted
+
+    @property
+    def _over(self) -> bool:
+        return self.error is not None or self.state is State.FAILED
 
     def _accept(self, frame: Frame) -> None:
         command = frame.command
         version = self.version or self._versions[-1]
         if command not in rules.commands_of(version, client=True):
-            raise RemoteProtocolError(f"unknown command {command!r} in STOMP {version}")
+            raise RemoteProtocolError(f"unknown command {command!r} in STOMP {version} (Client Frames)")
         state = after(self.state, command)
         if state is None:
-            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value}")
+            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value} (Connecting)")
         if state is State.CONNECTING:
             self._connect(frame)
         else:
-            assert self.version is not None
-            wrong = rules.violation(command, frame.headers.peek, self.version)
+            header = frame.headers.peek
+            wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
             if wrong is not None:
                 raise RemoteProtocolError(wrong)
-            self._check_ids(command, frame.headers.peek)
+            self._ids.note(command, header)
         self.state = state
 
     def _connect(self, frame: Frame) -> None:
-        header = frame.headers.peek
-        if self._draft:
-            wrong = rules.violation("CONNECT", header, Version.DRAFT)
-            if wrong is not None:
-                raise RemoteProtocolError(wrong)
-            self.version = Version.DRAFT
-            return
-        version = highest_common(self._versions, offered_by(header("accept-version")))
-        if version is None:
-            raise RemoteProtocolError(f"no common version: this broker speaks {accept_version(self._versions)}")
+        version = Version.DRAFT if self._draft else self._common(frame.headers.peek("accept-version"))
         if version is Version.V1_0:
             frame.headers = frame.headers.trimmed()
-        elif frame.body:
-            raise RemoteProtocolError(f"a {frame.command} frame must not have a body (Body)")
-        elif self._require_host and header("host") is None:
-            raise RemoteProtocolError(f"a {frame.command} frame needs a 'host' header in STOMP {version}")
-        self.version = version
+        header = frame.headers.peek
+        wrong = rules.violation(frame.command, header, version)
+        wrong = wrong or rules.body_violation(frame, grammar_of(version, self._leniency))
+        if wrong is None and self._require_host and version.has_heartbeats and header("host") is None:
+            wrong = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
+        if wrong is not None:
+            raise RemoteProtocolError(wrong)
         if version.has_heartbeats:
             self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
+        self.version = version
 
-    def _check_ids(self, command: str, header: rules.Lookup) -> None:
-        if command == "SUBSCRIBE":
-            key = subscription_key(header)
-            if key in self.subscriptions:
-                raise RemoteProtocolError(f"there is already a subscription {_shown(key)}")
-            self.subscriptions[key] = header("ack") or "auto"
-        elif command == "UNSUBSCRIBE":
-            key = subscription_key(header)
-            if self.subscriptions.pop(key, None) is None:
-                raise RemoteProtocolError(f"there is no subscription {_shown(key)}")
-        transaction = header("transaction")
-        if transaction is None or command not in _TRANSACTED:
-            return
-        if command == "BEGIN":
-            if transaction in self.transactions:
-                raise RemoteProtocolError(f"transaction {_shown(transaction)} is already open")
-            self.transactions.add(transaction)
-        elif transaction not in self.transactions:
-            raise RemoteProtocolError(f"there is no open transaction {_shown(transaction)}")
-        elif command in ("COMMIT", "ABORT"):
-            self.transactions.discard(transaction)
+    def _common(self, offered: str | None) -> Version:
+        version = highest_common(self._versions, offered_by(offered))
+        if version is not None:
+            return version
+        asked = "no accept-version, so 1.0," if offered is None else f"accept-version {rules.shown(offered)}"
+        ours = accept_version(self._versions)
+        raise RemoteProtocolError(f"no common version: {asked} was asked of a broker of {ours} (Protocol Negotiation)")
 
     def connected(self, session: str) -> bytes:
         """Return the CONNECTED frame; what the client sends next is read by the agreed version.
 
         Args:
-            session: a unique id of this session.
+            session: a unique id of this session, without colon, backslash and control characters, since some peers
+                read escapes in this frame and some do not.
+
+        Raises:
+            LocalProtocolError: no CONNECT was accepted, or it was answered already; not such a `session`.
         """
         version = self.version
         if version is None or self.state is not State.CONNECTING:
             raise LocalProtocolError(f"CONNECTED may not be sent when {self.state.value}")
+        if _UNSAFE.search(session):
+            raise LocalProtocolError(f"peers may misread the session id {rules.shown(session)} (Value Encoding)")
         fields = {"session": session}
         if not self._draft:
             fields["version"] = version.value
@@ -171,59 +179,55 @@ class ServerProtocol:
         """Return the octets of a MESSAGE or RECEIPT.
 
         Raises:
-            LocalProtocolError: the session is not open, or a header is missing.
+            LocalProtocolError: the session is not open, a header is missing, or the version cannot write one of them.
         """
-        state = after(self.state, command)
-        if state is None or self.version is None or command == "ERROR":
+        if EVENTS.get(command) is not Event.SERVER_FRAME:
+            raise LocalProtocolError(f"{rules.shown(command)} is neither MESSAGE nor RECEIPT (Server Frames)")
+        if self.version is None or after(self.state, command) is None:
             raise LocalProtocolError(f"{command} may not be sent when {self.state.value}")
         wrong = rules.violation(command, headers.get, self.version)
+        if wrong is None and command == "MESSAGE" and self._lacks_ack(headers):
+            wrong = "a MESSAGE that waits for an ACK needs an 'ack' header in STOMP 1.2 (MESSAGE)"
         if wrong is not None:
             raise LocalProtocolError(wrong)
         return encode(command, headers.items(), body, grammar=self.grammar)
+
+    def _lacks_ack(self, headers: Mapping[str, str]) -> bool:
+        if self.version is not Version.V1_2 or "ack" in headers:
+            return False
+        return self.subscriptions.get(f"#{headers['subscription']}", "auto") != "auto"
 
     def fail(self, message: str, *, offender: Frame | None = None, detail: str = "") -> bytes:
         """Return an ERROR frame; after it nothing may be sent and the stream must be closed.
 
         Args:
-            message: a short description.
+            message: a short description; in the header each control character becomes a space.
             offender: the client frame it is about; its `receipt` comes back as `receipt-id`.
             detail: more words for the body.
+
+        Raises:
+            LocalProtocolError: ERROR was sent already, or the stream has ended.
         """
         state = after(self.state, "ERROR")
         if state is None:
             raise LocalProtocolError(f"ERROR may not be sent when {self.state.value}")
-        fields = {"message": message}
         handshake = self.grammar.handshake
+        text = message.encode("utf-8", "replace").decode("utf-8")
+        # Before escapes are agreed on the headers keep to characters that every version reads alike.
+        fields = {"message": (_UNSAFE if handshake else _CONTROL).sub(" ", text).strip(" ")}
         if handshake:
-            # No escapes are agreed on yet, so the headers keep to characters that every version reads alike.
-            fields["message"] = "".join(" " if char in ":\\\r\n\0" else char for char in message)
             fields["version"] = accept_version(self._versions)
         receipt = offender.headers.peek("receipt") if offender is not None and not handshake else None
-        if receipt is not None:
+        # A 1.0 value that ends with CR can be read but not written: its reader would take the CR for the line end.
+        if receipt is not None and (self.grammar.escapes or not receipt.endswith("\r")):
             fields["receipt-id"] = receipt
         fields["content-type"] = "text/plain"
         about = f"The frame was {offender.command}.\n" if offender is not None else ""
-        body = f"{message}\n{about}{detail}".encode("utf-8", "replace")
+        body = f"{text}\n{about}{detail}".encode("utf-8", "replace")
         data = encode("ERROR", fields.items(), body, grammar=self.grammar)
         self.state = state
         return data
 
     def end(self) -> None:
         """Note that the stream ended."""
-        self.state = State.CLOSED
-
-
-_TRANSACTED = frozenset(("SEND", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT"))
-
-
-def subscription_key(header: rules.Lookup) -> str:
-    """Return what a subscription is known by: its id or, in 1.0, the destination where it has none.
-
-    The two cannot be confused: an id is marked with `#`, a destination with `@`.
-    """
-    identity = header("id")
-    return f"#{identity}" if identity is not None else f"@{header('destination')}"
-
-
-def _shown(key: str) -> str:
-    return repr(key[:80])
+        self.state = ended(self.state)

@@ -25,7 +25,9 @@ _NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
 _KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, ("stomp", *_NOT_YET))) + ")://", re.IGNORECASE)
 _SECRET_OPTION = re.compile("[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=", re.IGNORECASE)
 # `stomp://user:secret`, with the host forgotten, has its passcode where a port should be.
-_FORGOTTEN_HOST = re.compile(rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I)
+_FORGOTTEN_HOST = re.compile(
+    rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I
+)
 _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _PORT = re.compile("[0-9]{1,5}")
 _NOT_IN_A_HOST = re.compile(r"[\[\]%\\<>\"^`{|}]")
@@ -63,7 +65,8 @@ class Address:
     def __str__(self) -> str:
         """Return the URL without login, passcode and options."""
         path = "/" + quote(self.path[1:], safe="") if self.path else ""
-        return f"{self.scheme}://{host_port(self.host, self.port)}{path}"
+        # An IPv6 zone is written after %25 in a URL (RFC 6874).
+        return f"{self.scheme}://{host_port(self.host.replace('%', '%25'), self.port)}{path}"
 
 
 def host_port(host: str, port: int) -> str:

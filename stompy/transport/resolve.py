@@ -79,6 +79,9 @@ def query(host: str, port: int, *, flags: int) -> list[Endpoint]:
         ConfigurationError: `host` cannot be a host name.
         OSError: the system's answer, `socket.gaierror` among them.
     """
+    # The C library reads up to a NUL: 127.0.0.1\0.example would be the loopback.
+    if not host or " " in host or not host.isprintable():
+        raise ConfigurationError(f"not a usable host name: {host!r}")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except ValueError as error:

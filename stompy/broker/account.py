@@ -1,0 +1,62 @@
+"""What the broker holds for one session: subscriptions, unacknowledged deliveries, transactions.
+
+Guarded by the router's lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompy.errors import RemoteProtocolError
+from stompy.protocol.ack import Entry, Ledger
+from stompy.protocol.rules import shown
+
+if TYPE_CHECKING:
+    from stompy.broker.consumer import Consumer
+    from stompy.broker.message import Delivery
+    from stompy.broker.outbox import Outbox
+    from stompy.broker.transactions import Transaction
+    from stompy.protocol.server import ServerProtocol
+
+
+class Account:
+    """The in-memory state of one session.
+
+    Args:
+        name: unique among the sessions of the broker; the `session` header of CONNECTED.
+        peer: the client's address.
+        protocol: what the client may say; guarded by the router's lock too, but for its parser.
+        outbox: what waits to be written to the client.
+    """
+
+    def __init__(self, name: str, *, peer: str, protocol: ServerProtocol, outbox: Outbox) -> None:
+        self.name = name
+        self.peer = peer
+        self.protocol = protocol
+        self.outbox = outbox
+        self.ended = False
+        """Whether the session is over: nothing that the client says counts any more."""
+        self.follows_topics = False
+        """Whether it has, or had, a subscription that others can overrun."""
+        self.consumers: dict[str, Consumer] = {}
+        """The live subscriptions by their key in the protocol."""
+        self.parked: dict[Consumer, None] = {}
+        """The subscriptions that wait for room."""
+        self.transactions: dict[str, Transaction] = {}
+        self.ledger: Ledger[Delivery] = Ledger()
+        """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
+
+    def take(self, token: str, *, subscription: str | None) -> list[Entry[Delivery]]:
+        """Take out what an ACK or NACK settles, the named delivery last.
+
+        Args:
+            token: what the frame names.
+            subscription: the `subscription` header, where the version asks for it.
+
+        Raises:
+            RemoteProtocolError: nothing with that token waits, or it went to another subscription.
+        """
+        consumer = self.ledger.find(token).item.consumer
+        if subscription is not None and subscription != consumer.identity:
+            raise RemoteProtocolError(f"message {shown(token)} was not sent to the subscription named with it (ACK)")
+        return self.ledger.take(token, cumulative=consumer.mode == "client")

@@ -1,0 +1,280 @@
+"""The embedded broker: its face, and the thread that accepts clients.
+
+| thread | owns | may block on |
+|---|---|---|
+| `stompy-broker-acceptor` | the list of sessions while it runs | `accept`, which closing the listener ends |
+
+Locks: `Broker._state` guards what is started; it is held over nothing that waits.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import logging
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from stompy.broker.commands import Commands
+from stompy.broker.router import Router
+from stompy.broker.session import Session
+from stompy.broker.settings import Settings
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, NotConnected
+from stompy.frames.grammar import Leniency
+from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.version import NEGOTIABLE, Version, parse_version
+from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.transport.address import host_port
+from stompy.transport.tcp import TcpListener
+
+if TYPE_CHECKING:
+    from stompy.broker.stats import BrokerStats
+    from stompy.transport.base import Listener, Transport
+
+_LOG = logging.getLogger("stompy.broker")
+
+_GRACE = 0.5
+"""Seconds that clients get to take the end of the stream, before `stop` ends it for them."""
+
+
+class Broker:
+    """A STOMP 1.0, 1.1 and 1.2 broker for development, tests and demos, in this process and in memory.
+
+    Destinations that begin with `/topic/` are topics: every live subscription gets each message, nothing is kept for
+    later. All others are queues, made by their first use: each message goes to one subscription. Names have no other
+    meaning; there are no wildcards and no selectors (a `selector` header is refused).
+
+    What it does where STOMP leaves the choice to the server:
+
+    - **Acknowledging.** In the modes `client` and `client-individual` at most `prefetch` messages wait for their ACK; a
+      SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). In `auto` mode a message counts as
+      consumed when it was handed to the connection.
+    - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
+      `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
+      `original-destination` and `delivery-count`. A refused message of a topic goes there at once, as a topic keeps
+      nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
+      warning in the log.
+    - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
+      count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
+      topic, which keeps nothing, it is gone.
+    - **Slow consumers.** A subscription of a queue gets nothing more while its session's outbox is full. A topic waits
+      for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
+    - **A header that a subscriber's version cannot express** (a line end in 1.0) sends the message to the dead-letter
+      queue instead.
+    - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
+      closed, in every version.
+
+    It may be started again after `stop`; its queues then still hold what they held, and the port is the same.
+
+    Args:
+        host: where to listen. There is no TLS, so anything but the own machine is warned about.
+        port: 0 takes a free one.
+        versions: the versions to speak, as `Version` or text.
+        users: passcode by login; `None` lets everybody in.
+        heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
+        limits: maxima for a client's frame.
+        leniency: deviations of clients to bear with.
+        require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
+        prefetch: see above.
+        max_redeliveries: see above.
+        dead_letter: see above.
+        max_queue_messages: ready messages in one queue.
+        max_queue_bytes: the same in octets of headers and bodies.
+        max_backlog_messages: messages that wait for one subscription of a topic.
+        max_backlog_bytes: the same in octets.
+        max_outbox_bytes: octets that wait to be written to one client.
+        max_transaction_frames: frames in all open transactions of one client.
+        max_transaction_bytes: the same in octets of messages.
+        connect_timeout: seconds in which CONNECT must come.
+        linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
+        listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
+
+    Raises:
+        ConfigurationError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        versions: Sequence[Version | str] = NEGOTIABLE,
+        users: Mapping[str, str] | None = None,
+        heartbeat: tuple[float, float] = (0.1, 0.1),
+        limits: Limits = DEFAULT_LIMITS,
+        leniency: Leniency = Leniency.NONE,
+        require_host: bool = False,
+        prefetch: int = 1_000,
+        max_redeliveries: int = 6,
+        dead_letter: str = "/queue/DLQ",
+        max_queue_messages: int = 1_000_000,
+        max_queue_bytes: int = 512 * 1024 * 1024,
+        max_backlog_messages: int = 100_000,
+        max_backlog_bytes: int = 64 * 1024 * 1024,
+        max_outbox_bytes: int = 1024 * 1024,
+        max_transaction_frames: int = 100_000,
+        max_transaction_bytes: int = 64 * 1024 * 1024,
+        connect_timeout: float = 10.0,
+        linger: float = 2.0,
+        listener: Listener | None = None,
+    ) -> None:
+        self._settings = Settings(
+            versions=tuple(parse_version(version) for version in versions),
+            users=None if users is None else dict(users),
+            heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
+            limits=limits,
+            leniency=leniency,
+            require_host=require_host,
+            prefetch=prefetch,
+            max_redeliveries=max_redeliveries,
+            dead_letter=dead_letter,
+            max_queue_messages=max_queue_messages,
+            max_queue_bytes=max_queue_bytes,
+            max_backlog_messages=max_backlog_messages,
+            max_backlog_bytes=max_backlog_bytes,
+            max_outbox_bytes=max_outbox_bytes,
+            max_transaction_frames=max_transaction_frames,
+            max_transaction_bytes=max_transaction_bytes,
+            connect_timeout=connect_timeout,
+            linger=linger,
+        )
+        self._host = host
+        self._port = port
+        self._given = listener
+        self._instance = secrets.token_hex(3)
+        self._numbers = itertools.count(1)
+        self._router = Router(self._settings, instance=self._instance)
+        self._commands = Commands(self._router, self._settings)
+        self._state = threading.Lock()
+        self._listener: Listener | None = None
+        self._acceptor: threading.Thread | None = None
+        self._sessions: list[Session] = []
+        self._used = False
+
+    def start(self) -> Broker:
+        """Listen, and serve clients from now on; return the broker. Nothing happens if it runs already.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on, e.g. as its port is in use.
+        """
+        with self._state:
+            if self._acceptor is not None:
+                return self
+            if self._given is not None and self._used:
+                raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
+            listener = self._given or self._listen()
+            self._used = True
+            self._listener = listener
+            self._acceptor = threading.Thread(
+                target=self._accept_all, args=(listener,), name="stompy-broker-acceptor", daemon=True
+            )
+            self._acceptor.start()
+        _LOG.info("listening on %s; for development, in memory", self._where())
+        return self
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop listening, end all sessions and wait for their threads. Nothing happens if it does not run.
+
+        Clients see the end of the stream, as when a broker goes down; what they had not acknowledged is back in its
+        queues.
+
+        Args:
+            timeout: seconds after which the threads that are left are abandoned, with a word in the log.
+        """
+        with self._state:
+            listener, acceptor = self._listener, self._acceptor
+            self._acceptor = None
+        if listener is None or acceptor is None:
+            return
+        deadline = Deadline(timeout)
+        listener.close()
+        acceptor.join(deadline.remaining())
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            session.hang_up()
+        grace = deadline.sooner(_GRACE)
+        for session in sessions:
+            session.join(grace.remaining())
+        for session in sessions:
+            session.abort()
+        for session in sessions:
+            session.join(deadline.remaining())
+        left = sum(session.alive for session in sessions)
+        if left:
+            _LOG.error("%d sessions did not end within %g s", left, timeout)
+        _LOG.info("stopped listening on %s", self._where())
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """The address for clients of this machine, such as `stomp://127.0.0.1:61613`; still known after `stop`.
+
+        Raises:
+            NotConnected: the broker was never started, so that it has no port yet.
+        """
+        if self._listener is None:
+            raise NotConnected("the broker was not started yet")
+        address = self._listener.address
+        if isinstance(address, str):
+            return address
+        host, port = address
+        return f"stomp://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"
+
+    def stats(self) -> BrokerStats:
+        """Return counters and depths of this moment."""
+        return self._router.snapshot()
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
+        return self._router.depth(queue)
+
+    def _listen(self) -> Listener:
+        listener = TcpListener(self._host, self._port)
+        host, self._port = listener.address  # the same port when it is started again
+        if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+            _LOG.warning(
+                "%s can be reached from other machines, and this broker has no TLS", host_port(host, self._port)
+            )
+        return listener
+
+    def _accept_all(self, listener: Listener) -> None:
+        while (transport := listener.accept()) is not None:
+            # Ended sessions are left out now and then, so that the list does not grow with the clients served.
+            if len(self._sessions) >= 2 * self._router.sessions + 16:
+                self._sessions = [session for session in self._sessions if session.alive]
+            self._serve(transport)
+
+    def _serve(self, transport: Transport) -> None:
+        number = next(self._numbers)
+        session = Session(
+            transport,
+            router=self._router,
+            commands=self._commands,
+            settings=self._settings,
+            name=f"{self._instance}-{number}",
+            number=number,
+        )
+        try:
+            session.start()
+        except RuntimeError as error:  # no more threads
+            _LOG.error("cannot serve %s: %s", transport.peer, error)
+            return
+        self._sessions.append(session)
+
+    def _where(self) -> str:
+        return "?" if self._listener is None else self.url
+
+    def __repr__(self) -> str:
+        state = "running" if self._acceptor is not None else "stopped"
+        return f"<Broker {self._where()} {state}>"

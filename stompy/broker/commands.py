@@ -1,0 +1,147 @@
+"""What each command of a client does. Runs on its session's reader, in a turn of the router."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from stompy.broker.message import Message
+from stompy.broker.transactions import Transaction
+from stompy.errors import RemoteProtocolError
+from stompy.frames.version import Version
+from stompy.protocol.ids import subscription_key
+
+if TYPE_CHECKING:
+    from stompy.broker.account import Account
+    from stompy.broker.router import Router
+    from stompy.broker.settings import Settings
+    from stompy.frames.frame import Frame
+    from stompy.protocol.rules import Lookup
+
+PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize")
+"""RabbitMQ's and ActiveMQ's names for the same wish."""
+
+_POSITIVE = re.compile(r"0*[1-9][0-9]{0,8}")
+
+
+class Commands:
+    """Turns the frames of a connected client into changes of the router's state.
+
+    Args:
+        router: whose lock is held around every call.
+        settings: limits.
+    """
+
+    def __init__(self, router: Router, settings: Settings) -> None:
+        self._router = router
+        self._settings = settings
+        self._handlers = {
+            "SEND": self._send,
+            "SUBSCRIBE": self._subscribe,
+            "UNSUBSCRIBE": self._unsubscribe,
+            "ACK": self._ack,
+            "NACK": self._ack,
+            "BEGIN": self._begin,
+            "COMMIT": self._commit,
+            "ABORT": self._abort,
+            "DISCONNECT": self._disconnect,
+        }
+
+    def process(self, account: Account, frame: Frame) -> None:
+        """Do what a frame asks for, then answer with a RECEIPT where it asks for that too (STOMP 1.2, RECEIPT).
+
+        Args:
+            account: whose frame it is; its protocol object has accepted the frame.
+            frame: any but CONNECT.
+
+        Raises:
+            ProtocolError: it cannot be done; the session must be ended with an ERROR.
+        """
+        self._handlers[frame.command](account, frame)
+        receipt = frame.headers.peek("receipt")
+        if receipt is not None:
+            account.outbox.answer(account.protocol.send("RECEIPT", {"receipt-id": receipt}))
+        if frame.command == "DISCONNECT":
+            account.outbox.finish()
+
+    def _send(self, account: Account, frame: Frame) -> None:
+        message = Message.of(frame, account.protocol.grammar)
+        name = frame.headers.peek("transaction")
+        if name is None:
+            self._router.publish(message)
+        else:
+            self._open(account, name, adding=message.size).send(message)
+
+    def _subscribe(self, account: Account, frame: Frame) -> None:
+        header = frame.headers.peek
+        if header("selector") is not None:
+            raise RemoteProtocolError("this broker has no selectors")
+        if len(account.consumers) >= self._settings.max_session_subscriptions:
+            raise RemoteProtocolError("too many subscriptions in one session")
+        self._router.subscribe(
+            account,
+            subscription_key(header),
+            destination=header("destination") or "",
+            identity=header("id"),
+            mode=header("ack") or "auto",
+            prefetch=self._prefetch(header),
+        )
+
+    def _prefetch(self, header: Lookup) -> int:
+        for name in PREFETCH_HEADERS:
+            value = header(name)
+            if value is None:
+                continue
+            if not _POSITIVE.fullmatch(value):
+                raise RemoteProtocolError(f"{name} must be a number of 1 or more, not {value[:40]!r}")
+            return int(value)
+        return self._settings.prefetch
+
+    def _unsubscribe(self, account: Account, frame: Frame) -> None:
+        self._router.unsubscribe(account, subscription_key(frame.headers.peek))
+
+    def _ack(self, account: Account, frame: Frame) -> None:
+        header = frame.headers.peek
+        version = account.protocol.version
+        entries = account.take(
+            header("id" if version is Version.V1_2 else "message-id") or "",
+            subscription=header("subscription") if version is Version.V1_1 else None,
+        )
+        refused = frame.command == "NACK"
+        name = header("transaction")
+        if name is None:
+            self._router.settle(entries, refused=refused)
+            return
+        try:
+            self._open(account, name).settle(entries, refused=refused)
+        except RemoteProtocolError:
+            account.ledger.restore(entries)
+            raise
+        self._router.freed(entries[-1].item.consumer)
+
+    def _begin(self, account: Account, frame: Frame) -> None:
+        if len(account.transactions) >= self._settings.max_session_transactions:
+            raise RemoteProtocolError("too many open transactions in one session")
+        account.transactions[_transaction(frame)] = Transaction()
+
+    def _commit(self, account: Account, frame: Frame) -> None:
+        self._router.commit(account, _transaction(frame))
+
+    def _abort(self, account: Account, frame: Frame) -> None:
+        self._router.abort(account, account.transactions.pop(_transaction(frame)))
+
+    def _disconnect(self, account: Account, frame: Frame) -> None:
+        self._router.detach(account)
+
+    def _open(self, account: Account, name: str, *, adding: int = 0) -> Transaction:
+        """Return an open transaction that may take one more frame, with `adding` octets."""
+        transactions = account.transactions.values()
+        frames = sum(transaction.frames for transaction in transactions)
+        size = sum(transaction.size for transaction in transactions)
+        if frames >= self._settings.max_transaction_frames or size + adding > self._settings.max_transaction_bytes:
+            raise RemoteProtocolError(f"transaction {name[:80]!r} is too large")
+        return account.transactions[name]
+
+
+def _transaction(frame: Frame) -> str:
+    return frame.headers.peek("transaction") or ""

@@ -1,0 +1,131 @@
+"""What the broker keeps of a message: its content, its place in a queue, and each delivery of it.
+
+Everything here is guarded by the router's lock, except that the writers read finished deliveries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompy.frames.encoder import encode
+from stompy.frames.headers import Headers, Pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stompy.broker.consumer import Consumer
+    from stompy.frames.frame import Frame
+    from stompy.frames.grammar import Grammar
+
+_COMMAND = "MESSAGE"
+_COMMAND_LINE = len(_COMMAND) + 1
+
+# The broker writes these itself or they speak of the SEND alone, so that a sender's own must not show (SRV-07).
+_NOT_PASSED_ON = frozenset(
+    ("destination", "message-id", "subscription", "ack", "redelivered", "receipt", "transaction", "content-length")
+)
+
+
+class Message:
+    """The content of a SEND, ready to be written: the same for all subscribers, whatever the version each speaks.
+
+    Only the head in the sender's grammar is kept; for a subscriber of another version it is split and encoded again.
+
+    Args:
+        pairs: the headers to pass on, without destination and content-length.
+        destination: as the SEND named it.
+        body: octets, never changed.
+        grammar: how the head is written first; the sender's.
+
+    Raises:
+        LocalProtocolError: a header cannot be written in that grammar.
+    """
+
+    __slots__ = ("_grammar", "_head", "_other", "body", "destination", "size")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], *, destination: str, body: bytes, grammar: Grammar) -> None:
+        self.destination = destination
+        self.body = body
+        self._grammar = grammar
+        self._head = _encoded_head([("destination", destination), *pairs], body, grammar)
+        self._other: tuple[Grammar, bytes] | None = None
+        self.size = len(self._head) + len(body)
+        """Octets that count towards the limits."""
+
+    @classmethod
+    def of(cls, frame: Frame, grammar: Grammar) -> Message:
+        """Return the message of a SEND frame."""
+        headers = frame.headers
+        return cls(
+            [pair for pair in headers.pairs if pair[0] not in _NOT_PASSED_ON],
+            destination=headers.peek("destination") or "",
+            body=frame.body,
+            grammar=grammar,
+        )
+
+    def head(self, grammar: Grammar) -> bytes:
+        """Return the header lines and the empty line behind them.
+
+        Raises:
+            LocalProtocolError: a header cannot be written in `grammar`, as a line end in 1.0.
+        """
+        if grammar is self._grammar:
+            return self._head
+        if self._other is None or self._other[0] is not grammar:
+            self._other = (grammar, _encoded_head(self._pairs(), self.body, grammar))
+        return self._other[1]
+
+    def moved(self, destination: str, extra: Pairs) -> Message:
+        """Return a copy for another destination, in which `extra` replaces headers of the same names."""
+        replaced = {"destination", *(name for name, _ in extra)}
+        pairs = [*extra, *(pair for pair in self._pairs() if pair[0] not in replaced)]
+        return Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        text = "\n" + self._head.decode("utf-8", self._grammar.utf8_errors).removesuffix("\n\n")
+        headers = Headers.from_wire(text, self._grammar, escaped=self._grammar.escaped(_COMMAND))
+        return [pair for pair in headers.pairs if pair[0] != "content-length"]
+
+    def __repr__(self) -> str:
+        return f"<Message {self.destination!r} {len(self.body)} octets>"
+
+
+def _encoded_head(pairs: list[tuple[str, str]], body: bytes, grammar: Grammar) -> bytes:
+    data = encode(_COMMAND, pairs, body, grammar=grammar)
+    return data[_COMMAND_LINE : len(data) - len(body) - 1]
+
+
+class Item:
+    """A message in one queue or backlog.
+
+    Attributes:
+        order: its place; the broker counts, so that it holds for a queue that was forgotten and made again.
+        deliveries: how often it was handed to a subscriber.
+        nacks: how often it was refused.
+    """
+
+    __slots__ = ("deliveries", "message", "nacks", "order")
+
+    def __init__(self, message: Message, order: int) -> None:
+        self.message = message
+        self.order = order
+        self.deliveries = 0
+        self.nacks = 0
+
+    def __repr__(self) -> str:
+        return f"<Item {self.order} {self.message!r} deliveries={self.deliveries} nacks={self.nacks}>"
+
+
+class Delivery:
+    """One MESSAGE frame on its way to a subscriber.
+
+    Attributes:
+        head: everything before the body.
+    """
+
+    __slots__ = ("consumer", "head", "item")
+
+    def __init__(self, head: bytes, item: Item, consumer: Consumer) -> None:
+        self.head = head
+        self.item = item
+        self.consumer = consumer

@@ -1,0 +1,227 @@
+"""What waits to be written to one client, and the thread that writes it.
+
+| thread | owns | may block on |
+|---|---|---|
+| `stompy-broker-<n>-writer` | order of bytes out, heart-beats | the outbox; `sendall`, which `shutdown` ends |
+
+Locks: `Outbox._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
+nothing and is never held over I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stompy.broker.message import Delivery
+from stompy.deadline import Deadline
+from stompy.errors import ConnectionLost
+from stompy.frames.encoder import HEARTBEAT
+from stompy.protocol.heartbeat import Pulse
+
+if TYPE_CHECKING:
+    from stompy.transport.base import Transport
+
+_LOG = logging.getLogger("stompy.broker")
+
+
+class Outbox:
+    """A bounded list of frames: MESSAGEs stop at the bound, the answers to a client's own frames do not.
+
+    The answers are bounded in another way: the reader takes no more frames from a client that does not fetch them.
+    Frames are added with the router's lock held, without waking the writer; the router wakes all writers at the end of
+    its turn, so that what belongs together leaves in one write.
+
+    Args:
+        max_bytes: MESSAGEs are refused from here on, and the reader waits when so many octets of answers pile up.
+        max_frames: the same, in frames.
+        touched: where the outbox enters itself when it must be woken.
+    """
+
+    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[Outbox]) -> None:
+        self._max_bytes = max_bytes
+        self._max_frames = max_frames
+        self._touched = touched
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._answered = threading.Condition(self._lock)
+        self._frames: list[bytes | Delivery] = []
+        self._bytes = 0
+        self._answers = 0  # octets of answers among them
+        self._starved = False  # somebody wanted to add a MESSAGE and could not
+        self._finished = False  # nothing may be added any more
+        self._broken = False  # nothing can be written any more
+        self._announced = False  # entered in `touched`
+
+    def has_room(self) -> bool:
+        """Whether a MESSAGE may be added; if not, the writer will say when there is room again."""
+        with self._lock:
+            if self._finished or self._broken:
+                return False
+            if self._bytes < self._max_bytes and len(self._frames) < self._max_frames:
+                return True
+            self._starved = True
+            return False
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Add a MESSAGE."""
+        size = len(delivery.head) + len(delivery.item.message.body)
+        with self._lock:
+            self._frames.append(delivery)
+            self._bytes += size
+        self._announce()
+
+    def answer(self, data: bytes) -> None:
+        """Add any other frame; nothing happens once the outbox is finished."""
+        with self._lock:
+            if self._finished or self._broken:
+                return
+            self._frames.append(data)
+            self._bytes += len(data)
+            self._answers += len(data)
+        self._announce()
+
+    def withdraw(self, unwanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Take out and return the MESSAGEs that nobody has begun to write and that are `unwanted`."""
+        with self._lock:
+            kept: list[bytes | Delivery] = []
+            taken: list[Delivery] = []
+            for frame in self._frames:
+                if isinstance(frame, Delivery) and unwanted(frame):
+                    taken.append(frame)
+                    self._bytes -= len(frame.head) + len(frame.item.message.body)
+                else:
+                    kept.append(frame)
+            self._frames = kept
+        return taken
+
+    def finish(self) -> None:
+        """Let the writer write what is there, end its direction of the stream, and stop."""
+        with self._lock:
+            self._finished = True
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._touched.append(self)
+
+    def clear_announcement(self) -> None:
+        """Forget that the writer must be woken; called with the router's lock held, before `wake`."""
+        self._announced = False
+
+    def wake(self) -> None:
+        """Wake the writer, and the reader where it waits; called without the router's lock."""
+        with self._lock:
+            self._work.notify()
+            if self._finished:
+                self._answered.notify()
+
+    def take(self, timeout: float | None) -> tuple[list[bytes | Delivery], bool] | None:
+        """Wait for frames and take all of them; with them, whether somebody waits for room.
+
+        Returns:
+            no frames when `timeout` seconds passed without any; `None` when the outbox is finished and empty.
+        """
+        with self._lock:
+            if not self._frames and not self._finished:
+                self._work.wait(timeout)
+            if not self._frames and self._finished:
+                return None
+            frames, self._frames = self._frames, []
+            starved, self._starved = self._starved, False
+            self._bytes = self._answers = 0
+            self._answered.notify()
+            return frames, starved
+
+    def give_up(self) -> None:
+        """Note that nothing can be written any more."""
+        with self._lock:
+            self._broken = True
+            self._answered.notify()
+
+    def wait_for_answers(self) -> None:
+        """Wait until the answers that pile up are below the bound, or nothing can be written any more."""
+        if self._answers < self._max_bytes:
+            return
+        with self._lock:
+            while self._answers >= self._max_bytes and not self._finished and not self._broken:
+                self._answered.wait()
+
+
+class Writer:
+    """Writes an outbox to a transport, and a heart-beat when there was nothing to write.
+
+    Args:
+        outbox: what to write.
+        transport: where to.
+        on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
+        name: of the thread.
+    """
+
+    def __init__(self, outbox: Outbox, transport: Transport, *, on_room: Callable[[], None], name: str) -> None:
+        self._outbox = outbox
+        self._transport = transport
+        self._on_room = on_room
+        self._pulse: Pulse | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the thread."""
+        self._thread.join(timeout)
+
+    def beat(self, pulse: Pulse) -> None:
+        """Send heart-beats from now on; called before CONNECTED enters the outbox, which makes the writer look."""
+        self._pulse = pulse
+
+    def _run(self) -> None:
+        try:
+            self._write_all()
+            self._transport.shutdown_write()
+        except ConnectionLost as error:
+            # The reader is not stopped here: it shall still find what the client said before it went away.
+            _LOG.debug("%s: %s", self._transport.peer, error)
+        except Exception:
+            _LOG.exception("%s: the writer failed", self._transport.peer)
+            self._transport.shutdown()
+        finally:
+            self._outbox.give_up()
+
+    def _write_all(self) -> None:
+        while True:
+            taken = self._outbox.take(self._until_beat())
+            if taken is None:
+                return
+            frames, starved = taken
+            if frames:
+                self._write(_joined(frames))
+            elif self._pulse is not None and self._pulse.beat_due(time.monotonic()):
+                self._write(HEARTBEAT)
+            if starved:
+                self._on_room()
+
+    def _until_beat(self) -> float | None:
+        return None if self._pulse is None else self._pulse.next_look(time.monotonic())
+
+    def _write(self, data: bytes) -> None:
+        # No deadline: a client may be slow for as long as it likes. `shutdown` ends the wait.
+        self._transport.sendall(data, Deadline(None))
+        if self._pulse is not None:
+            self._pulse.sent(time.monotonic())
+
+
+def _joined(frames: list[bytes | Delivery]) -> bytes:
+    parts: list[bytes] = []
+    for frame in frames:
+        if isinstance(frame, bytes):
+            parts.append(frame)
+        else:
+            parts += (frame.head, frame.item.message.body, b"\0")
+    return b"".join(parts)

@@ -1,0 +1,246 @@
+"""One client's stay: the thread that reads its frames, and how it ends.
+
+| thread | owns | may block on |
+|---|---|---|
+| `stompy-broker-<n>-reader` | parser, order of frames in, the end of both | `recv`; answers not fetched; linger |
+
+Locks: the router's, once for all frames of a read; never over I/O.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from stompy.broker.account import Account
+from stompy.broker.outbox import Writer
+from stompy.broker.settings import SERVER
+from stompy.deadline import Deadline
+from stompy.errors import ConnectionLost, ProtocolError, RemoteProtocolError, StompTimeout
+from stompy.frames.version import Version
+from stompy.protocol.heartbeat import Heartbeats, Pulse
+from stompy.protocol.server import ServerProtocol
+
+if TYPE_CHECKING:
+    from stompy.broker.commands import Commands
+    from stompy.broker.router import Router
+    from stompy.broker.settings import Settings
+    from stompy.frames.frame import Frame
+    from stompy.transport.base import Transport
+
+_LOG = logging.getLogger("stompy.broker")
+
+_GLANCE = 1.0
+"""Seconds between two looks of a reader whose session somebody else may end."""
+
+
+class Session:
+    """Serves one client from its CONNECT to the end of the stream.
+
+    Args:
+        transport: owned by the session from here on.
+        router: where messages go.
+        commands: what frames do.
+        settings: limits, users, times.
+        name: unique among the sessions of the broker.
+        number: for the names of the threads.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        router: Router,
+        commands: Commands,
+        settings: Settings,
+        name: str,
+        number: int,
+    ) -> None:
+        self._transport = transport
+        self._router = router
+        self._commands = commands
+        self._settings = settings
+        self._protocol = ServerProtocol(
+            versions=settings.versions,
+            heartbeat=settings.heartbeat,
+            server=SERVER,
+            leniency=settings.leniency,
+            limits=settings.limits,
+            require_host=settings.require_host,
+        )
+        self._outbox = router.outbox()
+        self._account = Account(name, peer=transport.peer, protocol=self._protocol, outbox=self._outbox)
+        self._connect_by = Deadline(settings.connect_timeout)
+        self._pulse: Pulse | None = None
+        self._writer = Writer(self._outbox, transport, on_room=self._refill, name=f"stompy-broker-{number}-writer")
+        self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
+
+    def start(self) -> None:
+        """Start both threads; where the system gives none, the transport is closed.
+
+        Raises:
+            RuntimeError: the system gives no more threads.
+        """
+        try:
+            self._writer.start()
+            self._reader.start()
+        except RuntimeError:
+            with self._router.turn():
+                self._outbox.finish()
+            self._transport.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether its threads run."""
+        return self._reader.is_alive()
+
+    def hang_up(self) -> None:
+        """End the session from this side: what it has not settled goes back, then the stream ends. From any thread."""
+        with self._router.turn():
+            self._router.detach(self._account)
+            self._outbox.finish()
+
+    def abort(self) -> None:
+        """End whatever its threads wait for. From any thread."""
+        self._transport.shutdown()
+
+    def join(self, timeout: float | None) -> None:
+        """Wait until both threads have ended."""
+        self._reader.join(timeout)
+
+    # The reader
+
+    def _run(self) -> None:
+        try:
+            self._converse()
+        except ConnectionLost as error:
+            _LOG.debug("%s: %s", self._transport.peer, error)
+        except Exception:
+            _LOG.exception("%s: the session failed", self._transport.peer)
+            self._fail("internal error of the broker")
+        finally:
+            self._end()
+
+    def _converse(self) -> None:
+        parser = self._protocol.parser
+        while not self._account.ended:
+            data = self._read()
+            if not data:
+                return
+            self._process(parser.feed(data))
+            self._outbox.wait_for_answers()
+            if self._pulse is not None:
+                # While the reader was elsewhere, nobody listened: that silence is not the client's.
+                self._pulse.heard(time.monotonic())
+
+    def _read(self) -> bytes:
+        """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
+        while not self._account.ended:
+            if self._pulse is None and self._connect_by.expired:
+                self._fail(f"no CONNECT frame within {self._settings.connect_timeout:g} s")
+                break
+            try:
+                data = self._transport.recv(self._next_look())
+            except StompTimeout:
+                self._check_silence()
+                continue
+            if self._pulse is not None:
+                self._pulse.heard(time.monotonic())
+            return data
+        return b""
+
+    def _next_look(self) -> Deadline:
+        if self._pulse is None:
+            return self._connect_by
+        look = Deadline(self._pulse.next_look(time.monotonic()))
+        # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
+        return look.sooner(_GLANCE) if self._account.follows_topics else look
+
+    def _check_silence(self) -> None:
+        if self._pulse is not None and self._pulse.dead(time.monotonic()):
+            self._fail(f"nothing was heard for {self._protocol.heartbeats.silence_allowed():g} s despite heart-beats")
+
+    def _process(self, frames: Sequence[Frame]) -> None:
+        if frames and self._pulse is None:
+            self._process_batch(frames)  # CONNECT alone; what came with it is read by the version agreed on
+            if self._account.ended:
+                return
+            frames = self._protocol.parser.feed(b"")
+        self._process_batch(frames)
+
+    def _process_batch(self, frames: Sequence[Frame]) -> None:
+        account, protocol = self._account, self._protocol
+        with self._router.turn():
+            for frame in protocol.accept(frames):
+                if account.ended:
+                    return
+                self._process_frame(frame)
+            if protocol.error is not None:
+                self._router.fail(account, str(protocol.error), protocol.offender)
+
+    def _process_frame(self, frame: Frame) -> None:
+        try:
+            if self._pulse is None:
+                self._connect(frame)
+            else:
+                self._commands.process(self._account, frame)
+        except ProtocolError as error:
+            self._router.fail(self._account, str(error), frame)
+
+    def _connect(self, frame: Frame) -> None:
+        self._admit(frame.headers)
+        heartbeats, now = self._protocol.heartbeats, time.monotonic()
+        connected = self._protocol.connected(self._account.name)
+        # One for each thread, as each has its own next look.
+        self._pulse = Pulse(Heartbeats(receive=heartbeats.receive), now)
+        self._writer.beat(Pulse(Heartbeats(send=heartbeats.send), now))
+        self._outbox.answer(connected)
+        self._router.attach(self._account)
+
+    def _admit(self, headers: Mapping[str, str]) -> None:
+        users = self._settings.users
+        if users is None:
+            return
+        login = headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
+        # Compared for unknown logins too, so that the time taken does not tell which ones there are.
+        right = hmac.compare_digest(_octets(users.get(login, "")), _octets(headers.get("passcode", "")))
+        if not right or login not in users:
+            raise RemoteProtocolError("access refused: wrong login or passcode")
+
+    def _refill(self) -> None:
+        """Runs on the writer's thread."""
+        with self._router.turn():
+            self._router.refill(self._account)
+
+    def _fail(self, message: str) -> None:
+        with self._router.turn():
+            self._router.fail(self._account, message)
+
+    # The end
+
+    def _end(self) -> None:
+        """Let the last words reach the client, within the linger time; then close (STOMP 1.2, Connection Lingering)."""
+        self.hang_up()
+        deadline = Deadline(self._settings.linger)
+        self._discard(deadline)
+        self._writer.join(deadline.remaining())
+        self._transport.shutdown()
+        self._writer.join()
+        self._transport.close()
+
+    def _discard(self, deadline: Deadline) -> None:
+        """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still under way."""
+        try:
+            while not deadline.expired and self._transport.recv(deadline):
+                pass
+        except (StompTimeout, ConnectionLost):
+            pass
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

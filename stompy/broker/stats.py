@@ -1,0 +1,72 @@
+"""What a broker tells about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """How many messages a queue holds.
+
+    Attributes:
+        ready: wait for a consumer.
+        unacked: were delivered and wait for their ACK, or for the COMMIT of it.
+        consumers: live subscriptions.
+    """
+
+    ready: int
+    unacked: int
+    consumers: int
+
+    @property
+    def total(self) -> int:
+        """All of the messages."""
+        return self.ready + self.unacked
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStats:
+    """A snapshot of one moment; the counters run since the broker was made.
+
+    Attributes:
+        sessions: clients that are connected, behind their CONNECTED.
+        sessions_total: sessions opened so far.
+        queues: by name; an empty queue that nobody consumes is forgotten.
+        topics: live subscriptions by name.
+        subscriptions: live subscriptions in all.
+        transactions: open transactions.
+        messages_in: messages published.
+        messages_out: MESSAGE frames handed to sessions, redeliveries included.
+        redelivered: messages that went back to their queue, by NACK or because their session ended.
+        dead_lettered: messages moved to the dead-letter queue.
+        discarded: messages given up: refused as dead letters too, or the dead-letter queue was full.
+        errors: ERROR frames written.
+    """
+
+    sessions: int
+    sessions_total: int
+    queues: Mapping[str, QueueDepth]
+    topics: Mapping[str, int]
+    subscriptions: int
+    transactions: int
+    messages_in: int
+    messages_out: int
+    redelivered: int
+    dead_lettered: int
+    discarded: int
+    errors: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """The counters behind `BrokerStats`; guarded by the router's lock."""
+
+    sessions: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    redelivered: int = 0
+    dead_lettered: int = 0
+    discarded: int = 0
+    errors: int = 0

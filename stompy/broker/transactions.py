@@ -1,0 +1,37 @@
+"""What a client has announced inside one transaction. Guarded by the router's lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompy.broker.message import Delivery, Message
+    from stompy.protocol.ack import Entry
+
+
+class Transaction:
+    """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
+
+    __slots__ = ("messages", "settled", "size")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        """In the order of their SENDs."""
+        self.settled: list[tuple[list[Entry[Delivery]], bool]] = []
+        """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
+        self.size = 0
+        """Octets of the messages."""
+
+    @property
+    def frames(self) -> int:
+        """How many frames it holds."""
+        return len(self.messages) + len(self.settled)
+
+    def send(self, message: Message) -> None:
+        """Hold a SEND."""
+        self.messages.append(message)
+        self.size += message.size
+
+    def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
+        """Hold an ACK or NACK."""
+        self.settled.append((entries, refused))

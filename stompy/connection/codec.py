@@ -1,0 +1,139 @@
+"""Bodies and header values: text, bytes and JSON to octets and back (STOMP 1.2, Header content-type)."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from stompy.errors import BodyDecodeError, LocalProtocolError
+
+TEXT_TYPE = "text/plain;charset=utf-8"
+JSON_TYPE = "application/json"
+
+OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-length", "content-type"))
+"""Headers that have an argument of their own."""
+
+
+def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | None]:
+    """Return octets and content type of a body.
+
+    Args:
+        body: `str` is encoded by the charset of the type (UTF-8 by default), bytes stay as they are, anything else is
+            written as JSON.
+        content_type: `None` takes `text/plain;charset=utf-8` for text, none for bytes, `application/json` for the rest.
+
+    Raises:
+        LocalProtocolError: the type is not a MIME type, its charset unknown or unable to hold the text, or the body
+            cannot be written as JSON.
+    """
+    if content_type is not None:
+        _check_type(content_type)
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body), content_type
+    if isinstance(body, str) and not (content_type is not None and _is_json(content_type)):
+        return _encode_text(body, content_type), content_type or TEXT_TYPE
+    try:
+        text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise LocalProtocolError(f"a body of {type(body).__name__} cannot be written as JSON: {error}") from None
+    return _encode_text(text, content_type or JSON_TYPE), content_type or JSON_TYPE
+
+
+def _check_type(content_type: str) -> None:
+    kind, slash, subtype = content_type.split(";", 1)[0].partition("/")
+    if not slash or not kind.strip() or not subtype.strip():
+        raise LocalProtocolError(f"content type {content_type[:60]!r} is not a MIME type such as 'text/plain'")
+
+
+def _encode_text(text: str, content_type: str | None) -> bytes:
+    charset = (charset_of(content_type) if content_type else None) or "utf-8"
+    try:
+        return text.encode(charset)
+    except LookupError:
+        raise LocalProtocolError(f"unknown charset {charset[:40]!r} in the content type") from None
+    except UnicodeError as error:
+        raise LocalProtocolError(f"the text cannot be written in {charset}: {getattr(error, 'reason', error)}") from None
+
+
+def charset_of(content_type: str) -> str | None:
+    """Return the charset that a content type names or implies, or `None` for binary content.
+
+    A `text/` type without a charset is UTF-8; any other type without one is binary. JSON is UTF-8 by its own standard.
+    """
+    kind, *parameters = content_type.split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"') or None
+    if kind.strip().lower().startswith("text/") or _is_json(content_type):
+        return "utf-8"
+    return None
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.split(";", 1)[0].strip().lower()
+    return kind == JSON_TYPE or kind.endswith("+json")
+
+
+def decode_text(body: bytes, content_type: str | None) -> str:
+    """Return the text of a body by its declared charset.
+
+    A body without a content type is taken as UTF-8, since 1.0 has no types and ActiveMQ's text messages carry none.
+
+    Raises:
+        BodyDecodeError: not text in that charset, or a type that is not text.
+    """
+    charset = "utf-8" if content_type is None else charset_of(content_type)
+    if charset is None:
+        raise BodyDecodeError(f"a body of type {content_type!r} is binary; use .body", body=body)
+    try:
+        codecs.lookup(charset)
+        return body.decode(charset)
+    except LookupError:
+        raise BodyDecodeError(f"unknown charset {charset[:40]!r} in content type {content_type!r}", body=body) from None
+    except UnicodeError as error:
+        raise BodyDecodeError(f"the body is not valid {charset}: {error}", body=body) from None
+
+
+def decode_json(body: bytes, content_type: str | None) -> Any:
+    """Return the value that a JSON body holds, whatever its declared type.
+
+    Raises:
+        BodyDecodeError: not JSON.
+    """
+    charset = (charset_of(content_type) if content_type else None) or "utf-8"
+    try:
+        return json.loads(body.decode(charset))
+    except (LookupError, ValueError) as error:
+        raise BodyDecodeError(f"the body is not JSON: {error}", body=body) from None
+
+
+def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
+    """Return the headers a caller gave as text: `True` becomes `"true"`, `False` `"false"`, an int its decimal digits.
+
+    Raises:
+        LocalProtocolError: a header that has its own argument, or a value of another type.
+    """
+    if not headers:
+        return {}
+    rendered = {}
+    for name, value in headers.items():
+        if name in OWN_HEADERS:
+            raise LocalProtocolError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
+        rendered[name] = header_text(name, value)
+    return rendered
+
+
+def header_text(name: str, value: object) -> str:
+    """Return one header value as text; see `user_headers`."""
+    if not isinstance(name, str):
+        raise LocalProtocolError(f"a header name must be str, not {type(name).__name__}")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    raise LocalProtocolError(f"header {name!r} must be str, int or bool, not {type(value).__name__}")

@@ -1,0 +1,121 @@
+"""The settings of a connection as one frozen, picklable value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stompy.errors import ConfigurationError
+from stompy.frames.limits import Limits
+from stompy.frames.version import NEGOTIABLE, Version, parse_version
+from stompy.link.flow import Marks
+from stompy.link.settings import LinkSettings
+from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
+from stompy.transport.address import Address, parse_addresses
+
+DEFAULT_HEARTBEAT = (10.0, 10.0)
+"""Seconds: what we can send and what we want to hear by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything `connect` was told; durations in seconds.
+
+    Attributes:
+        addresses: tried in this order.
+        login: overrides the address's.
+        passcode: overrides the address's; never shown.
+        vhost: the `host` header; `None` takes the address's path, else its host name.
+        versions: offered to the broker.
+        heartbeat: what we can send and what we want to hear, 0 for not at all.
+        heartbeat_tolerance: agreed intervals of silence after which the broker counts as dead.
+        connect_timeout: for one address: dial, handshake, CONNECTED.
+        send_timeout: for one frame to leave.
+        receipt_timeout: the default wait for a receipt.
+        close_timeout: the default of `disconnect`.
+        limits: maxima for a frame of the broker.
+        inbox: how much may wait for user code before the broker is held back.
+        headers: further headers of CONNECT.
+        content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
+        name: part of thread names and receipt ids.
+    """
+
+    addresses: tuple[Address, ...]
+    login: str | None = field(default=None, repr=False)
+    passcode: str | None = field(default=None, repr=False)
+    vhost: str | None = None
+    versions: tuple[Version, ...] = NEGOTIABLE
+    heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
+    heartbeat_tolerance: float = DEFAULT_TOLERANCE
+    connect_timeout: float = 10.0
+    send_timeout: float = 30.0
+    receipt_timeout: float = 30.0
+    close_timeout: float = 10.0
+    limits: Limits = field(default_factory=Limits)
+    inbox: Marks = field(default_factory=Marks)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content_length: bool = True
+    name: str = "connection"
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 < value < math.inf:
+                raise ConfigurationError(f"{name} must be a positive, finite number of seconds, not {value!r}")
+        if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
+            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
+        if not _is_pair_of_numbers(self.heartbeat):
+            raise ConfigurationError(f"heartbeat must be two numbers of seconds (send, receive), not {self.heartbeat!r}")
+        HeartbeatOffer.from_seconds(*self.heartbeat)
+
+    def link_settings(self, address: Address) -> LinkSettings:
+        """Return what a link to `address` needs to know."""
+        own = self.login is not None or self.passcode is not None
+        return LinkSettings(
+            versions=self.versions,
+            heartbeat=HeartbeatOffer.from_seconds(*self.heartbeat),
+            heartbeat_tolerance=self.heartbeat_tolerance,
+            login=self.login if own else address.login,
+            passcode=self.passcode if own else address.passcode,
+            vhost=self.vhost if self.vhost is not None else address.vhost,
+            headers=self.headers,
+            limits=self.limits,
+            marks=self.inbox,
+            send_timeout=self.send_timeout,
+            receipt_timeout=self.receipt_timeout,
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_pair_of_numbers(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
+
+
+def addresses_of(url: str | Sequence[str]) -> tuple[Address, ...]:
+    """Return the addresses in `url`, refusing options that nobody reads.
+
+    Raises:
+        ConfigurationError: malformed, or an unknown option.
+    """
+    addresses = parse_addresses(url)
+    for address in addresses:
+        for name, _ in address.options:
+            raise ConfigurationError(f"unknown option {name!r} in the broker address {address}")
+    return addresses
+
+
+def versions_of(versions: str | Version | Iterable[str | Version]) -> tuple[Version, ...]:
+    """Return versions named by `"1.2"`, a `Version`, or several of them, in increasing order.
+
+    Raises:
+        ConfigurationError: unknown, none at all, or the draft beside others.
+    """
+    named = (versions,) if isinstance(versions, (str, Version)) else versions
+    parsed = tuple(sorted({parse_version(version) for version in named}))
+    if not parsed or (Version.DRAFT in parsed and len(parsed) > 1):
+        raise ConfigurationError("offer at least one version; the 1.0-draft only by itself")
+    return parsed

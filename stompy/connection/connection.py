@@ -1,0 +1,301 @@
+"""The connection that users hold."""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from stompy.connection.codec import user_headers
+from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
+from stompy.connection.core import Core, check_ack_mode, check_destination
+from stompy.connection.dialects import prefetch_headers
+from stompy.connection.listener import ConnectionListener
+from stompy.connection.stats import ConnectionStats
+from stompy.connection.subscription import AckMode, Handler, Subscription
+from stompy.connection.transaction import Transaction
+from stompy.errors import StompError
+from stompy.frames.limits import Limits
+from stompy.frames.version import NEGOTIABLE, Version
+from stompy.link.flow import Marks
+from stompy.link.receipts import Receipt
+from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
+
+DEFAULT_URL = "stomp://localhost:61613"
+_EXIT_TIMEOUT = 2.0
+_open_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+
+
+class Connection:
+    """A connection to a broker; made by `stompy.connect`. Every method may be called from any thread and any callback.
+
+    Use it as a context manager, or call `disconnect`.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # What it is.
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session now."""
+        return not self._core.closed and self._core.link.alive
+
+    @property
+    def version(self) -> str:
+        """The version spoken, such as `"1.2"`."""
+        return str(self._core.link.protocol.version)
+
+    @property
+    def server(self) -> str | None:
+        """What the broker calls itself in CONNECTED, or `None`."""
+        return self._core.link.protocol.server
+
+    @property
+    def session(self) -> str | None:
+        """The broker's id of the session, or `None`."""
+        return self._core.link.protocol.session
+
+    @property
+    def heartbeat(self) -> tuple[float, float]:
+        """The agreed intervals in seconds: ours, the broker's; 0 for none."""
+        agreed = self._core.link.protocol.heartbeats
+        return agreed.send or 0.0, agreed.receive or 0.0
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without credentials."""
+        return self._core.link.address
+
+    def stats(self) -> ConnectionStats:
+        """Return counters and gauges."""
+        return self._core.stats()
+
+    # Sending.
+
+    def send(
+        self,
+        destination: str,
+        body: object = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        receipt: bool = False,
+        confirm: bool = False,
+        content_length: bool | None = None,
+        timeout: float | None = None,
+    ) -> Receipt | None:
+        """Send a message; when it returns, the operating system has every octet (STOMP 1.2, SEND).
+
+        Args:
+            destination: opaque text; the broker gives it its meaning.
+            body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent as they are), or a value to write as JSON.
+            content_type: a MIME type; its charset decides how text is encoded.
+            headers: further headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
+            receipt: ask the broker to confirm, and return the `Receipt`.
+            confirm: the same, and wait for it.
+            content_length: write that header or not; `None` takes the connection's setting.
+            timeout: seconds for the frame to leave and, with `confirm`, for the receipt; `None` takes the defaults.
+
+        Raises:
+            LocalProtocolError: the frame cannot be written; nothing was sent.
+            NotConnected: the connection was closed.
+            ConnectionLost: the link died; `outcome` says whether the broker may have the message.
+            ReceiptTimeout: with `confirm`, the broker did not answer in time.
+        """
+        core = self._core
+        fields, octets = core.send_headers(destination, body, content_type, headers)
+        handle = core.live_link().request(
+            "SEND",
+            fields,
+            octets,
+            receipt=receipt or confirm,
+            content_length=core.config.content_length if content_length is None else content_length,
+            timeout=timeout,
+        )
+        if confirm and handle is not None:
+            handle.wait(timeout)
+        return handle
+
+    def transaction(self) -> Transaction:
+        """Return a transaction to be used in a `with` block: the end commits, an exception aborts.
+
+        Raises:
+            NotConnected: the connection was closed.
+            ConnectionLost: the link died.
+        """
+        return Transaction(self._core)
+
+    # Receiving.
+
+    def subscribe(
+        self,
+        destination: str,
+        handler: Handler | None = None,
+        *,
+        ack: AckMode = "auto",
+        prefetch: int | None = None,
+        id: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """Subscribe, and return when the broker has confirmed it (STOMP 1.2, SUBSCRIBE).
+
+        Args:
+            destination: opaque text.
+            handler: called with each message on the dispatcher thread; without one, iterate over the subscription or
+                call its `receive`.
+            ack: `"auto"` (the broker takes a message as consumed when it has sent it), `"client"` (an ACK covers all
+                earlier messages too) or `"client-individual"`.
+            prefetch: how many unacknowledged messages the broker may send ahead, where the broker has such a setting.
+            id: the subscription's id; `None` makes one.
+            headers: further headers, such as a selector.
+            timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
+
+        Raises:
+            ConfigurationError: an unknown ack mode, or a broker without a prefetch setting.
+            LocalProtocolError: the id is taken, or a header cannot be written.
+            BrokerError: the broker refused.
+            ConnectionLost: the link died.
+            ReceiptTimeout: the broker did not answer in time.
+        """
+        check_ack_mode(ack)
+        check_destination(destination)
+        core = self._core
+        fields = {"id": id if id is not None else core.new_subscription_id(), "destination": destination, "ack": ack}
+        extra = user_headers(headers)
+        if prefetch is not None:
+            extra.update(prefetch_headers(self.server, prefetch))
+        subscription = Subscription(
+            core, id=fields["id"], destination=destination, ack=ack, handler=handler, headers=extra
+        )
+        core.subscribe(subscription, {**extra, **fields}, timeout=timeout)
+        return subscription
+
+    def add_listener(self, listener: ConnectionListener) -> None:
+        """Add a listener behind those that are there; it hears what happens from now on."""
+        self._core.listeners = [*self._core.listeners, listener]
+
+    def remove_listener(self, listener: ConnectionListener) -> None:
+        """Remove a listener; unknown ones are passed over."""
+        self._core.listeners = [one for one in self._core.listeners if one is not listener]
+
+    # Closing.
+
+    def disconnect(self, *, timeout: float | None = None, drain: bool = False) -> None:
+        """Close the connection: DISCONNECT, the broker's receipt, then the socket. Idempotent, and never raises.
+
+        It returns when the deadline has passed at the latest, whether or not the broker answered. It may be called from a
+        callback. Unacknowledged messages go back to the broker.
+
+        Args:
+            timeout: seconds for all of it; `None` takes the close timeout.
+            drain: first end the subscriptions and work off what was already received.
+        """
+        self._core.disconnect(timeout=timeout, drain=drain)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.disconnect()
+
+    def __del__(self) -> None:
+        core: Core | None = getattr(self, "_core", None)
+        if core is not None and not core.closed:
+            warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+            core.abandon()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a Connection cannot be pickled; pickle what you would give to connect()")
+
+    def __repr__(self) -> str:
+        link = self._core.link
+        state = "connected" if self.connected else "closed" if self._core.closed else "lost"
+        return f"<Connection {link.address} STOMP {self.version} {state}>"
+
+
+def connect(
+    url: str | Sequence[str] = DEFAULT_URL,
+    *,
+    login: str | None = None,
+    passcode: str | None = None,
+    vhost: str | None = None,
+    versions: str | Version | Iterable[str | Version] = NEGOTIABLE,
+    heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT,
+    heartbeat_tolerance: float = DEFAULT_TOLERANCE,
+    connect_timeout: float = 10.0,
+    send_timeout: float = 30.0,
+    receipt_timeout: float = 30.0,
+    close_timeout: float = 10.0,
+    limits: Limits | None = None,
+    inbox: Marks | None = None,
+    headers: Mapping[str, object] | None = None,
+    content_length: bool = True,
+    listeners: Iterable[ConnectionListener] = (),
+    name: str = "connection",
+) -> Connection:
+    """Connect to a broker and return when the session is open.
+
+    Args:
+        url: `stomp://[login:passcode@]host[:port][/vhost]`, or several of them, tried in order.
+        login: overrides the address's.
+        passcode: overrides the address's.
+        vhost: the `host` header of CONNECT; by default the path of the address, else its host name.
+        versions: the STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
+        heartbeat: seconds between beats: what we can send, what we want to receive; 0 for none.
+        heartbeat_tolerance: silence of this many agreed intervals counts as a dead broker.
+        connect_timeout: seconds for each address, up to CONNECTED.
+        send_timeout: seconds for one frame to leave.
+        receipt_timeout: default seconds to wait for a receipt, and for a message in `Subscription.receive`.
+        close_timeout: default seconds for `disconnect`.
+        limits: maxima for a frame of the broker.
+        inbox: how much may wait for user code before the broker is held back.
+        headers: further headers of CONNECT, such as `client-id`.
+        content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
+        listeners: heard from the first event on.
+        name: part of thread names.
+
+    Raises:
+        ConfigurationError: an address or a setting is wrong; nothing was sent.
+        ConnectError: no session came about; see the errors below it.
+    """
+    config = Config(
+        addresses=addresses_of(url),
+        login=login,
+        passcode=passcode,
+        vhost=vhost,
+        versions=versions_of(versions),
+        heartbeat=heartbeat,
+        heartbeat_tolerance=heartbeat_tolerance,
+        connect_timeout=connect_timeout,
+        send_timeout=send_timeout,
+        receipt_timeout=receipt_timeout,
+        close_timeout=close_timeout,
+        limits=limits or Limits(),
+        inbox=inbox or Marks(),
+        headers=user_headers(headers),
+        content_length=content_length,
+        name=name,
+    )
+    core = Core(config, tuple(listeners))
+    core.open()
+    _open_cores.add(core)
+    return Connection(core)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Say goodbye for connections that the program left open; their messages are with the kernel already."""
+    for core in list(_open_cores):
+        if not core.closed:
+            try:
+                core.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
+            except StompError:
+                core.abandon()

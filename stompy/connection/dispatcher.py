@@ -1,0 +1,78 @@
+"""The dispatcher thread: runs user code, one callback at a time and in order.
+
+| thread | owns | may block on | never |
+|---|---|---|---|
+| `stompy-<connection>-dispatcher` | the order of callbacks | its queue, user code | holds a lock in user code |
+
+Whoever has work for it calls `put`, which takes a leaf lock and never blocks; the flow gate bounds what waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from stompy.deadline import Deadline
+from stompy.link.locks import make_condition
+from stompy.link.thread import HouseThread
+
+_LOG = logging.getLogger("stompy.connection")
+
+
+class Dispatcher(HouseThread):
+    """Runs jobs in the order they were put; what a job raises is logged.
+
+    Args:
+        name: of the connection.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"stompy-{name}-dispatcher")
+        self._condition = make_condition("dispatcher")
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._stopping = False
+        self._busy = False
+
+    def put(self, job: Callable[[], None]) -> bool:
+        """Queue a job; return whether that was still possible, which it is not after `stop`."""
+        with self._condition:
+            if self._stopping:
+                return False
+            self._jobs.append(job)
+            self._condition.notify()
+            return True
+
+    def stop(self) -> None:
+        """End after the jobs that are queued now; later ones are refused."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def wait_idle(self, deadline: Deadline) -> bool:
+        """Wait until nothing is queued or running; return whether that came about. Not from the dispatcher itself."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._jobs and not self._busy, deadline.remaining())
+
+    def run(self) -> None:
+        """Run jobs until stopped and empty."""
+        while True:
+            with self._condition:
+                self._busy = False
+                if not self._jobs:
+                    self._condition.notify_all()
+                while not self._jobs:
+                    if self._stopping:
+                        return
+                    self._condition.wait()
+                job = self._jobs.popleft()
+                self._busy = True
+            run_reported(job)
+
+
+def run_reported(job: Callable[[], None]) -> None:
+    """Run user code; what it raises is logged, and the connection lives on."""
+    try:
+        job()
+    except Exception:
+        _LOG.exception("a callback raised")

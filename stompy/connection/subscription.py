@@ -1,0 +1,175 @@
+"""A subscription: the id the broker knows, the handler or the inbox, and its end.
+
+| who | does | lock |
+|---|---|---|
+| reader | `offer`, `end` | inbox (leaf) |
+| iterating callers | `receive` | inbox (leaf), waits on its condition |
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol
+
+from stompy.connection.message import Message
+from stompy.deadline import Deadline
+from stompy.errors import LocalProtocolError, NotConnected, ReceiveTimeout, StompError
+from stompy.link.locks import make_condition
+
+AckMode = Literal["auto", "client", "client-individual"]
+Handler = Callable[[Message], object]
+
+
+class Subscriptions(Protocol):
+    """The connection's core, as a subscription sees it."""
+
+    @property
+    def receive_timeout(self) -> float:
+        """The default of `receive` in seconds."""
+        ...
+
+    def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
+        """Send UNSUBSCRIBE."""
+        ...
+
+
+class Subscription:
+    """One subscription of a connection; made by `Connection.subscribe`.
+
+    Without a handler it is iterated: `for message in subscription`, which waits for messages and ends when the
+    subscription or the connection is closed by its owner. Several threads may receive from one subscription.
+
+    Attributes:
+        id: the `id` header.
+        destination: as it was asked for.
+        ack: the mode.
+        headers: further headers of the SUBSCRIBE frame.
+    """
+
+    def __init__(
+        self,
+        core: Subscriptions,
+        *,
+        id: str,
+        destination: str,
+        ack: AckMode,
+        handler: Handler | None,
+        headers: dict[str, str],
+    ) -> None:
+        self.id = id
+        self.destination = destination
+        self.ack: AckMode = ack
+        self.headers = headers
+        self.handler = handler
+        self._core = core
+        self._condition = make_condition("inbox")
+        self._inbox: deque[Message] = deque()
+        self._closed = False
+        self._reason: StompError | None = None
+        self._delivered = 0
+        self._covered = 0
+
+    # The reader's side.
+
+    def number(self) -> int:
+        """Return the place of the next message among those delivered to this subscription."""
+        self._delivered += 1
+        return self._delivered
+
+    def offer(self, messages: Sequence[Message]) -> None:
+        """Put messages into the inbox."""
+        with self._condition:
+            self._inbox.extend(messages)
+            self._condition.notify(len(messages))
+
+    def end(self, reason: StompError | None) -> None:
+        """Let no more messages come; what waits can still be received, unless the broker will send it again."""
+        with self._condition:
+            if not self._closed:
+                self._closed, self._reason = True, reason
+            dropped = list(self._inbox) if reason is not None and self.ack != "auto" else []
+            if dropped:
+                self._inbox.clear()
+            self._condition.notify_all()
+        for message in dropped:
+            message.link.gate.removed(1, len(message.body))
+
+    # Which messages a cumulative ACK has covered.
+
+    def covered(self, order: int) -> bool:
+        """Whether a cumulative ACK has already named this message or a later one."""
+        return order <= self._covered
+
+    def cover(self, order: int) -> None:
+        """Note a cumulative ACK."""
+        self._covered = max(self._covered, order)
+
+    # The user's side.
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more messages can come."""
+        return self._closed
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait to be received."""
+        return len(self._inbox)
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """Return the next message.
+
+        Args:
+            timeout: seconds; `None` takes the connection's receipt timeout, `0` only looks.
+
+        Raises:
+            ReceiveTimeout: none came in time.
+            NotConnected: the subscription or the connection was closed by its owner.
+            ConnectionLost: the link died.
+            LocalProtocolError: the subscription has a handler.
+        """
+        seconds = self._core.receive_timeout if timeout is None else timeout
+        message = self._next(Deadline(seconds))
+        if message is None:
+            raise NotConnected(f"subscription {self.id!r} is closed")
+        return message
+
+    def __iter__(self) -> Iterator[Message]:
+        """Yield messages until the subscription or the connection is closed.
+
+        Raises:
+            ConnectionLost: the link died.
+        """
+        while True:
+            message = self._next(Deadline(None))
+            if message is None:
+                return
+            yield message
+
+    def _next(self, deadline: Deadline) -> Message | None:
+        if self.handler is not None:
+            raise LocalProtocolError("a subscription with a handler cannot be received from")
+        with self._condition:
+            while not self._inbox:
+                if self._closed:
+                    if self._reason is not None:
+                        raise self._reason.with_traceback(None)
+                    return None
+                if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
+                    raise ReceiveTimeout(f"no message from {self.destination!r} in time")
+            message = self._inbox.popleft()
+        message.link.gate.removed(1, len(message.body))
+        return message
+
+    def unsubscribe(self, *, timeout: float | None = None) -> None:
+        """End the subscription at the broker; what was received before can still be taken. Idempotent.
+
+        Args:
+            timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
+        """
+        self._core.unsubscribe(self, timeout=timeout)
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<Subscription {self.destination!r} id={self.id} {self.ack} queued={self.queued}{state}>"

@@ -1,0 +1,181 @@
+"""Transactions: frames that the broker takes as a whole or not at all (STOMP 1.2, BEGIN, COMMIT, ABORT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol
+
+from stompy.connection.message import Message
+from stompy.errors import StompError, TransactionError
+from stompy.link.link import Link
+
+_FLUSH_AT = 64 * 1024
+
+
+class Transacting(Protocol):
+    """The connection's core, as a transaction sees it."""
+
+    def new_transaction_id(self) -> str:
+        """Return an id that no other transaction of the connection has."""
+        ...
+
+    def live_link(self) -> Link:
+        """Return the link to use now."""
+        ...
+
+    def send_headers(
+        self, destination: str, body: object, content_type: str | None, headers: Mapping[str, object] | None
+    ) -> tuple[dict[str, str], bytes]:
+        """Return headers and octets of a SEND."""
+        ...
+
+    def settle_headers(self, message: Message, command: str) -> dict[str, str]:
+        """Claim a message for ACK or NACK and return the headers that name it."""
+        ...
+
+    def unsettle(self, message: Message) -> None:
+        """Give a claim back."""
+        ...
+
+    @property
+    def default_content_length(self) -> bool:
+        """Whether SEND carries `content-length`."""
+        ...
+
+
+class Transaction:
+    """One transaction; made by `Connection.transaction` and used as a context manager.
+
+    The block's end commits and waits for the broker's receipt; an exception in the block aborts. Frames are coalesced: they
+    leave when enough has come together, at the latest with the commit. It belongs to the link it began on and dies with
+    it. One thread at a time; several transactions of one connection are independent.
+
+    Attributes:
+        id: the `transaction` header.
+    """
+
+    def __init__(self, core: Transacting, *, content_length: bool | None = None) -> None:
+        self.id = core.new_transaction_id()
+        self._core = core
+        self._link = core.live_link()
+        self._content_length = core.default_content_length if content_length is None else content_length
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._begun_at_broker = False
+        self._acked: list[Message] = []
+        self._over: str | None = None
+
+    def __enter__(self) -> Transaction:
+        self._put("BEGIN", {"transaction": self.id})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._over is not None:
+            return
+        if kind is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except StompError as failed:
+            # The block's own error says more; the link is over, and with it the transaction.
+            assert error is not None
+            error.__context__ = error.__context__ or failed
+
+    def send(
+        self,
+        destination: str,
+        body: object = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+    ) -> None:
+        """Send within the transaction; arguments as `Connection.send`.
+
+        Raises:
+            TransactionError: it is over.
+            LocalProtocolError: the frame cannot be written.
+            ConnectionLost: the link died; nothing of the transaction will be done.
+        """
+        fields, octets = self._core.send_headers(destination, body, content_type, headers)
+        fields["transaction"] = self.id
+        self._put("SEND", fields, octets)
+
+    def ack(self, message: Message) -> None:
+        """Acknowledge within the transaction; it takes effect with the commit. Raises as `Message.ack` and `send` do."""
+        self._settle(message, "ACK")
+
+    def nack(self, message: Message) -> None:
+        """Refuse within the transaction; it takes effect with the commit. Raises as `Message.nack` and `send` do."""
+        self._settle(message, "NACK")
+
+    def _settle(self, message: Message, command: str) -> None:
+        self._check()
+        fields = self._core.settle_headers(message, command)
+        fields["transaction"] = self.id
+        try:
+            self._put(command, fields)
+        except StompError:
+            self._core.unsettle(message)
+            raise
+        self._acked.append(message)
+
+    def commit(self, *, timeout: float | None = None) -> None:
+        """Commit and wait for the broker's receipt.
+
+        Args:
+            timeout: seconds; `None` takes the receipt timeout.
+
+        Raises:
+            TransactionError: it is over.
+            ReceiptTimeout: the broker did not confirm in time.
+            ConnectionLost: the link died; `outcome` tells whether the broker may have committed.
+        """
+        self._check()
+        self._over = "committed"
+        self._flush()
+        receipt = self._link.request("COMMIT", {"transaction": self.id}, receipt=True)
+        assert receipt is not None
+        receipt.wait(timeout)
+
+    def abort(self) -> None:
+        """Abort: nothing of it happens, and messages acknowledged in it wait for their ACK again.
+
+        Raises:
+            TransactionError: it is over.
+            ConnectionLost: the link died, which aborts it all the same.
+        """
+        self._check()
+        self._over = "aborted"
+        for message in self._acked:
+            self._core.unsettle(message)
+        if not self._begun_at_broker:
+            # The broker never heard of it, but our own record of open transactions did.
+            self._link.encode("ABORT", {"transaction": self.id})
+            return
+        self._link.request("ABORT", {"transaction": self.id})
+
+    def _put(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        self._check()
+        data = self._link.encode(command, headers, body, content_length=self._content_length)
+        self._frames.append(data)
+        self._size += len(data)
+        if self._size >= _FLUSH_AT:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._frames:
+            return
+        frames, self._frames, self._size = self._frames, [], 0
+        self._begun_at_broker = True
+        self._link.transmit(b"".join(frames), frames=len(frames))
+
+    def _check(self) -> None:
+        if self._over is not None:
+            raise TransactionError(f"transaction {self.id!r} is already {self._over}")
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id!r} {self._over or 'open'}>"

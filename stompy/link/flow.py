@@ -1,0 +1,140 @@
+"""May the reader read on? Back-pressure from a slow consumer to the broker.
+
+| who | may do | lock |
+|---|---|---|
+| reader | `added`, `wait_open` | gate (leaf), waits on its condition |
+| dispatcher, iterating callers | `removed` | gate (leaf) |
+| a caller waiting for a receipt | `hold` | gate (leaf) |
+| pacemaker | `dead` | gate (leaf) |
+
+While the reader waits, the TCP window fills and the broker holds back; the peer's silence is not held against it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stompy.errors import ConfigurationError
+from stompy.link.locks import make_condition
+from stompy.protocol.heartbeat import Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How much may wait in the inbox.
+
+    The marks are soft: a read that passes them is still taken in whole, and one read holds many frames.
+
+    Attributes:
+        messages: the gate shuts at this many waiting messages.
+        octets: or at this many octets of their bodies.
+        hard_octets: while a receipt is waited for, the gate stays open up to this many octets.
+    """
+
+    messages: int = 10_000
+    octets: int = 64 * 1024 * 1024
+    hard_octets: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not (self.messages > 0 and 0 < self.octets <= self.hard_octets):
+            raise ConfigurationError(f"inbox limits must be positive, and the hard one the largest: {self}")
+
+
+class Gate:
+    """Counts what waits for user code, and stops the reader above the high mark until it falls to half of it.
+
+    Args:
+        marks: when to shut.
+        pulse: re-armed when the reader goes on, so that the silence of a shut gate does not kill the link.
+    """
+
+    def __init__(self, marks: Marks, pulse: Pulse) -> None:
+        self._marks = marks
+        self._pulse = pulse
+        self._condition = make_condition("gate")
+        self._messages = 0
+        self._octets = 0
+        self._holders = 0
+        self._shut = False
+        self._waiting = False
+        self._abandoned = False
+        self.times_shut = 0
+        """How often the reader had to wait."""
+
+    @property
+    def waiting_messages(self) -> int:
+        """Messages in the inbox."""
+        return self._messages
+
+    @property
+    def waiting_octets(self) -> int:
+        """Octets of their bodies."""
+        return self._octets
+
+    @property
+    def shut(self) -> bool:
+        """Whether the reader is stopped at the moment."""
+        return self._waiting
+
+    def added(self, messages: int, octets: int) -> None:
+        """Note messages that now wait for user code."""
+        with self._condition:
+            self._messages += messages
+            self._octets += octets
+            if self._messages >= self._marks.messages or self._octets >= self._marks.octets:
+                self._shut = True
+
+    def removed(self, messages: int, octets: int) -> None:
+        """Note messages that user code has taken or that were dropped."""
+        with self._condition:
+            self._messages -= messages
+            self._octets -= octets
+            if self._shut and self._messages * 2 <= self._marks.messages and self._octets * 2 <= self._marks.octets:
+                self._shut = False
+                self._condition.notify_all()
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep the gate open while somebody waits for a frame that may lie behind the messages that filled the inbox."""
+        with self._condition:
+            self._holders += 1
+            self._condition.notify_all()
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._holders -= 1
+
+    def wait_open(self) -> None:
+        """Return when the reader may read on; at once in the common case."""
+        if not self._shut:
+            return
+        with self._condition:
+            if not self._blocked():
+                return
+            self.times_shut += 1
+            self._waiting = True
+            while self._blocked():
+                self._condition.wait()
+            # In the same critical section that opens the gate: else the pacemaker could look in between.
+            self._waiting = False
+            self._pulse.heard(time.monotonic())
+
+    def _blocked(self) -> bool:
+        if not self._shut or self._abandoned:
+            return False
+        return not self._holders or self._octets >= self._marks.hard_octets
+
+    def dead(self, now: float) -> bool:
+        """Whether the peer was silent for too long while we were listening."""
+        with self._condition:
+            return not self._waiting and self._pulse.dead(now)
+
+    def abandon(self) -> None:
+        """Let the reader through for good: the link is over and must be cleaned up."""
+        with self._condition:
+            self._abandoned = True
+            self._condition.notify_all()

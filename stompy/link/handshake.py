@@ -1,0 +1,113 @@
+"""Opening a session: dial, CONNECT, CONNECTED, in the caller's thread and under one deadline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stompy.deadline import Deadline
+from stompy.errors import (
+    ConnectError,
+    ConnectionLost,
+    ConnectRefused,
+    ConnectTimeout,
+    ProtocolError,
+    SendTimeout,
+    StompTimeout,
+    VersionMismatch,
+)
+from stompy.frames.frame import Frame
+from stompy.frames.version import Version
+from stompy.link.settings import LinkSettings
+from stompy.protocol.client import ClientProtocol, refusal
+from stompy.protocol.state import State
+from stompy.transport.base import Dialer, Transport
+
+_LOG = logging.getLogger("stompy.link")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session that has just begun.
+
+    Attributes:
+        transport: open.
+        protocol: in the state CONNECTED.
+        connected: the CONNECTED frame.
+        early: frames that came in the same read behind it.
+        address: for messages.
+    """
+
+    transport: Transport
+    protocol: ClientProtocol
+    connected: Frame
+    early: list[Frame]
+    address: str
+
+
+def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> Opened:
+    """Dial and shake hands.
+
+    Raises:
+        ConnectError: nobody answers, or the stream ended before CONNECTED.
+        ConnectTimeout: the deadline passed first.
+        ConnectRefused: the broker answered ERROR, with its words.
+        VersionMismatch: no version in common.
+        LocalProtocolError: CONNECT cannot be written (a line end in the login, say); nothing was sent.
+    """
+    protocol = ClientProtocol(
+        versions=settings.versions, heartbeat=settings.heartbeat, leniency=settings.leniency, limits=settings.limits
+    )
+    request = protocol.connect(
+        host=settings.vhost if settings.vhost is not None else dialer.host,
+        login=settings.login,
+        passcode=settings.passcode,
+        headers=settings.headers,
+    )
+    transport = dialer.dial(deadline)
+    try:
+        transport.sendall(request, deadline)
+        _LOG.debug("> CONNECT to %s", dialer.address)
+        frames = _first_frames(transport, protocol, settings.versions, deadline, dialer.address)
+    except ConnectError:
+        transport.close()
+        raise
+    except (StompTimeout, SendTimeout) as error:
+        transport.close()
+        raise ConnectTimeout("the broker did not answer CONNECT in time", address=dialer.address) from error
+    except (ConnectionLost, ProtocolError) as error:
+        transport.close()
+        raise ConnectError(f"before CONNECTED: {error}", address=dialer.address) from error
+    except BaseException:
+        transport.close()
+        raise
+    _LOG.debug("< %r", frames[0])
+    return Opened(transport, protocol, frames[0], frames[1:], dialer.address)
+
+
+def _first_frames(
+    transport: Transport, protocol: ClientProtocol, versions: Sequence[Version], deadline: Deadline, address: str
+) -> list[Frame]:
+    """Return CONNECTED and what came with it."""
+    while True:
+        data = transport.recv(deadline)
+        if not data:
+            raise ConnectError("the broker closed the connection before CONNECTED", address=address)
+        frames = protocol.receive(data)
+        if frames and frames[0].command == "ERROR":
+            raise _refused(frames[0], versions, address)
+        if isinstance(protocol.error, VersionMismatch):
+            error = protocol.error
+            raise VersionMismatch(str(error), offered=error.offered, supported=error.supported, address=address)
+        if protocol.state is State.CONNECTED and frames:
+            return frames  # an offence behind CONNECTED is the link's to report
+        if protocol.error is not None:
+            raise protocol.error
+
+
+def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:
+    words, mismatch = refusal(frame, versions)
+    if mismatch is not None:
+        return VersionMismatch(str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address)
+    return ConnectRefused(f"the broker refused the connection: {words}", frame=frame, address=address)

@@ -1,0 +1,63 @@
+"""The heart-beat thread: sends beats in our silence and watches for the peer's (STOMP 1.2, Heart-beating).
+
+| owns | may block on | never |
+|---|---|---|
+| the next beat, watching for silence | its event; the write lock only by *try* | waits for a writer |
+
+It asks the gate (rank 5) whether the peer is dead, and ends the link if so. Its own clock is monotonic.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from stompy.errors import HeartBeatTimeout
+from stompy.link.thread import HouseThread
+
+if TYPE_CHECKING:
+    from stompy.link.link import Link
+
+_BUSY_LINE = 0.05
+"""Seconds until the next look when a beat was due and the line was busy."""
+_OVERSLEPT = 1.0
+"""Seconds late that mean a suspended machine or process, in which the peer's octets were not read either."""
+
+
+class Pacemaker(HouseThread):
+    """Keeps a link alive, and notices when it is dead; exists only where beats were agreed on."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(f"stompy-{link.name}-heartbeat")
+        self._link = link
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the thread to end."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Look whenever something may be due, until stopped."""
+        link = self._link
+        pause = 0.0
+        while True:
+            slept_from = time.monotonic()
+            if self._stop.wait(pause):
+                return
+            now = time.monotonic()
+            if now - slept_from - pause > _OVERSLEPT:
+                link.pulse.heard(now)  # give the reader, frozen as we were, its chance first
+            if link.gate.dead(now):
+                self._declare_dead(now)
+                return
+            beaten = not link.pulse.beat_due(now) or link.beat()
+            due = link.pulse.next_look(time.monotonic())
+            assert due is not None
+            pause = due if beaten else max(due, _BUSY_LINE)
+            if link.gate.shut:
+                pause = max(pause, _BUSY_LINE)
+
+    def _declare_dead(self, now: float) -> None:
+        silent = now - self._link.pulse.last_heard
+        self._link.fail(HeartBeatTimeout(f"nothing came from {self._link.address} for {silent:.1f} s"))

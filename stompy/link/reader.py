@@ -1,0 +1,96 @@
+"""The reader thread: octets in, frames routed, the link cleaned up.
+
+| owns | may block on | never |
+|---|---|---|
+| the parser, the order of routing, closing the socket | `recv`, the flow gate | takes the write lock, runs user code, joins |
+
+It takes the protocol lock (rank 4) once a read, and leaves (rank 5) while routing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stompy.errors import ConnectionLost, StompError
+from stompy.frames.frame import Frame
+from stompy.link.thread import HouseThread
+
+if TYPE_CHECKING:
+    from stompy.link.link import Link
+
+_LOG = logging.getLogger("stompy.link")
+
+
+class Reader(HouseThread):
+    """Reads until the link is over, then releases it.
+
+    Args:
+        link: whose octets are read.
+        early: frames that came with CONNECTED.
+    """
+
+    def __init__(self, link: Link, early: Sequence[Frame]) -> None:
+        super().__init__(f"stompy-{link.name}-reader")
+        self._link = link
+        self._early = early
+
+    def run(self) -> None:
+        """Read to the end of the stream, an ERROR, an offence, or the end set by somebody else."""
+        link = self._link
+        try:
+            self._route(self._early)
+            self._fail_on_offence()
+            while link.end_reason is None:
+                link.gate.wait_open()
+                data = link.transport.recv()
+                if not data:
+                    break
+                link.pulse.heard(time.monotonic())
+                link.counters.octets_in += len(data)
+                self._take(data)
+        except StompError as error:
+            link.fail(error)
+        finally:
+            link.clean_up()
+
+    def _take(self, data: bytes) -> None:
+        link = self._link
+        frames = link.protocol.parser.feed(data)
+        if frames:
+            with link.protocol_lock:
+                accepted = link.protocol.accept(frames)
+            self._route(accepted)
+        self._fail_on_offence()
+
+    def _fail_on_offence(self) -> None:
+        offence = self._link.protocol.error or self._link.protocol.parser.error
+        if offence is not None:
+            raise ConnectionLost(f"the broker broke the protocol: {offence}") from offence
+
+    def _route(self, frames: Sequence[Frame]) -> None:
+        """Hand whole runs of messages over, since each hand-over is what costs."""
+        link = self._link
+        link.counters.frames_in += len(frames)
+        start = 0
+        for place, frame in enumerate(frames):
+            if frame.command == "MESSAGE":
+                continue
+            if start < place:
+                link.owner.messages(link, frames[start:place])
+            start = place + 1
+            if frame.command == "RECEIPT":
+                self._receipt(frame)
+            elif frame.command == "ERROR":
+                _LOG.debug("< %r", frame)
+                link.fail_by_error(frame)
+        if start < len(frames):
+            link.owner.messages(link, frames[start:])
+
+    def _receipt(self, frame: Frame) -> None:
+        # Listeners first: who waits for the receipt may end the connection, and with it the dispatcher.
+        self._link.owner.receipt(self._link, frame)
+        if not self._link.receipts.confirm(frame.headers["receipt-id"]):
+            _LOG.debug("a receipt that nobody waits for: %r", frame)

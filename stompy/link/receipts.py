@@ -1,0 +1,206 @@
+"""Receipts: what the broker was asked to confirm.
+
+| who | does | lock |
+|---|---|---|
+| senders | `Receipts.new` before the bytes leave | receipts (leaf) |
+| reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
+| anybody | `Receipt.wait` | waits on an event, with no lock |
+
+Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never by order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol
+
+from stompy.deadline import Deadline
+from stompy.errors import ReceiptTimeout, StompError
+from stompy.link.locks import Rank, make_lock
+
+Outcome = Literal["pending", "confirmed", "rejected", "unknown"]
+
+
+class Surroundings(Protocol):
+    """What a receipt needs of its link and connection."""
+
+    @property
+    def receipt_timeout(self) -> float:
+        """The default of `Receipt.wait` in seconds."""
+        ...
+
+    def hold_gate(self) -> AbstractContextManager[None]:
+        """Keep the reader reading while a receipt is waited for."""
+        ...
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a callback on the dispatcher."""
+        ...
+
+    @property
+    def gate_shut(self) -> bool:
+        """Whether the reader is stopped."""
+        ...
+
+
+class Receipt:
+    """The broker's confirmation of one frame, to be waited for now, later or never.
+
+    Made by `send(..., receipt=True)` and the like. Safe to use from any thread.
+    """
+
+    __slots__ = ("_callbacks", "_error", "_event", "_lock", "_outcome", "_surroundings", "id")
+
+    def __init__(self, receipt_id: str, surroundings: Surroundings, lock: AbstractContextManager[object]) -> None:
+        self.id = receipt_id
+        self._surroundings = surroundings
+        self._lock = lock
+        self._outcome: Outcome = "pending"
+        self._error: StompError | None = None
+        # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[Receipt], None]] = []
+
+    @property
+    def outcome(self) -> Outcome:
+        """`"pending"`, `"confirmed"`, `"rejected"` (the broker's ERROR named it) or `"unknown"` (the link died first)."""
+        return self._outcome
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known or can never be."""
+        return self._outcome != "pending"
+
+    @property
+    def error(self) -> StompError | None:
+        """Why it was not confirmed, or `None`."""
+        return self._error
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when the broker has confirmed the frame.
+
+        Works in a listener too, since the reader resolves it and keeps reading meanwhile.
+
+        Args:
+            timeout: seconds; `None` takes the connection's receipt timeout, `0` only looks.
+
+        Raises:
+            ReceiptTimeout: no answer came in time; it may still come.
+            BrokerError: the broker answered with an ERROR that names this receipt.
+            ConnectionLost: the link died first; whether the broker took the frame is unknown.
+        """
+        if not self.done:
+            self._wait(self._surroundings.receipt_timeout if timeout is None else timeout)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    def _wait(self, seconds: float) -> None:
+        with self._lock:
+            if self.done:
+                return
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        with self._surroundings.hold_gate():
+            arrived = event.wait(Deadline(seconds).remaining())
+        if not arrived and not self.done:
+            full = self._surroundings.gate_shut
+            hint = "; the inbox is full up to its hard limit, so it may lie unread" if full else ""
+            raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
+
+    def add_done_callback(self, callback: Callable[[Receipt], None]) -> None:
+        """Call `callback(receipt)` on the dispatcher thread when the outcome is there; soon, if it is already."""
+        with self._lock:
+            if not self.done:
+                self._callbacks.append(callback)
+                return
+        self._surroundings.call_soon(lambda: callback(self))
+
+    def _settle(self, outcome: Outcome, error: StompError | None) -> None:
+        """Set the outcome, once; called without the lock."""
+        with self._lock:
+            if self.done:
+                return
+            self._error = error
+            self._outcome = outcome
+            callbacks, self._callbacks = self._callbacks, []
+            event = self._event
+        if event is not None:
+            event.set()
+        for callback in callbacks:
+            self._surroundings.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.id!r} {self._outcome}>"
+
+
+class Receipts:
+    """The receipts of one link that are under way.
+
+    Args:
+        prefix: what the ids begin with; a link's own, so that an answer can never meet another link's receipt.
+        surroundings: handed to each receipt.
+    """
+
+    def __init__(self, prefix: str, surroundings: Surroundings) -> None:
+        self._prefix = prefix
+        self._surroundings = surroundings
+        self._lock = make_lock(Rank.LEAF, "receipts")
+        self._pending: dict[str, Receipt] = {}
+        self._made = 0
+        self._end: StompError | None = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def new(self) -> Receipt:
+        """Return a receipt that waits for its answer.
+
+        Raises:
+            StompError: the link is over, with the reason.
+        """
+        with self._lock:
+            if self._end is not None:
+                raise self._end.with_traceback(None)
+            self._made += 1
+            receipt = Receipt(f"{self._prefix}{self._made}", self._surroundings, self._lock)
+            self._pending[receipt.id] = receipt
+            return receipt
+
+    def forget(self, receipt: Receipt) -> None:
+        """Drop a receipt whose frame never left."""
+        with self._lock:
+            self._pending.pop(receipt.id, None)
+
+    def confirm(self, receipt_id: str) -> bool:
+        """Resolve the receipt; an id that nobody waits for (late, doubled, unknown) is passed over with `False`."""
+        receipt = self._take(receipt_id)
+        if receipt is not None:
+            receipt._settle("confirmed", None)
+        return receipt is not None
+
+    def reject(self, receipt_id: str, error: StompError) -> None:
+        """Resolve the receipt that an ERROR named."""
+        receipt = self._take(receipt_id)
+        if receipt is not None:
+            receipt._settle("rejected", error)
+
+    def fail_all(self, error: StompError) -> None:
+        """Resolve all others as unknown, and refuse new ones: the link is over."""
+        with self._lock:
+            self._end = error
+            left = list(self._pending.values())
+            self._pending.clear()
+        for receipt in left:
+            receipt._settle("unknown", error)
+
+    def outstanding(self) -> list[Receipt]:
+        """Return the receipts that still wait."""
+        with self._lock:
+            return list(self._pending.values())
+
+    def _take(self, receipt_id: str) -> Receipt | None:
+        with self._lock:
+            return self._pending.pop(receipt_id, None)

@@ -1,0 +1,318 @@
+"""The laws of the house, as functions over a source tree; standard library only.
+
+`read_tree` takes the folder that holds the `stompy` package; each law takes what it returns and gives back one line a
+breach, so that the laws can be tried on a copy with a breach planted in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+PACKAGE = "stompy"
+MAX_LINES = 420
+
+SHARED = frozenset({"errors", "types", "deadline"})
+"""What everybody may import."""
+
+CORE = frozenset({"connection", "link", "protocol", "frames", "transport"})
+
+MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "types": frozenset(),
+    "deadline": frozenset(),
+    "frames": frozenset(),
+    "transport": frozenset(),
+    "protocol": frozenset({"frames"}),
+    "link": frozenset({"protocol", "frames", "transport"}),
+    "connection": CORE - {"connection"},
+    "worker": CORE,
+    "broker": frozenset({"protocol", "frames", "transport"}),
+    "compat": CORE | {"worker"},
+    "spark": CORE | {"worker"},
+    "testing": CORE | {"worker", "broker"},
+    "cli": CORE | {"worker", "broker"},
+    "__main__": frozenset({"cli"}),
+    # The door shows what users hold; what only some of them need (broker, cli, spark, ...) has a path of its own.
+    "": CORE | {"worker"},
+}
+"""Folder or root module to the folders it may import besides SHARED and itself; the door has the empty name."""
+
+TYPES_ONLY: Mapping[str, frozenset[str]] = {"errors": frozenset({"frames"}), "types": frozenset({"frames"})}
+"""What may be named in annotations alone: an error carries a frame, and frames/ raises errors."""
+
+PURE = frozenset({"frames", "protocol"})
+IMPURE = frozenset({
+    "time", "threading", "socket", "ssl", "select", "queue",
+    "selectors", "_thread", "asyncio", "concurrent", "multiprocessing", "subprocess",
+})  # fmt: skip
+
+THIRD_PARTY: Mapping[str, frozenset[str]] = {"spark": frozenset({"pyspark"}), "testing": frozenset({"pytest"})}
+"""Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""
+
+INIT_WITH_EXPORTS = frozenset({PACKAGE, f"{PACKAGE}.broker"})
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module; `via` is how the source writes it."""
+
+    target: str
+    line: int
+    types_only: bool
+    via: str
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file."""
+
+    name: str
+    is_init: bool
+    tree: ast.Module
+    line_count: int
+    imports: tuple[Import, ...]
+
+    @property
+    def folder(self) -> str:
+        return folder_of(self.name)
+
+    def at(self, line: int, breach: str) -> str:
+        return f"{self.name}:{line}: {breach}"
+
+
+Tree = Mapping[str, Module]
+
+
+def folder_of(name: str) -> str:
+    """Return the folder or root module of a dotted name within the package, empty for the door."""
+    return name.split(".")[1] if "." in name else ""
+
+
+def inside(name: str) -> bool:
+    return name.split(".")[0] == PACKAGE
+
+
+def read_tree(top: Path) -> Tree:
+    """Read every module of the package in `top`."""
+    names = {_module_name(path.relative_to(top)): path for path in sorted((top / PACKAGE).rglob("*.py"))}
+    return {name: _read_module(name, path, frozenset(names)) for name, path in names.items()}
+
+
+def _module_name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _read_module(name: str, path: Path, known: frozenset[str]) -> Module:
+    source = path.read_text(encoding="utf-8")
+    tree, found = _parse(source)
+    # `from stompy.frames import frame` names a module, `from stompy.frames.frame import Frame` what is in one.
+    imports = tuple(one if one.target in known else replace(one, target=base) for base, one in found)
+    return Module(name, path.name == "__init__.py", tree, len(source.splitlines()), imports)
+
+
+@functools.cache
+def _parse(source: str) -> tuple[ast.Module, tuple[tuple[str, Import], ...]]:
+    """Parse a source once, however many copies of the tree are read."""
+    tree = ast.parse(source)
+    return tree, tuple(_imports(tree, types_only=False))
+
+
+def _imports(node: ast.AST, *, types_only: bool) -> Iterator[tuple[str, Import]]:
+    """Yield each import with its longest reading, and before it the module that it is if that reading names none."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            via = f"import {alias.name}" + (" as" if alias.asname else "")
+            yield alias.name, Import(alias.name, node.lineno, types_only, via)
+    elif isinstance(node, ast.ImportFrom):
+        base = "." * node.level + (node.module or "")
+        for alias in node.names:
+            via = f"from {base} import {alias.name}"
+            yield base, Import(f"{base}.{alias.name}", node.lineno, types_only, via)
+    elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"} and node.args:
+        first = node.args[0]
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value, Import(first.value, node.lineno, types_only, f"import_module({first.value!r})")
+    if isinstance(node, ast.If) and _asks_for_type_checking(node.test):
+        for child in node.body:
+            yield from _imports(child, types_only=True)
+        children: Iterator[ast.AST] = iter(node.orelse)
+    else:
+        children = ast.iter_child_nodes(node)
+    for child in children:
+        yield from _imports(child, types_only=types_only)
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _asks_for_type_checking(test: ast.expr) -> bool:
+    return "TYPE_CHECKING" in {getattr(test, "id", ""), getattr(test, "attr", "")}
+
+
+# ------------------------------------------------------------------------------------------------------- the laws
+
+
+def folders_import_downwards(tree: Tree) -> list[str]:
+    """Each folder imports only the folders that MAY_IMPORT names, for annotations too."""
+    breaches = []
+    for module in tree.values():
+        if module.folder not in MAY_IMPORT:
+            breaches.append(module.at(1, f"the folder {module.folder} has no row in MAY_IMPORT"))
+            continue
+        allowed = MAY_IMPORT[module.folder] | SHARED | {module.folder}
+        for found in module.imports:
+            folder = folder_of(found.target)
+            if not inside(found.target) or not folder or folder in allowed:
+                continue
+            if not (found.types_only and folder in TYPES_ONLY.get(module.folder, frozenset())):
+                breaches.append(module.at(found.line, f"{module.folder or 'the door'} must not import {found.target}"))
+    return breaches
+
+
+def pure_folders_stay_pure(tree: Tree) -> list[str]:
+    """No clock, lock, socket or thread in frames/ and protocol/, nor through a module of ours that they run."""
+    breaches = []
+    for module in tree.values():
+        if module.folder not in PURE:
+            continue
+        for found in module.imports:
+            if found.target.split(".")[0] in IMPURE:
+                breaches.append(module.at(found.line, f"pure code must not import {found.target}"))
+            elif not found.types_only and (reached := _impure_reach(tree, found.target)):
+                breaches.append(module.at(found.line, f"pure code must not run {reached} through {found.target}"))
+    return breaches
+
+
+def _impure_reach(tree: Tree, start: str) -> str:
+    seen, waiting = {start}, [start]
+    while waiting:
+        module = tree.get(waiting.pop())
+        # Breaches of a pure module are told where they stand.
+        if module is None or module.folder in PURE:
+            continue
+        for target in (found.target for found in module.imports if not found.types_only):
+            if target.split(".")[0] in IMPURE:
+                return target
+            if target not in seen:
+                seen.add(target)
+                waiting.append(target)
+    return ""
+
+
+def no_import_cycles(tree: Tree) -> list[str]:
+    """No module runs itself again through what it imports; an import inside a function counts."""
+    edges = {
+        name: {found.target for found in module.imports if not found.types_only and found.target in tree}
+        for name, module in tree.items()
+    }
+    return [f"import cycle: {' -> '.join(cycle)}" for cycle in _cycles(edges)]
+
+
+def _cycles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """Yield one cycle for each knot: a shortest walk from its first name back to it."""
+    told: set[str] = set()
+    for start in sorted(edges):
+        if start in told:
+            continue
+        came_from: dict[str, str] = {}
+        waiting = [start]
+        while waiting and start not in came_from:
+            name = waiting.pop(0)
+            for target in sorted(edges[name] - came_from.keys()):
+                came_from[target] = name
+                waiting.append(target)
+        if start in came_from:
+            cycle = [start, came_from[start]]
+            while cycle[-1] != start:
+                cycle.append(came_from[cycle[-1]])
+            told.update(cycle)
+            yield cycle[::-1]
+
+
+def imports_are_absolute(tree: Tree) -> list[str]:
+    """No relative import."""
+    return [
+        module.at(found.line, f"relative import: {found.via}")
+        for module in tree.values()
+        for found in module.imports
+        if found.via.startswith("from .")
+    ]
+
+
+def nobody_inside_uses_the_door(tree: Tree) -> list[str]:
+    """Modules import each other by their full paths, in a way that does not bind the name of the package."""
+    return [
+        module.at(found.line, f"imports the door: {found.via}")
+        for module in tree.values()
+        for found in module.imports
+        if found.target == PACKAGE
+        or found.via.startswith(f"from {PACKAGE} import")
+        or (found.via.startswith(f"import {PACKAGE}.") and not found.via.endswith(" as"))
+    ]
+
+
+def init_files_hold_a_docstring(tree: Tree) -> list[str]:
+    """An `__init__` file is its docstring; the two doors add imports and plain names, no code."""
+    breaches = []
+    for module in tree.values():
+        if not module.is_init:
+            continue
+        if ast.get_docstring(module.tree) is None:
+            breaches.append(module.at(1, "an __init__ file has a docstring"))
+        exports = module.name in INIT_WITH_EXPORTS
+        for statement in module.tree.body:
+            if not _may_stand_in_init(statement, exports=exports):
+                allowed = "a docstring, imports and plain names" if exports else "a docstring only"
+                breaches.append(module.at(statement.lineno, f"an __init__ file holds {allowed}"))
+    return breaches
+
+
+def _may_stand_in_init(statement: ast.stmt, *, exports: bool) -> bool:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return isinstance(statement.value.value, str)
+    if isinstance(statement, ast.ImportFrom):
+        return exports or statement.module == "__future__"
+    return exports and isinstance(statement, ast.Assign) and not any(
+        isinstance(node, ast.Call) for node in ast.walk(statement.value)
+    )
+
+
+def files_stay_short(tree: Tree) -> list[str]:
+    """No file is longer than MAX_LINES."""
+    return [
+        module.at(MAX_LINES, f"{module.line_count} lines, {MAX_LINES} at most")
+        for module in tree.values()
+        if module.line_count > MAX_LINES
+    ]
+
+
+def third_party_imports_are_declared(tree: Tree) -> list[str]:
+    """Tenacity (outside the pure folders) and the requirement of an extra in its own folder; nothing else."""
+    breaches = []
+    for module in tree.values():
+        allowed = THIRD_PARTY.get(module.folder, frozenset()) | (frozenset() if module.folder in PURE else {"tenacity"})
+        for found in module.imports:
+            name = found.target.split(".")[0]
+            if name and name != PACKAGE and name not in sys.stdlib_module_names and name not in allowed:
+                breaches.append(module.at(found.line, f"{module.folder or 'the door'} must not import {name}"))
+    return breaches
+
+
+LAWS: tuple[Callable[[Tree], list[str]], ...] = (
+    folders_import_downwards,
+    pure_folders_stay_pure,
+    no_import_cycles,
+    imports_are_absolute,
+    nobody_inside_uses_the_door,
+    init_files_hold_a_docstring,
+    files_stay_short,
+    third_party_imports_are_declared,
+)

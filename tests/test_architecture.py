@@ -1,0 +1,248 @@
+"""The laws of `tests/support/laws.py` hold for the package, and each one turns red when it is broken."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import laws
+
+TOP = Path(__file__).parent.parent
+
+Law = Callable[[laws.Tree], list[str]]
+Plant = Callable[..., list[str]]
+
+
+@pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.__name__)
+def test_the_package_keeps(law: Law) -> None:
+    assert law(laws.read_tree(TOP)) == []
+
+
+def test_the_tree_that_is_judged_is_the_package() -> None:
+    tree = laws.read_tree(TOP)
+    assert {"stompy", "stompy.errors", "stompy.frames.parser"} <= tree.keys()
+    assert any(found.target == "stompy.frames.frame" and found.types_only for found in tree["stompy.errors"].imports)
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Plant:
+    """Write sources into a copy of the package and return the breaches of a law that were not there before."""
+    shutil.copytree(TOP / "stompy", tmp_path / "stompy", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def write(law: Law, sources: dict[str, str]) -> list[str]:
+        before = law(laws.read_tree(TOP))
+        for name, source in sources.items():
+            path = tmp_path / "stompy" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(source + "\n")
+        return [breach for breach in law(laws.read_tree(tmp_path)) if breach not in before]
+
+    return write
+
+
+def for_types(statement: str) -> str:
+    return f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {statement}"
+
+
+def in_function(statement: str) -> str:
+    return f"def late():\n    {statement}"
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "named"),
+    [
+        ("frames/planted.py", "from stompy.protocol.planted import x", "frames must not import stompy.protocol"),
+        ("frames/planted.py", "import stompy.transport.planted as x", "frames must not import stompy.transport"),
+        ("protocol/planted.py", "from stompy.link import planted", "protocol must not import stompy.link"),
+        ("transport/planted.py", "from stompy.frames.planted import x", "transport must not import stompy.frames"),
+        ("link/planted.py", for_types("from stompy.connection.planted import x"), "link must not import"),
+        ("connection/planted.py", in_function("from stompy.worker.planted import x"), "connection must not import"),
+        ("connection/planted.py", "from stompy.broker import Broker", "connection must not import stompy.broker"),
+        ("broker/planted.py", "from stompy.link.planted import x", "broker must not import stompy.link"),
+        ("broker/planted.py", "from stompy.connection.planted import x", "broker must not import stompy.connection"),
+        ("worker/planted.py", "from stompy.cli.planted import x", "worker must not import stompy.cli"),
+        ("compat/planted.py", "from stompy.broker import Broker", "compat must not import stompy.broker"),
+        ("cli/planted.py", "from stompy.spark.planted import x", "cli must not import stompy.spark"),
+        ("link/planted.py", "import importlib\nimportlib.import_module('stompy.cli.main')", "link must not import"),
+        ("errors.py", "from stompy.frames.planted import x", "errors must not import stompy.frames"),
+        ("deadline.py", for_types("from stompy.frames.planted import x"), "deadline must not import stompy.frames"),
+        ("__init__.py", "from stompy.cli.main import main", "the door must not import stompy.cli"),
+        ("attic/planted.py", "x = 1", "attic has no row"),
+    ],
+)
+def test_an_import_that_does_not_point_down_is_found(plant: Plant, file: str, source: str, named: str) -> None:
+    (breach,) = plant(laws.folders_import_downwards, {file: source})
+    assert named in breach
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("cli/planted.py", "from stompy.broker import Broker\nfrom stompy.connection.planted import x"),
+        ("protocol/planted.py", "from stompy.frames.planted import x\nfrom stompy.errors import StompError"),
+        ("broker/planted.py", "from stompy.deadline import Deadline\nfrom stompy.transport.planted import x"),
+        ("types.py", for_types("from stompy.frames.frame import Frame")),
+        ("__init__.py", "from stompy.connection.planted import x"),
+    ],
+)
+def test_an_import_that_points_down_is_let_through(plant: Plant, file: str, source: str) -> None:
+    assert plant(laws.folders_import_downwards, {file: source}) == []
+
+
+@pytest.mark.parametrize("folder", ["frames", "protocol"])
+@pytest.mark.parametrize("module", ["time", "threading", "socket", "ssl", "select", "queue", "asyncio"])
+@pytest.mark.parametrize("form", ["import {}", "from {} import x", "import {} as y"])
+def test_an_impure_import_is_found(plant: Plant, folder: str, module: str, form: str) -> None:
+    (breach,) = plant(laws.pure_folders_stay_pure, {f"{folder}/planted.py": form.format(module)})
+    assert breach == f"stompy.{folder}.planted:1: pure code must not import {module}"
+
+
+@pytest.mark.parametrize("wrap", [for_types, in_function])
+def test_an_impure_import_is_found_where_it_hides(plant: Plant, wrap: Callable[[str], str]) -> None:
+    (breach,) = plant(laws.pure_folders_stay_pure, {"frames/planted.py": wrap("import time")})
+    assert "must not import time" in breach
+
+
+def test_a_clock_that_comes_through_a_shared_module_is_found(plant: Plant) -> None:
+    source = "from stompy.deadline import Deadline"
+    (breach,) = plant(laws.pure_folders_stay_pure, {"protocol/planted.py": source})
+    assert breach.endswith("pure code must not run time through stompy.deadline")
+
+
+def test_pure_code_may_name_a_shared_type(plant: Plant) -> None:
+    source = for_types("from stompy.deadline import Deadline")
+    assert plant(laws.pure_folders_stay_pure, {"protocol/planted.py": source}) == []
+
+
+@pytest.mark.parametrize("wrap", [str, in_function])
+def test_a_cycle_is_found(plant: Plant, wrap: Callable[[str], str]) -> None:
+    (breach,) = plant(
+        laws.no_import_cycles,
+        {
+            "frames/one.py": "from stompy.frames.two import x",
+            "frames/two.py": "from stompy.frames import three",
+            "frames/three.py": wrap("import stompy.frames.one as one"),
+        },
+    )
+    walk = "stompy.frames.one -> stompy.frames.two -> stompy.frames.three -> stompy.frames.one"
+    assert breach == f"import cycle: {walk}"
+
+
+def test_a_module_behind_a_cycle_is_not_blamed_for_it(plant: Plant) -> None:
+    (breach,) = plant(
+        laws.no_import_cycles,
+        {
+            "frames/before.py": "from stompy.frames.one import x",
+            "frames/one.py": "from stompy.frames.two import x",
+            "frames/two.py": "from stompy.frames.one import x",
+        },
+    )
+    assert "before" not in breach
+
+
+def test_a_cycle_through_a_folder_is_found(plant: Plant) -> None:
+    (breach,) = plant(
+        laws.no_import_cycles,
+        {
+            "testing/__init__.py": "from stompy.testing.one import x",
+            "testing/one.py": "from stompy.testing import x",
+        },
+    )
+    assert "stompy.testing -> stompy.testing.one -> stompy.testing" in breach
+
+
+def test_a_cycle_of_annotations_is_none(plant: Plant) -> None:
+    one, two = for_types("from stompy.frames.two import x"), "from stompy.frames.one import y"
+    assert plant(laws.no_import_cycles, {"frames/one.py": one, "frames/two.py": two}) == []
+
+
+@pytest.mark.parametrize("source", ["from . import frame", "from .frame import Frame", "from ..errors import StompError"])
+def test_a_relative_import_is_found(plant: Plant, source: str) -> None:
+    (breach,) = plant(laws.imports_are_absolute, {"frames/planted.py": source})
+    assert breach.startswith("stompy.frames.planted:1: relative import")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import stompy", "import stompy as s", "from stompy import connect", "from stompy import errors", "import stompy.errors"],
+)
+def test_a_use_of_the_door_is_found(plant: Plant, source: str) -> None:
+    (breach,) = plant(laws.nobody_inside_uses_the_door, {"cli/planted.py": source})
+    assert breach.startswith("stompy.cli.planted:1: imports the door")
+
+
+@pytest.mark.parametrize("source", ["import stompy.errors as errors", "from stompy.frames import frame", "import stompyx"])
+def test_a_full_path_is_not_the_door(plant: Plant, source: str) -> None:
+    assert plant(laws.nobody_inside_uses_the_door, {"cli/planted.py": source}) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("frames/__init__.py", "from stompy.frames.frame import Frame"),
+        ("frames/__init__.py", "__all__ = ['Frame']"),
+        ("frames/__init__.py", "import logging"),
+        ("broker/__init__.py", "def start(): ..."),
+        ("broker/__init__.py", "broker = Broker()"),
+        ("__init__.py", "class Door: ..."),
+        ("spark/__init__.py", "from __future__ import annotations"),
+    ],
+    ids=lambda value: value.replace("/", "."),
+)
+def test_an_init_file_with_more_than_its_docstring_is_found(plant: Plant, file: str, source: str) -> None:
+    assert plant(laws.init_files_hold_a_docstring, {file: source})
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("attic/__init__.py", '"""A folder."""\n\nfrom __future__ import annotations'),
+        ("__init__.py", "from stompy.connection.planted import x\n__all__ = ['x']"),
+    ],
+)
+def test_an_init_file_as_it_should_be_is_let_through(plant: Plant, file: str, source: str) -> None:
+    assert plant(laws.init_files_hold_a_docstring, {file: source}) == []
+
+
+def test_a_file_that_is_too_long_is_found(plant: Plant) -> None:
+    (breach,) = plant(laws.files_stay_short, {"frames/planted.py": "\n" * laws.MAX_LINES})
+    assert "421 lines" in breach
+
+
+def test_a_file_at_the_limit_is_let_through(plant: Plant) -> None:
+    assert plant(laws.files_stay_short, {"frames/planted.py": "\n" * (laws.MAX_LINES - 1)}) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("transport/planted.py", "import requests"),
+        ("connection/planted.py", in_function("from requests.adapters import HTTPAdapter")),
+        ("connection/planted.py", "import pyspark"),
+        ("worker/planted.py", in_function("import pyspark.sql")),
+        ("connection/planted.py", for_types("from pyspark.sql import DataFrame")),
+        ("broker/planted.py", "import pytest"),
+        ("protocol/planted.py", "import tenacity"),
+        ("__init__.py", "import pyspark"),
+    ],
+)
+def test_a_third_party_import_is_found(plant: Plant, file: str, source: str) -> None:
+    (breach,) = plant(laws.third_party_imports_are_declared, {file: source})
+    assert "must not import" in breach
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("connection/planted.py", "import tenacity"),
+        ("spark/planted.py", "from pyspark.sql import DataFrame"),
+        ("testing/planted.py", "import pytest"),
+        ("link/planted.py", "import socket, ssl, xml.dom"),
+    ],
+)
+def test_a_declared_import_is_let_through(plant: Plant, file: str, source: str) -> None:
+    assert plant(laws.third_party_imports_are_declared, {file: source}) == []

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from stompy import errors
+from stompy.frames.frame import Frame
+
+ALL = [
+    member for _, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, errors.StompError)
+]
+
+RETRYABLE = {
+    errors.ConnectError,
+    errors.ConnectTimeout,
+    errors.AllBrokersFailed,
+    errors.ConnectionLost,
+    errors.HeartBeatTimeout,
+    errors.SendTimeout,
+    errors.StompTimeout,
+    errors.ReceiptTimeout,
+    errors.ReceiveTimeout,
+}
+
+
+@pytest.fixture
+def frame() -> Frame:
+    return Frame("ERROR")
+
+
+def drawn_parents() -> dict[str, str]:
+    """Read the tree that is drawn on top of the module: each class and the one that it hangs from."""
+    path: list[str] = []
+    parents = {}
+    for line in (errors.__doc__ or "").splitlines():
+        branch = re.match(r"    ([│ ]*[├└]── )?(\w+)", line)
+        if branch is None:
+            continue
+        depth = len(branch[1] or "") // 4
+        path[depth:] = [branch[2]]
+        parents[branch[2]] = path[depth - 1] if depth else "Exception"
+    return parents
+
+
+def test_the_drawn_tree_is_the_tree() -> None:
+    assert drawn_parents() == {cls.__name__: cls.__bases__[0].__name__ for cls in ALL}
+
+
+@pytest.mark.parametrize(
+    ("cls", "builtin"),
+    [
+        (errors.ConfigurationError, ValueError),
+        (errors.BodyDecodeError, ValueError),
+        (errors.StompTimeout, TimeoutError),
+        (errors.ConcurrencyError, RuntimeError),
+    ],
+)
+def test_an_error_is_also_the_builtin_that_callers_know(cls: type[Exception], builtin: type[Exception]) -> None:
+    assert issubclass(cls, builtin)
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_retryable_says_whether_the_same_call_may_succeed_later(cls: type[errors.StompError]) -> None:
+    assert cls.retryable is (cls in RETRYABLE)
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_every_error_is_documented(cls: type[errors.StompError]) -> None:
+    assert (cls.__doc__ or "").splitlines()[0].endswith(".")
+
+
+def test_connect_error_begins_with_the_address() -> None:
+    error = errors.ConnectTimeout("no CONNECTED within 5 s", address="stomp://a:61613")
+    assert str(error) == "stomp://a:61613: no CONNECTED within 5 s"
+    assert error.address == "stomp://a:61613"
+
+
+def test_connect_error_without_an_address_is_its_message() -> None:
+    assert str(errors.ConnectError("no address")) == "no address"
+
+
+def test_connect_refused_carries_the_error_frame(frame: Frame) -> None:
+    error = errors.ConnectRefused("bad login", frame=frame, address="stomp://a:61613")
+    assert error.frame is frame
+    assert str(error) == "stomp://a:61613: bad login"
+
+
+def test_version_mismatch_keeps_both_sides_as_tuples() -> None:
+    error = errors.VersionMismatch("none in common", offered=["1.2"], supported=["1.0", "1.1"], address="stomp://a:1")
+    assert (error.offered, error.supported) == (("1.2",), ("1.0", "1.1"))
+
+
+def test_all_brokers_failed_names_every_attempt() -> None:
+    attempts = [
+        errors.ConnectTimeout("no answer", address="stomp://a:1"),
+        errors.ConnectError("refused", address="stomp://b:2"),
+    ]
+    error = errors.AllBrokersFailed(attempts)
+    assert str(error) == "no broker could be reached: stomp://a:1: no answer; stomp://b:2: refused"
+    assert error.attempts == tuple(attempts)
+
+
+def test_connection_lost_does_not_claim_that_nothing_was_sent() -> None:
+    assert errors.ConnectionLost("reset").outcome == "unknown"
+    assert errors.SendTimeout("deaf peer", outcome="not-sent").outcome == "not-sent"
+
+
+def test_broker_error_carries_the_frame_and_the_receipt_it_answers(frame: Frame) -> None:
+    error = errors.BrokerError("no such queue", frame=frame, receipt_id="r-1")
+    assert (error.frame, error.receipt_id, error.outcome) == (frame, "r-1", "unknown")
+    assert errors.BrokerError("no such queue", frame=frame).receipt_id is None
+
+
+def test_frame_too_large_names_the_setting() -> None:
+    error = errors.FrameTooLarge("a body of 11 octets", limit_name="max_body", limit=10)
+    assert str(error) == "a body of 11 octets (limit max_body=10)"
+    assert (error.limit_name, error.limit) == ("max_body", 10)
+
+
+def test_body_decode_error_keeps_the_bytes() -> None:
+    error = errors.BodyDecodeError("not UTF-8", body=b"\xff")
+    assert error.body == b"\xff"
+    assert str(error) == "not UTF-8"
+
+
+def test_receipt_timeout_keeps_the_receipt() -> None:
+    assert errors.ReceiptTimeout("not confirmed within 5 s", receipt_id="r-1").receipt_id == "r-1"

@@ -1,0 +1,117 @@
+"""Two ends of a stream, over each carrier, and calls that run in threads of their own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from stompy.deadline import Deadline
+from stompy.transport.memory import memory_pair
+from stompy.transport.tcp import TcpDialer, TcpListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from stompy.transport.base import Transport
+
+GIVE_UP = 20.0
+"""Seconds after which a test that waits for something has failed."""
+
+_WAITING_PLACES = (("stompy/transport/poll.py", "_by_poll"), ("threading.py", "wait"))
+
+
+class Call(threading.Thread):
+    """A function under way in its own thread."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__(name="test-call", daemon=True)
+        self._function = function
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        """Wait for the end; return what the function returned or raise what it raised."""
+        self.join(GIVE_UP)
+        assert not self.is_alive(), "the call did not end"
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def until_blocked(self) -> None:
+        """Wait until the function waits for its peer."""
+        give_up = time.monotonic() + GIVE_UP
+        while time.monotonic() < give_up:
+            frame = sys._current_frames().get(self.ident or -1)
+            if frame and any(
+                frame.f_code.co_filename.endswith(file) and frame.f_code.co_name == name
+                for file, name in _WAITING_PLACES
+            ):
+                return
+            assert self.is_alive(), "the call ended instead of waiting"
+            time.sleep(0.001)
+        pytest.fail("the call never came to wait")
+
+
+class Calling(Protocol):
+    def __call__(self, function: Callable[[], Any], /) -> Call: ...
+
+
+@pytest.fixture
+def calling() -> Iterator[Calling]:
+    """Start functions in threads; what a test leaves running fails it."""
+    calls = []
+
+    def start(function: Callable[[], Any]) -> Call:
+        call = Call(function)
+        calls.append(call)
+        call.start()
+        return call
+
+    yield start
+    for call in calls:
+        call.join(GIVE_UP)
+    assert not [call for call in calls if call.is_alive()]
+
+
+@pytest.fixture
+def tcp_pair(calling: Calling) -> Iterator[tuple[Transport, Transport]]:
+    """Two ends of a TCP connection; closed before `calling` looks for calls that never ended."""
+    listener = TcpListener()
+    dialed = TcpDialer(*listener.address).dial(Deadline(GIVE_UP))
+    accepted = listener.accept()
+    listener.close()
+    assert accepted is not None
+    yield dialed, accepted
+    dialed.close()
+    accepted.close()
+
+
+@pytest.fixture(params=["tcp", "memory"])
+def pair(request: pytest.FixtureRequest, calling: Calling) -> Iterator[tuple[Transport, Transport]]:
+    """Two ends of a stream, over each carrier in turn."""
+    if request.param == "tcp":
+        yield request.getfixturevalue("tcp_pair")
+        return
+    ends = memory_pair()
+    yield ends
+    for end in ends:
+        end.close()
+
+
+@pytest.fixture
+def raw_server() -> Iterator[socket.socket]:
+    """A listening socket of nobody's class, on a free port of the loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(GIVE_UP)
+        yield server

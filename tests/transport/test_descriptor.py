@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from stompy.transport.descriptor import DescriptorUse
+
+
+@pytest.fixture
+def released() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def use(released: list[str]) -> DescriptorUse:
+    return DescriptorUse(lambda: released.append("released"))
+
+
+def test_an_idle_descriptor_is_released_at_once(use: DescriptorUse, released: list[str]) -> None:
+    use.close()
+    assert released == ["released"]
+
+
+def test_the_last_user_to_leave_releases_it(use: DescriptorUse, released: list[str]) -> None:
+    assert use.enter()
+    assert use.enter()
+    use.close()
+    use.leave()
+    assert released == []
+    use.leave()
+    assert released == ["released"]
+
+
+def test_an_open_descriptor_is_not_released_by_its_users(use: DescriptorUse, released: list[str]) -> None:
+    assert use.enter()
+    use.leave()
+    assert released == []
+    assert not use.closed
+
+
+def test_nobody_enters_a_closed_descriptor(use: DescriptorUse) -> None:
+    assert use.enter()
+    use.close()
+    assert use.closed
+    assert not use.enter()
+    use.leave()
+    assert not use.enter()
+
+
+def test_it_is_released_once_only(use: DescriptorUse, released: list[str]) -> None:
+    use.close()
+    use.close()
+    assert released == ["released"]

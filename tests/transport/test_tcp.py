@@ -1,0 +1,493 @@
+from __future__ import annotations
+
+import errno
+import gc
+import logging
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, ConnectError, ConnectionLost, ConnectTimeout
+from stompy.transport import poll, tcp
+from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.transport.conftest import Calling
+
+DESCRIPTORS = pathlib.Path("/proc/self/fd")
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+def ample() -> Deadline:
+    return Deadline(20)
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(list(DESCRIPTORS.iterdir()))
+
+
+@pytest.fixture
+def dialed(raw_server: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
+    """A transport and the bare socket of its peer."""
+    transport = TcpDialer(*raw_server.getsockname()).dial(ample())
+    peer, _ = raw_server.accept()
+    with peer:
+        yield transport, peer
+    transport.close()
+
+
+def reset(peer: socket.socket) -> None:
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    peer.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on, for as long as the test is quick."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def names(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+    """Let every name have `hosts` as its addresses."""
+
+    def getaddrinfo(host: str, port: int, **options: int) -> list[Any]:
+        return [
+            (socket.AF_INET6, 1, 6, "", (host, port, 0, 0)) if ":" in host else (socket.AF_INET, 1, 6, "", (host, port))
+            for host in hosts
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+class TestTransport:
+    def test_small_writes_leave_at_once_and_silence_is_probed(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
+        sock = dialed[0]._sock
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.gettimeout() == 0
+
+    def test_a_reset_ends_recv(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
+        transport, peer = dialed
+        reset(peer)
+        with pytest.raises(ConnectionLost, match="connection reset by the peer") as caught:
+            transport.recv(ample())
+        assert transport.peer in str(caught.value)
+        assert isinstance(caught.value.__cause__, ConnectionResetError)
+
+    def test_a_reset_wakes_a_blocked_recv(self, dialed: tuple[TcpTransport, socket.socket], calling: Calling) -> None:
+        transport, peer = dialed
+        reader = calling(transport.recv)
+        reader.until_blocked()
+        reset(peer)
+        with pytest.raises(ConnectionLost):
+            reader.result()
+
+    def test_a_reset_wakes_a_blocked_sendall(
+        self, dialed: tuple[TcpTransport, socket.socket], calling: Calling
+    ) -> None:
+        transport, peer = dialed
+        writer = calling(lambda: transport.sendall(bytes(1 << 24), ample()))
+        writer.until_blocked()
+        reset(peer)
+        with pytest.raises(ConnectionLost) as caught:
+            writer.result()
+        assert caught.value.outcome == "unknown"
+
+    def test_sendall_after_a_reset_sent_nothing(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
+        transport, peer = dialed
+        reset(peer)
+        with pytest.raises(ConnectionLost):
+            transport.recv(ample())
+        with pytest.raises(ConnectionLost) as caught:
+            transport.sendall(b"x", ample())
+        assert caught.value.outcome == "not-sent"
+
+    def test_shutdown_after_a_reset_is_quiet(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
+        transport, peer = dialed
+        reset(peer)
+        transport.shutdown_write()
+        transport.shutdown()
+        assert transport.recv() == b""
+
+    def test_the_descriptor_is_kept_while_a_thread_is_inside(
+        self, dialed: tuple[TcpTransport, socket.socket], calling: Calling, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        transport, _ = dialed
+        inside, go_on = threading.Event(), threading.Event()
+
+        def wait_readable(fd: int, *, deadline: Deadline | None) -> bool:
+            inside.set()
+            return go_on.wait(20)
+
+        monkeypatch.setattr(tcp, "wait_readable", wait_readable)
+        reader = calling(transport.recv)
+        assert inside.wait(20)
+        transport.close()
+        kept = transport._sock.fileno()
+        go_on.set()
+        assert reader.result() == b""
+        assert kept != -1
+        assert transport._sock.fileno() == -1
+
+    def test_closing_threads_never_touch_a_strangers_descriptor(
+        self, raw_server: socket.socket, calling: Calling
+    ) -> None:
+        # Released numbers are given again at once to the next pair: a thread that polls, reads, writes or shuts down a
+        # released number would meet the bytes of that stranger.
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(60):
+                transport = TcpDialer(*raw_server.getsockname()).dial(ample())
+                peer, _ = raw_server.accept()
+                reader = calling(transport.recv)
+                writer = calling(partial(transport.sendall, bytes(1 << 23), ample()))
+                closers = [calling(transport.close), calling(transport.shutdown)]
+                stranger, friend = socket.socketpair()
+                with peer, stranger, friend:
+                    friend.sendall(b"not yours")
+                    assert reader.result() == b""
+                    for closer in closers:
+                        closer.result()
+                    with pytest.raises(ConnectionLost):
+                        writer.result()
+                    assert stranger.recv(100) == b"not yours"
+                    stranger.sendall(b"fine")
+                    assert friend.recv(100) == b"fine"
+        finally:
+            sys.setswitchinterval(before)
+
+    def test_a_program_with_the_default_sigpipe_survives_a_broken_connection(self) -> None:
+        program = """
+import signal, socket
+from stompy.deadline import Deadline
+from stompy.errors import ConnectionLost
+from stompy.transport.tcp import TcpTransport
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+ours, theirs = socket.socketpair()
+theirs.close()
+transport = TcpTransport(ours, peer="peer")
+try:
+    transport.sendall(b"x", Deadline(5))
+except ConnectionLost as error:
+    print(error.outcome)
+transport.close()
+"""
+        if not hasattr(socket, "MSG_NOSIGNAL"):
+            pytest.skip("this platform has no way to send without the signal")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False, env=environment
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "not-sent\n", "")
+
+    def test_its_state_shows(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
+        transport, _ = dialed
+        assert repr(transport) == f"<TcpTransport {transport.peer} open>"
+        transport.shutdown()
+        assert repr(transport) == f"<TcpTransport {transport.peer} shut down>"
+        transport.close()
+        assert repr(transport) == f"<TcpTransport {transport.peer} closed>"
+
+
+class TestDialer:
+    def test_a_refused_port_is_said_plainly(self, free_port: int) -> None:
+        with pytest.raises(ConnectError, match=f"^127.0.0.1:{free_port}: connection refused$") as caught:
+            TcpDialer("127.0.0.1", free_port).dial(ample())
+        assert caught.value.address == f"127.0.0.1:{free_port}"
+        assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+        assert not isinstance(caught.value, ConnectTimeout)
+
+    def test_a_name_that_cannot_be_found_is_a_connect_error(self) -> None:
+        with pytest.raises(ConnectError, match=r"no-such-host\.invalid"):
+            TcpDialer("no-such-host.invalid", 61613).dial(ample())
+
+    def test_the_next_address_is_tried_when_one_refuses(
+        self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        port = raw_server.getsockname()[1]
+        names(monkeypatch, "127.0.0.2", "127.0.0.1")
+        transport = TcpDialer("b.example", port).dial(ample())
+        assert transport.peer == f"127.0.0.1:{port}"
+        transport.close()
+
+    def test_every_address_that_refused_is_named(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        names(monkeypatch, "127.0.0.2", "127.0.0.1")
+        with pytest.raises(ConnectError) as caught:
+            TcpDialer("b.example", free_port).dial(ample())
+        assert str(caught.value) == (
+            f"b.example:{free_port}: 127.0.0.2:{free_port} connection refused; 127.0.0.1:{free_port} connection refused"
+        )
+
+    def test_a_silent_address_leaves_time_for_the_others(
+        self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        port = raw_server.getsockname()[1]
+        names(monkeypatch, "127.0.0.3", "127.0.0.2", "127.0.0.1")
+        budgets = black_hole(monkeypatch, "127.0.0.3", "127.0.0.2")
+        transport = TcpDialer("b.example", port).dial(Deadline(90))
+        assert transport.peer == f"127.0.0.1:{port}"
+        transport.close()
+        # A third of the 90 seconds, then half of what was left (none was used up here).
+        assert [round(seconds, -1) for seconds in budgets] == [30, 40]
+
+    def test_without_a_limit_every_address_has_all_the_time_it_wants(
+        self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names(monkeypatch, "127.0.0.2", "127.0.0.1")
+        budgets = black_hole(monkeypatch, "127.0.0.2")
+        TcpDialer("b.example", raw_server.getsockname()[1]).dial(Deadline(None)).close()
+        assert budgets == [float("inf")]
+
+    def test_silence_to_the_end_is_a_timeout(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        names(monkeypatch, "127.0.0.2", "127.0.0.1")
+        black_hole(monkeypatch, "127.0.0.1")
+        with pytest.raises(ConnectTimeout) as caught:
+            TcpDialer("b.example", free_port).dial(ample())
+        assert str(caught.value) == (
+            f"b.example:{free_port}: 127.0.0.2:{free_port} connection refused; 127.0.0.1:{free_port} no answer in time"
+        )
+
+    def test_a_full_backlog_ends_by_the_deadline(self) -> None:
+        # The kernel drops the SYNs for a listener whose queue is full: the nearest thing to a black hole on a loopback.
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen(0)
+            waiting = []
+            dialer = TcpDialer(*server.getsockname())
+
+            def fill_the_queue() -> None:
+                for _ in range(20):
+                    waiting.append(dialer.dial(Deadline(0.2)))
+
+            try:
+                with pytest.raises(ConnectTimeout, match="no answer in time"):
+                    fill_the_queue()
+            finally:
+                for transport in waiting:
+                    transport.close()
+
+    def test_a_connection_to_itself_counts_as_refused(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        class OwnPort(socket.socket):
+            def connect_ex(self, address: Any) -> int:
+                self.bind(address)  # what the kernel does by chance
+                return super().connect_ex(address)
+
+        monkeypatch.setattr(socket, "socket", OwnPort)
+        with pytest.raises(ConnectError, match="connection refused"):
+            TcpDialer("127.0.0.1", free_port).dial(ample())
+
+    def test_an_address_family_that_is_missing_is_one_failure_among_others(
+        self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_ipv6(family: int, kind: int) -> socket.socket:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "x")
+            return real(family, kind)
+
+        real = socket.socket
+        names(monkeypatch, "::1", "127.0.0.1")
+        monkeypatch.setattr(socket, "socket", no_ipv6)
+        TcpDialer("b.example", raw_server.getsockname()[1]).dial(ample()).close()
+
+    @pytest.mark.parametrize("port", [0, -1, 65536])
+    def test_a_port_that_cannot_be_is_refused(self, port: int) -> None:
+        with pytest.raises(ConfigurationError, match="from 1 to 65535"):
+            TcpDialer("h", port)
+
+    def test_it_tells_whom_it_dials(self) -> None:
+        dialer = TcpDialer("::1", 61613)
+        assert dialer.address == "[::1]:61613"
+        assert dialer.host == "::1"
+        assert repr(dialer) == "<TcpDialer [::1]:61613>"
+
+
+def black_hole(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> list[float]:
+    """Let connections to `hosts` get no answer until their time is over, without taking it; return the times."""
+    budgets: list[float] = []
+    swallowed: set[int] = set()
+
+    class Silent(socket.socket):
+        def connect_ex(self, address: Any) -> int:
+            if address[0] in hosts:
+                swallowed.add(self.fileno())
+                return errno.EINPROGRESS
+            swallowed.discard(self.fileno())
+            return super().connect_ex(address)
+
+    def wait_writable(fd: int, *, deadline: Deadline) -> bool:
+        if fd not in swallowed:
+            return really_wait(fd, deadline=deadline)
+        remaining = deadline.remaining()
+        budgets.append(float("inf") if remaining is None else remaining)
+        return False
+
+    really_wait = poll.wait_writable
+    monkeypatch.setattr(socket, "socket", Silent)
+    monkeypatch.setattr(tcp, "wait_writable", wait_writable)
+    return budgets
+
+
+class TestListener:
+    def test_port_0_is_a_free_port(self) -> None:
+        one, other = TcpListener(), TcpListener("127.0.0.1", 0)
+        assert one.address[0] == "127.0.0.1"
+        assert one.address[1] not in (0, other.address[1])
+        one.close()
+        other.close()
+
+    def test_ipv6(self) -> None:
+        try:
+            listener = TcpListener("::1")
+        except ConfigurationError:
+            pytest.skip("no IPv6 loopback here")
+        dialed = TcpDialer(*listener.address).dial(ample())
+        accepted = listener.accept()
+        assert accepted is not None
+        assert accepted.peer.startswith("[::1]:")
+        assert dialed.peer == f"[::1]:{listener.address[1]}"
+        for each in (dialed, accepted, listener):
+            each.close()
+
+    def test_a_name_may_be_listened_on(self) -> None:
+        listener = TcpListener("localhost")
+        TcpDialer("localhost", listener.address[1]).dial(ample()).close()
+        listener.close()
+
+    def test_a_port_in_use_is_said_plainly(self, raw_server: socket.socket) -> None:
+        port = raw_server.getsockname()[1]
+        with pytest.raises(
+            ConfigurationError, match=f"^cannot listen on 127.0.0.1:{port}: the address is already in use$"
+        ):
+            TcpListener("127.0.0.1", port)
+
+    def test_a_port_is_free_again_while_old_connections_linger(self) -> None:
+        listener = TcpListener()
+        dialed, accepted = TcpDialer(*listener.address).dial(ample()), listener.accept()
+        assert accepted is not None
+        accepted.close()  # the side that closes first keeps the port in TIME_WAIT
+        assert dialed.recv(ample()) == b""
+        dialed.close()
+        listener.close()
+        TcpListener(*listener.address).close()
+
+    @pytest.mark.parametrize(
+        ("host", "port", "words"),
+        [
+            ("127.0.0.1", 65536, "from 0 to 65535"),
+            ("127.0.0.1", -1, "from 0 to 65535"),
+            ("192.0.2.1", 0, "does not exist on this machine"),
+            ("no-such-host.invalid", 0, "no-such-host.invalid"),
+            ("a..b", 0, "not a usable host name"),
+        ],
+    )
+    def test_what_cannot_be_listened_on_is_refused(self, host: str, port: int, words: str) -> None:
+        with pytest.raises(ConfigurationError, match=words):
+            TcpListener(host, port)
+
+    def test_dialers_are_refused_once_it_is_closed(self) -> None:
+        listener = TcpListener()
+        listener.close()
+        with pytest.raises(ConnectError, match="connection refused"):
+            TcpDialer(*listener.address).dial(ample())
+
+    def test_a_machine_out_of_descriptors_does_not_end_it(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        faults = [OSError(errno.EMFILE, "x"), ConnectionAbortedError(errno.ECONNABORTED, "x")]
+
+        class Short(socket.socket):
+            def accept(self) -> Any:
+                if faults:
+                    raise faults.pop(0)
+                return super().accept()
+
+        monkeypatch.setattr(tcp, "_ACCEPT_PAUSE", 0.001)
+        monkeypatch.setattr(socket, "socket", Short)
+        listener = TcpListener()
+        dialed = TcpDialer(*listener.address).dial(ample())
+        with caplog.at_level(logging.WARNING, logger="stompy.transport"):
+            accepted = listener.accept()
+        assert accepted is not None
+        assert [record.message for record in caplog.records] == [
+            f"cannot accept on 127.0.0.1:{listener.address[1]}: too many open files in this process"
+        ]
+        for each in (dialed, accepted, listener):
+            each.close()
+
+    def test_close_ends_the_pause_of_a_refused_accept(self, calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Broken(socket.socket):
+            def accept(self) -> Any:
+                raise OSError(errno.EMFILE, "x")
+
+        monkeypatch.setattr(tcp, "_ACCEPT_PAUSE", 3600)
+        monkeypatch.setattr(socket, "socket", Broken)
+        listener = TcpListener()
+        waiting = calling(listener.accept)
+        waiting.until_blocked()
+        listener.close()
+        assert waiting.result() is None
+
+
+@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="descriptors cannot be counted here")
+class TestDescriptors:
+    def test_a_closed_meeting_leaves_none(self, calling: Calling) -> None:
+        before = open_descriptors()
+        listener = TcpListener()
+        waiting = calling(listener.accept)
+        dialed = TcpDialer(*listener.address).dial(ample())
+        accepted = waiting.result()
+        last_accept = calling(listener.accept)
+        last_accept.until_blocked()
+        reader = calling(dialed.recv)
+        reader.until_blocked()
+        listener.close()
+        for end in (dialed, accepted):
+            end.shutdown()
+            end.close()
+        reader.result()
+        last_accept.result()
+        assert open_descriptors() == before
+
+    def test_failed_dials_leave_none(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = open_descriptors()
+        with pytest.raises(ConnectError):
+            TcpDialer("127.0.0.1", free_port).dial(ample())
+        black_hole(monkeypatch, "127.0.0.1")
+        with pytest.raises(ConnectTimeout):
+            TcpDialer("127.0.0.1", free_port).dial(ample())
+        assert open_descriptors() == before
+
+    def test_failed_listeners_leave_none(self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+        def none_left(*args: object) -> tuple[socket.socket, socket.socket]:
+            raise OSError(errno.EMFILE, "x")
+
+        before = open_descriptors()
+        with pytest.raises(ConfigurationError):
+            TcpListener("127.0.0.1", raw_server.getsockname()[1])
+        monkeypatch.setattr(socket, "socketpair", none_left)
+        with pytest.raises(ConfigurationError, match="too many open files"):
+            TcpListener()
+        assert open_descriptors() == before
+
+    def test_a_forgotten_transport_is_warned_about(self, raw_server: socket.socket) -> None:
+        before = open_descriptors()
+        transports = [TcpDialer(*raw_server.getsockname()).dial(ample())]
+        peer, _ = raw_server.accept()
+        peer.close()
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            transports.clear()
+        assert open_descriptors() == before
