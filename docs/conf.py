@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from sphinx.application import Sphinx
+
 import stompy
+from stompy.errors import StompError
 
 project = "stompy"
 author = "the stompy authors"
-copyright = f"{author}, Apache License 2.0"  # noqa: A001
+copyright = f"{author}, Apache License 2.0"
 release = version = stompy.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -20,3 +23,15 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 # The aliases of annotations are told by their names, as the source has them.
 autodoc_type_aliases = {"Outcome": "Outcome"}
+
+
+def leave_errors_to_their_page(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
+    """Skip the errors that the door shows as well, so that each class is described, and linked to, once."""
+    is_error = isinstance(obj, type) and issubclass(obj, StompError)
+    return True if is_error and app.env.docname == "reference/api" else None
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", leave_errors_to_their_page)

@@ -160,7 +160,9 @@ def test_a_cycle_of_annotations_is_none(plant: Plant) -> None:
     assert plant(laws.no_import_cycles, {"frames/one.py": one, "frames/two.py": two}) == []
 
 
-@pytest.mark.parametrize("source", ["from . import frame", "from .frame import Frame", "from ..errors import StompError"])
+@pytest.mark.parametrize(
+    "source", ["from . import frame", "from .frame import Frame", "from ..errors import StompError"]
+)
 def test_a_relative_import_is_found(plant: Plant, source: str) -> None:
     (breach,) = plant(laws.imports_are_absolute, {"frames/planted.py": source})
     assert breach.startswith("stompy.frames.planted:1: relative import")
@@ -168,14 +170,22 @@ def test_a_relative_import_is_found(plant: Plant, source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["import stompy", "import stompy as s", "from stompy import connect", "from stompy import errors", "import stompy.errors"],
+    [
+        "import stompy",
+        "import stompy as s",
+        "from stompy import connect",
+        "from stompy import errors",
+        "import stompy.errors",
+    ],
 )
 def test_a_use_of_the_door_is_found(plant: Plant, source: str) -> None:
     (breach,) = plant(laws.nobody_inside_uses_the_door, {"cli/planted.py": source})
     assert breach.startswith("stompy.cli.planted:1: imports the door")
 
 
-@pytest.mark.parametrize("source", ["import stompy.errors as errors", "from stompy.frames import frame", "import stompyx"])
+@pytest.mark.parametrize(
+    "source", ["import stompy.errors as errors", "from stompy.frames import frame", "import stompyx"]
+)
 def test_a_full_path_is_not_the_door(plant: Plant, source: str) -> None:
     assert plant(laws.nobody_inside_uses_the_door, {"cli/planted.py": source}) == []
 

@@ -8,9 +8,7 @@ import pytest
 from stompy import errors
 from stompy.frames.frame import Frame
 
-ALL = [
-    member for _, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, errors.StompError)
-]
+ALL = [member for _, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, errors.StompError)]
 
 RETRYABLE = {
     errors.ConnectError,

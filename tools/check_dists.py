@@ -22,7 +22,10 @@ GENERATED_BY_SDIST = frozenset({"PKG-INFO", "setup.cfg"})
 def project_files() -> set[str]:
     """Return the files that git has or would take, relative to the top."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], check=True, capture_output=True, text=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return {name for name in listed.stdout.split("\0") if name and Path(name).is_file()}
 

@@ -223,6 +223,7 @@ class Router:
             settings = self._settings
             queue = Queue(name, max_messages=settings.max_queue_messages, max_bytes=settings.max_queue_bytes)
             self._queues[name] = queue
+            self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         return queue
 
     def _backlog(self, name: str) -> Queue:
@@ -266,7 +267,6 @@ class Router:
     def _must_fit(self, name: str, messages: int, size: int) -> Queue:
         self.flush()  # some of it may be handed out
         queue = self._queue(name)
-        self._dirty[queue] = None  # to be forgotten, if it was made only now
         if not queue.fits(messages, size):
             raise RemoteProtocolError(f"queue {name[:80]!r} is full")
         return queue
@@ -301,7 +301,6 @@ class Router:
         message = item.message.moved(name, extra)
         queue = self._queue(name)
         if source == name or not queue.fits(1, message.size):
-            self._dirty[queue] = None
             text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
             self._notices.append((logging.WARNING, text))
             self.counters.discarded += 1

@@ -54,7 +54,9 @@ def _encode_text(text: str, content_type: str | None) -> bytes:
     except LookupError:
         raise LocalProtocolError(f"unknown charset {charset[:40]!r} in the content type") from None
     except UnicodeError as error:
-        raise LocalProtocolError(f"the text cannot be written in {charset}: {getattr(error, 'reason', error)}") from None
+        raise LocalProtocolError(
+            f"the text cannot be written in {charset}: {getattr(error, 'reason', error)}"
+        ) from None
 
 
 def charset_of(content_type: str) -> str | None:

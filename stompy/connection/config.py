@@ -66,7 +66,9 @@ class Config:
         if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
             raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
         if not _is_pair_of_numbers(self.heartbeat):
-            raise ConfigurationError(f"heartbeat must be two numbers of seconds (send, receive), not {self.heartbeat!r}")
+            raise ConfigurationError(
+                f"heartbeat must be two numbers of seconds (send, receive), not {self.heartbeat!r}"
+            )
         HeartbeatOffer.from_seconds(*self.heartbeat)
 
     def link_settings(self, address: Address) -> LinkSettings:

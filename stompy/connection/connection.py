@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from stompy.connection.batch import Batch
 from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
-from stompy.connection.core import Core, check_ack_mode, check_destination
-from stompy.connection.dialects import prefetch_headers
+from stompy.connection.core import Core, check_destination
 from stompy.connection.listener import ConnectionListener
+from stompy.connection.message import Message
 from stompy.connection.stats import ConnectionStats
-from stompy.connection.subscription import AckMode, Handler, Subscription
+from stompy.connection.subscription import AckMode, Handler, Subscription, check_ack_mode
 from stompy.connection.transaction import Transaction
+from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
@@ -87,6 +89,9 @@ class Connection:
         receipt: bool = False,
         confirm: bool = False,
         content_length: bool | None = None,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        expires: float | None = None,
         timeout: float | None = None,
     ) -> Receipt | None:
         """Send a message; when it returns, the operating system has every octet (STOMP 1.2, SEND).
@@ -99,27 +104,93 @@ class Connection:
             receipt: ask the broker to confirm, and return the `Receipt`.
             confirm: the same, and wait for it.
             content_length: write that header or not; `None` takes the connection's setting.
+            persistent: whether the message survives a restart of the broker; `None` leaves it to the broker.
+            priority: 0 to 9, where the broker has priorities.
+            expires: seconds to live, where the broker has expiry.
             timeout: seconds for the frame to leave and, with `confirm`, for the receipt; `None` takes the defaults.
 
         Raises:
             LocalProtocolError: the frame cannot be written; nothing was sent.
+            ConfigurationError: the broker has no way to do what was asked; nothing was sent.
             NotConnected: the connection was closed.
             ConnectionLost: the link died; `outcome` says whether the broker may have the message.
             ReceiptTimeout: with `confirm`, the broker did not answer in time.
         """
         core = self._core
-        fields, octets = core.send_headers(destination, body, content_type, headers)
-        handle = core.live_link().request(
-            "SEND",
-            fields,
-            octets,
+        extra = None
+        if persistent is not None or priority is not None or expires is not None:
+            extra = core.dialect.send_headers(persistent=persistent, priority=priority, expires=expires)
+        handle = core.send(
+            destination,
+            body,
+            content_type=content_type,
+            headers=headers,
             receipt=receipt or confirm,
-            content_length=core.config.content_length if content_length is None else content_length,
+            content_length=content_length,
             timeout=timeout,
+            extra=extra,
         )
         if confirm and handle is not None:
+            core.flush_batch(timeout=timeout)
             handle.wait(timeout)
         return handle
+
+    def batch(self) -> Batch:
+        """Return a batch to be used in a `with` block: this thread's sends in it share writes.
+
+        What was accepted leaves when enough has come together, at the latest at the end of the block, also of one that
+        raises. Other threads are not affected.
+
+        Raises:
+            NotConnected: the connection was closed.
+            ConnectionLost: the link died.
+        """
+        return Batch(self._core)
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Write out this thread's batch, and wait until every receipt under way has come.
+
+        Args:
+            timeout: seconds for all of it; `None` takes the receipt timeout.
+
+        Raises:
+            ReceiptTimeout: one did not come in time.
+            BrokerError, ConnectionLost: one of them will not come.
+        """
+        deadline = Deadline(self._core.config.receipt_timeout if timeout is None else timeout)
+        self._core.flush_batch(timeout=deadline.remaining())
+        for receipt in self._core.live_link().receipts.outstanding():
+            receipt.wait(deadline.remaining())
+
+    def request(
+        self,
+        destination: str,
+        body: object = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Send a request and return its reply.
+
+        The reply comes to a temporary queue of this connection, which all its requests share; it is matched by the
+        `correlation-id` header, which the responder must copy into a message to the destination in `reply-to`.
+
+        Args:
+            destination: where the responder listens.
+            body: as in `send`.
+            content_type: as in `send`.
+            headers: as in `send`; not `reply-to` or `correlation-id`.
+            timeout: seconds; `None` takes the receipt timeout. A reply that comes later is dropped and counted.
+
+        Raises:
+            ReceiveTimeout: no reply in time.
+            ConnectionLost: the link died first.
+        """
+        seconds = self._core.config.receipt_timeout if timeout is None else timeout
+        return self._core.replies.request(
+            destination, body, content_type=content_type, headers=headers, timeout=seconds
+        )
 
     def transaction(self) -> Transaction:
         """Return a transaction to be used in a `with` block: the end commits, an exception aborts.
@@ -141,6 +212,7 @@ class Connection:
         prefetch: int | None = None,
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
+        own_thread: bool = False,
         timeout: float | None = None,
     ) -> Subscription:
         """Subscribe, and return when the broker has confirmed it (STOMP 1.2, SUBSCRIBE).
@@ -154,6 +226,7 @@ class Connection:
             prefetch: how many unacknowledged messages the broker may send ahead, where the broker has such a setting.
             id: the subscription's id; `None` makes one.
             headers: further headers, such as a selector.
+            own_thread: run the handler on a thread of this subscription instead of the connection's dispatcher.
             timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
 
         Raises:
@@ -169,9 +242,16 @@ class Connection:
         fields = {"id": id if id is not None else core.new_subscription_id(), "destination": destination, "ack": ack}
         extra = user_headers(headers)
         if prefetch is not None:
-            extra.update(prefetch_headers(self.server, prefetch))
+            extra.update(core.dialect.prefetch_headers(prefetch))
+        dispatcher = core.new_dispatcher() if own_thread and handler is not None else None
         subscription = Subscription(
-            core, id=fields["id"], destination=destination, ack=ack, handler=handler, headers=extra
+            core,
+            id=fields["id"],
+            destination=destination,
+            ack=ack,
+            handler=handler,
+            headers=extra,
+            dispatcher=dispatcher,
         )
         core.subscribe(subscription, {**extra, **fields}, timeout=timeout)
         return subscription
@@ -189,8 +269,8 @@ class Connection:
     def disconnect(self, *, timeout: float | None = None, drain: bool = False) -> None:
         """Close the connection: DISCONNECT, the broker's receipt, then the socket. Idempotent, and never raises.
 
-        It returns when the deadline has passed at the latest, whether or not the broker answered. It may be called from a
-        callback. Unacknowledged messages go back to the broker.
+        It returns when the deadline has passed at the latest, whether or not the broker answered. It may be called from
+        a callback. Unacknowledged messages go back to the broker.
 
         Args:
             timeout: seconds for all of it; `None` takes the close timeout.

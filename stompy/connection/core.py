@@ -2,45 +2,46 @@
 
 | thread | does here | lock |
 |---|---|---|
-| any caller | `send`, `subscribe`, `acknowledge`, `disconnect` | subscriptions (2), then the link's |
-| reader | `messages`, `receipt`, `ended` | subscriptions' inboxes (leaf), dispatcher queue (leaf) |
-| dispatcher | user code | none |
+| any caller | `send`, `subscribe`, `disconnect` | subscriptions (2), then the link's |
+| reader | `messages`, `receipt`, `ended` | inboxes and dispatcher queues (leaves) |
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from stompy.connection.acking import Acker
+from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import encode_body, user_headers
 from stompy.connection.config import Config
+from stompy.connection.dialects import Dialect, dialect_of
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
-from stompy.connection.message import Message
 from stompy.connection.opening import open_first
+from stompy.connection.requests import Replies
+from stompy.connection.routing import Router
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
-from stompy.errors import (
-    AckError,
-    BrokerError,
-    ConfigurationError,
-    HeartBeatTimeout,
-    LocalProtocolError,
-    NotConnected,
-    StompError,
-)
+from stompy.errors import BrokerError, HeartBeatTimeout, LocalProtocolError, NotConnected, StompError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
-from stompy.protocol.ack import ack_headers
 
 _LOG = logging.getLogger("stompy.connection")
 _NUMBERS = itertools.count(1)
+
+
+class _Batches(threading.local):
+    """The open batch of each thread."""
+
+    current: FrameBuffer | None = None
 
 
 class Core:
@@ -55,25 +56,32 @@ class Core:
         self.config = config
         self.name = f"{config.name}-{next(_NUMBERS)}"
         self.listeners = list(listeners)
-        self.dispatcher = Dispatcher(self.name)
-        self.unrouted = 0
+        self.dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher")
+        self._acker = Acker(self)
+        self.router = Router(self)
+        self.replies = Replies(self)
+        self.batches = _Batches()
+        self._dispatchers = [self.dispatcher]
+        self._extra_dispatchers = itertools.count(2)
         self._subscriptions: dict[str, Subscription] = {}
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
-        self._claims = make_lock(Rank.LEAF, "claims")
         self._ids = itertools.count(1)
         self._transactions = itertools.count(1)
         self._link: Link | None = None
         self._closed = False
-        self._draining = False
 
     def open(self) -> None:
         """Open the link; in the caller's thread."""
         opened = open_first(self.config)
-        link = Link(opened, self.config.link_settings(self.config.addresses[0]), self, name=self.name)
-        self._link = link
-        self.dispatcher.start()
-        self._tell("on_connected", opened.connected)
-        link.start()
+        try:
+            self._link = Link(opened, self.config.link_settings(self.config.addresses[0]), self, name=self.name)
+            self.dispatcher.start()
+            self._tell("on_connected", opened.connected)
+            self._link.start()
+        except BaseException:
+            opened.transport.close()
+            self.dispatcher.stop()
+            raise
 
     # State.
 
@@ -96,9 +104,24 @@ class Core:
         return link
 
     @property
+    def acker(self) -> Acker:
+        """Acknowledges messages."""
+        return self._acker
+
+    @property
     def closed(self) -> bool:
         """Whether the owner closed it."""
         return self._closed
+
+    @property
+    def discarding(self) -> bool:
+        """Whether what is queued is not wanted any more."""
+        return self._closed
+
+    @property
+    def dialect(self) -> Dialect:
+        """The broker's ways."""
+        return dialect_of(self.link.protocol.server)
 
     @property
     def receive_timeout(self) -> float:
@@ -114,12 +137,67 @@ class Core:
         """Return an id that no other transaction of the connection has."""
         return f"{self.name}-tx{next(self._transactions)}"
 
-    def subscriptions(self) -> list[Subscription]:
-        """Return the live subscriptions."""
+    def new_subscription_id(self) -> str:
+        """Return an id that this connection has not made before."""
+        return str(next(self._ids))
+
+    def new_dispatcher(self) -> Dispatcher:
+        """Return a started dispatcher of its own for a subscription."""
         with self._lock:
-            return list(self._subscriptions.values())
+            dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher-{next(self._extra_dispatchers)}")
+            self._dispatchers = [*(one for one in self._dispatchers if not one.ended), dispatcher]
+        dispatcher.start()
+        return dispatcher
+
+    def stats(self) -> ConnectionStats:
+        """Return counters and gauges of the newest link."""
+        link = self.link
+        return ConnectionStats(
+            frames_sent=link.counters.frames_out,
+            octets_sent=link.counters.octets_out,
+            frames_received=link.counters.frames_in,
+            octets_received=link.counters.octets_in,
+            receipts_pending=len(link.receipts),
+            queued_messages=link.gate.waiting_messages,
+            queued_octets=link.gate.waiting_octets,
+            subscriptions=len(self.subscriptions()),
+            unrouted=self.router.unrouted,
+            late_replies=self.replies.late,
+            gate_shut=link.gate.shut,
+            times_shut=link.gate.times_shut,
+            silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
+        )
 
     # Sending.
+
+    def send(
+        self,
+        destination: str,
+        body: object,
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        receipt: bool = False,
+        content_length: bool | None = None,
+        timeout: float | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> Receipt | None:
+        """Send a message, or add it to this thread's open batch; `extra` headers are already text."""
+        fields, octets = self.send_headers(destination, body, content_type, headers)
+        if extra:
+            fields.update(extra)
+        counted = self.config.content_length if content_length is None else content_length
+        batch = self.batches.current
+        if batch is not None:
+            return batch.add("SEND", fields, octets, receipt=receipt, content_length=counted)
+        link = self.live_link()
+        return link.request("SEND", fields, octets, receipt=receipt, content_length=counted, timeout=timeout)
+
+    def flush_batch(self, *, timeout: float | None = None) -> None:
+        """Write out what this thread's open batch holds, if it has one."""
+        batch = self.batches.current
+        if batch is not None:
+            batch.flush(timeout=timeout)
 
     def send_headers(
         self, destination: str, body: object, content_type: str | None, headers: Mapping[str, object] | None
@@ -134,79 +212,58 @@ class Core:
             fields.update(user_headers(headers))
         return fields, octets
 
-    # Acknowledging (`message.Acker`, `transaction.Transacting`).
-
-    def acknowledge(
-        self, message: Message, command: str, *, transaction: str | None = None, receipt: bool = False
-    ) -> Receipt | None:
-        """Send ACK or NACK for a message, once, over the link it came by."""
-        headers = self.settle_headers(message, command)
-        if transaction is not None:
-            headers["transaction"] = transaction
-        try:
-            return message.link.request(command, headers, receipt=receipt)
-        except LocalProtocolError:
-            self.unsettle(message)
-            raise
-
-    def settle_headers(self, message: Message, command: str) -> dict[str, str]:
-        """Claim a message for ACK or NACK and return the headers that name it.
-
-        Raises:
-            AckError: it needs none, has had one, or its link is gone.
-            LocalProtocolError: the version has no NACK.
-        """
-        if message.ack_mode == "auto":
-            raise AckError("a message of an 'auto' subscription needs no ACK: the broker took it as consumed when it sent it")
-        link = message.link
-        if link is not self._link or not link.alive:
-            raise AckError("the link that this message came by is gone; the broker will deliver it again")
-        version = link.protocol.version
-        assert version is not None
-        headers = ack_headers(command, message.headers.peek, version)
-        with self._claims:
-            if message.settled is not None:
-                raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            message.claim(command)
-        return headers
-
-    def unsettle(self, message: Message) -> None:
-        """Give a claim back."""
-        with self._claims:
-            message.claim(None)
-
     # Subscribing.
 
-    def subscribe(self, subscription: Subscription, headers: dict[str, str], *, timeout: float | None) -> None:
-        """Register a subscription, then tell the broker and wait until it has taken it."""
+    def subscriptions(self) -> list[Subscription]:
+        """Return the live subscriptions."""
+        with self._lock:
+            return list(self._subscriptions.values())
+
+    def subscription(self, identity: str | None, destination: str | None) -> Subscription | None:
+        """Return the subscription that a message names; a 1.0 broker may name the destination only."""
+        if identity is not None:
+            return self._subscriptions.get(identity)
+        return next((one for one in self.subscriptions() if one.destination == destination), None)
+
+    def subscribe(self, subscription: Subscription, headers: dict[str, str] | None, *, timeout: float | None) -> None:
+        """Register a subscription, then tell the broker and wait until it has taken it.
+
+        Args:
+            subscription: registered first, as its messages may come before the receipt.
+            headers: of the SUBSCRIBE frame; `None` tells the broker nothing.
+            timeout: seconds; `None` takes the receipt timeout.
+        """
         link = self.live_link()
         with self._lock:
             if subscription.id in self._subscriptions:
                 raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
             self._subscriptions[subscription.id] = subscription
+        if headers is None:
+            return
         try:
             receipt = link.request("SUBSCRIBE", headers, receipt=True)
             assert receipt is not None
             receipt.wait(timeout)
         except BaseException:
             self._forget(subscription)
+            subscription.end(None)
             raise
-
-    def new_subscription_id(self) -> str:
-        """Return an id that this connection has not used."""
-        return str(next(self._ids))
 
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
         """End a subscription at the broker; a dead link has ended it already."""
-        if not self._forget(subscription):
-            return
-        subscription.end(None)
-        link = self._link
-        if link is None or not link.alive:
-            return
-        receipt = link.request("UNSUBSCRIBE", {"id": subscription.id}, receipt=True)
-        assert receipt is not None
-        receipt.wait(timeout)
+        link = self.link
+        try:
+            if self._is_known(subscription) and link.alive:
+                receipt = link.request("UNSUBSCRIBE", {"id": subscription.id}, receipt=True)
+                assert receipt is not None
+                receipt.wait(timeout)
+        finally:
+            # Only now: until the receipt came, messages of it were still on their way.
+            if self._forget(subscription):
+                subscription.end(None)
+
+    def _is_known(self, subscription: Subscription) -> bool:
+        return self._subscriptions.get(subscription.id) is subscription
 
     def _forget(self, subscription: Subscription) -> bool:
         with self._lock:
@@ -215,69 +272,8 @@ class Core:
     # What the link tells (`link.LinkOwner`): on the reader thread.
 
     def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Route the messages of one read: whole runs for one subscription at a time."""
-        run: list[Frame] = []
-        current: Subscription | None = None
-        for frame in frames:
-            subscription = self._subscription_of(frame)
-            if subscription is not current and run:
-                self._route(link, current, run)
-                run = []
-            current = subscription
-            run.append(frame)
-        self._route(link, current, run)
-
-    def _subscription_of(self, frame: Frame) -> Subscription | None:
-        identity = frame.headers.peek("subscription")
-        if identity is not None:
-            return self._subscriptions.get(identity)
-        # A 1.0 broker may leave the id out; then the destination decides.
-        destination = frame.headers.peek("destination")
-        return next((one for one in self.subscriptions() if one.destination == destination), None)
-
-    def _route(self, link: Link, subscription: Subscription | None, frames: list[Frame]) -> None:
-        heard = [one for one in self.listeners if _hears_messages(one)]
-        if subscription is None:
-            self.unrouted += len(frames)
-            _LOG.warning("%d message(s) for no known subscription, the first: %r", len(frames), frames[0])
-        ack = "auto" if subscription is None else subscription.ack
-        messages = [Message(frame, link, self, ack_mode=ack) for frame in frames]
-        octets = sum([len(frame.body) for frame in frames])
-        if subscription is not None and subscription.handler is None:
-            link.gate.added(len(messages), octets)
-            subscription.offer(messages)
-            handler = None
-        else:
-            handler = None if subscription is None else subscription.handler
-        if heard or handler is not None:
-            link.gate.added(len(messages), octets)
-            self.call_soon(partial(self._deliver, link, messages, heard, handler))
-
-    def _deliver(
-        self,
-        link: Link,
-        messages: list[Message],
-        listeners: list[ConnectionListener],
-        handler: Callable[[Message], object] | None,
-    ) -> None:
-        """Hand messages to user code; on the dispatcher."""
-        for message in messages:
-            try:
-                if self._still_wanted(message):
-                    for listener in listeners:
-                        run_reported(partial(listener.on_message, message))
-                    if handler is not None:
-                        handler(message)
-            except Exception:
-                _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
-            finally:
-                link.gate.removed(1, len(message.body))
-
-    def _still_wanted(self, message: Message) -> bool:
-        """Whether a queued message is to be delivered: not one that the broker will send again."""
-        if self._closed and not self._draining:
-            return False
-        return message.ack_mode == "auto" or message.link.alive
+        """Take the messages of one read."""
+        self.router.messages(link, frames)
 
     def receipt(self, link: Link, frame: Frame) -> None:
         """Tell listeners of a RECEIPT."""
@@ -293,11 +289,11 @@ class Core:
         elif isinstance(reason, HeartBeatTimeout):
             self._tell("on_heartbeat_timeout")
         self._tell("on_disconnected", reason)
-        self.dispatcher.stop()
+        self._stop_dispatchers()
 
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a callback on the dispatcher; where that has ended, here and now."""
-        if not self.dispatcher.put(function):
+    def call_soon(self, function: Callable[[], None], dispatcher: Dispatcher | None = None) -> None:
+        """Run a callback on a dispatcher; where that has ended, here and now."""
+        if not (dispatcher or self.dispatcher).put(function):
             run_reported(function)
 
     def _tell(self, event: str, *arguments: object) -> None:
@@ -306,61 +302,50 @@ class Core:
             if method is not None:
                 self.call_soon(partial(method, *arguments))
 
-    def stats(self) -> ConnectionStats:
-        """Return counters and gauges of the newest link."""
-        link = self.link
-        return ConnectionStats(
-            frames_sent=link.counters.frames_out,
-            octets_sent=link.counters.octets_out,
-            frames_received=link.counters.frames_in,
-            octets_received=link.counters.octets_in,
-            receipts_pending=len(link.receipts),
-            queued_messages=link.gate.waiting_messages,
-            queued_octets=link.gate.waiting_octets,
-            subscriptions=len(self.subscriptions()),
-            unrouted=self.unrouted,
-            gate_shut=link.gate.shut,
-            times_shut=link.gate.times_shut,
-            silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
-        )
+    def _stop_dispatchers(self) -> None:
+        for dispatcher in self._dispatchers:
+            dispatcher.stop()
 
     # Closing.
 
     def disconnect(self, *, timeout: float | None, drain: bool) -> None:
-        """Say goodbye, end the threads; see `Connection.disconnect`."""
+        """Say goodbye and end the threads; see `Connection.disconnect`."""
         deadline = Deadline(self.config.close_timeout if timeout is None else timeout)
-        self._draining = drain
-        link = self._link
-        if link is None:
+        if self._link is None:
             self._closed = True
             return
-        if drain and link.alive and not self.dispatcher.is_current():
-            for subscription in self.subscriptions():
-                self.unsubscribe(subscription, timeout=deadline.remaining())
-            self.dispatcher.wait_idle(deadline)
+        if drain and self._link.alive:
+            self._drain(deadline)
         self._closed = True
         try:
-            if link.alive:
-                link.say_goodbye(deadline)
+            if self._link.alive:
+                self._link.say_goodbye(deadline)
         except StompError as error:
             _LOG.info("DISCONNECT of %s was not confirmed: %s", self.name, error)
         finally:
             self.abandon()
-            link.join(deadline)
-            if not self.dispatcher.join_until(deadline):
+            self._link.join(deadline)
+            ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
+            if not all(ended):
                 _LOG.warning("a callback of %s still runs at the close deadline", self.name)
+
+    def _drain(self, deadline: Deadline) -> None:
+        """End the subscriptions and let user code work off what was received."""
+        try:
+            for subscription in self.subscriptions():
+                self.unsubscribe(subscription, timeout=deadline.remaining())
+                subscription.wait_empty(deadline)
+        except StompError as error:
+            _LOG.info("draining %s ended early: %s", self.name, error)
+        for dispatcher in self._dispatchers:
+            dispatcher.wait_idle(deadline)
 
     def abandon(self) -> None:
         """Close without a word and without waiting."""
         self._closed = True
         if self._link is not None:
             self._link.close()
-        self.dispatcher.stop()
-
-
-def _hears_messages(listener: object) -> bool:
-    method = getattr(type(listener), "on_message", None)
-    return method is not None and method is not ConnectionListener.on_message
+        self._stop_dispatchers()
 
 
 def check_destination(destination: object) -> None:
@@ -371,13 +356,3 @@ def check_destination(destination: object) -> None:
     """
     if not isinstance(destination, str) or not destination:
         raise LocalProtocolError(f"a destination is text of at least one character, not {destination!r}")
-
-
-def check_ack_mode(ack: str) -> None:
-    """Refuse an unknown ack mode.
-
-    Raises:
-        ConfigurationError: not `auto`, `client` or `client-individual`.
-    """
-    if ack not in ("auto", "client", "client-individual"):
-        raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")

@@ -24,11 +24,11 @@ class Dispatcher(HouseThread):
     """Runs jobs in the order they were put; what a job raises is logged.
 
     Args:
-        name: of the connection.
+        name: of the thread.
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"stompy-{name}-dispatcher")
+        super().__init__(name)
         self._condition = make_condition("dispatcher")
         self._jobs: deque[Callable[[], None]] = deque()
         self._stopping = False
@@ -50,7 +50,12 @@ class Dispatcher(HouseThread):
             self._condition.notify_all()
 
     def wait_idle(self, deadline: Deadline) -> bool:
-        """Wait until nothing is queued or running; return whether that came about. Not from the dispatcher itself."""
+        """Wait until nothing is queued or running; return whether that came about.
+
+        From the dispatcher itself it returns at once, as it cannot wait for its own callback.
+        """
+        if self.is_current():
+            return True
         with self._condition:
             return self._condition.wait_for(lambda: not self._jobs and not self._busy, deadline.remaining())
 

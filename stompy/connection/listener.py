@@ -10,8 +10,8 @@ from stompy.frames.frame import Frame
 class ConnectionListener:
     """Base of listeners: override what you want to hear.
 
-    All methods run on the connection's dispatcher thread, one at a time, in the order the listeners were added. They may
-    call anything, `send`, `subscribe`, `ack` and `disconnect` included. What they raise is logged and does no harm.
+    All methods run on the connection's dispatcher thread, one at a time, in the order the listeners were added. They
+    may call anything, `send`, `subscribe`, `ack` and `disconnect` included. What they raise is logged and does no harm.
     """
 
     def on_connected(self, frame: Frame) -> None:

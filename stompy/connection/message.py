@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import logging
+from types import TracebackType
 from typing import Any, Protocol
 
 from stompy.connection.codec import decode_json, decode_text
+from stompy.errors import StompError
 from stompy.frames.frame import Frame, show_body
 from stompy.frames.headers import Headers
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
+_LOG = logging.getLogger("stompy.connection")
 
-class Acker(Protocol):
-    """Sends ACK and NACK; the connection's core."""
 
-    def acknowledge(
-        self, message: Message, command: str, *, transaction: str | None = None, receipt: bool = False
-    ) -> Receipt | None:
+class MessageAcker(Protocol):
+    """Sends ACK and NACK."""
+
+    def acknowledge(self, message: Message, command: str, *, receipt: bool = False) -> Receipt | None:
         """Send the right frame for the version."""
+        ...
+
+
+class Covering(Protocol):
+    """A subscription, as far as cumulative acknowledgement goes."""
+
+    def number(self) -> int:
+        """Return the place of the next message."""
+        ...
+
+    def covered(self, order: int) -> str | None:
+        """Return the command that settled all messages up to a place at or behind `order`."""
+        ...
+
+    def cover(self, order: int, command: str) -> None:
+        """Note that all messages up to `order` are settled."""
         ...
 
 
@@ -31,14 +50,19 @@ class Message:
         ack_mode: of its subscription: `"auto"`, `"client"` or `"client-individual"`.
     """
 
-    __slots__ = ("_acker", "_settled", "ack_mode", "frame", "link")
+    __slots__ = ("_acker", "_covering", "_order", "_settled", "ack_mode", "frame", "link")
 
-    def __init__(self, frame: Frame, link: Link, acker: Acker, *, ack_mode: str) -> None:
+    def __init__(
+        self, frame: Frame, link: Link, acker: MessageAcker, *, ack_mode: str, subscription: Covering | None = None
+    ) -> None:
         self.frame = frame
         self.link = link
         self.ack_mode = ack_mode
         self._acker = acker
         self._settled: str | None = None
+        # A cumulative ACK settles earlier messages too, so those of such a subscription are numbered.
+        self._covering = subscription if ack_mode == "client" else None
+        self._order = self._covering.number() if self._covering is not None else 0
 
     @property
     def body(self) -> bytes:
@@ -89,12 +113,19 @@ class Message:
 
     @property
     def settled(self) -> str | None:
-        """`"ACK"` or `"NACK"` once one of them was sent, else `None`."""
+        """`"ACK"` or `"NACK"` once one of them was sent for it or, in mode `client`, for a later one; else `None`."""
+        if self._settled is None and self._covering is not None:
+            return self._covering.covered(self._order)
         return self._settled
 
     def claim(self, command: str | None) -> None:
         """Note which frame settles the message; for stompy's own use."""
         self._settled = command
+
+    def cover(self) -> None:
+        """Note that earlier messages of a cumulative subscription are settled with this one; for stompy's own use."""
+        if self._covering is not None and self._settled is not None:
+            self._covering.cover(self._order, self._settled)
 
     def ack(self, *, receipt: bool = False) -> Receipt | None:
         """Tell the broker that the message was consumed.
@@ -114,6 +145,26 @@ class Message:
             LocalProtocolError: STOMP 1.0 has no NACK.
         """
         return self._acker.acknowledge(self, "NACK", receipt=receipt)
+
+    def __enter__(self) -> Message:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Acknowledge at the end of the block; refuse when it raised. Nothing in mode `auto`, or if the block did it.
+
+        In STOMP 1.0, which has no NACK, a block that raised leaves the message unacknowledged.
+        """
+        if self.ack_mode == "auto" or self._settled is not None:
+            return
+        if kind is None:
+            self.ack()
+            return
+        try:
+            self.nack()
+        except StompError as failed:
+            _LOG.info("message %r could not be refused: %s", self.message_id, failed)
 
     def __repr__(self) -> str:
         state = f" {self._settled}" if self._settled else ""

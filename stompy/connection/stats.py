@@ -19,6 +19,7 @@ class ConnectionStats:
         queued_octets: octets of their bodies.
         subscriptions: live subscriptions.
         unrouted: messages that came for no known subscription.
+        late_replies: replies to requests that had timed out.
         gate_shut: whether the broker is held back because user code is slow.
         times_shut: how often that happened.
         silent_for: seconds since the last octet of the broker.
@@ -33,6 +34,7 @@ class ConnectionStats:
     queued_octets: int
     subscriptions: int
     unrouted: int
+    late_replies: int
     gate_shut: bool
     times_shut: int
     silent_for: float

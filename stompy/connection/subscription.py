@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
+from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import LocalProtocolError, NotConnected, ReceiveTimeout, StompError
+from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
 from stompy.link.locks import make_condition
 
 AckMode = Literal["auto", "client", "client-individual"]
@@ -45,6 +46,7 @@ class Subscription:
         destination: as it was asked for.
         ack: the mode.
         headers: further headers of the SUBSCRIBE frame.
+        dispatcher: runs the handler; `None` for the connection's.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class Subscription:
         ack: AckMode,
         handler: Handler | None,
         headers: dict[str, str],
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         self.id = id
         self.destination = destination
         self.ack: AckMode = ack
         self.headers = headers
         self.handler = handler
+        self.dispatcher = dispatcher
         self._core = core
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
@@ -69,6 +73,7 @@ class Subscription:
         self._reason: StompError | None = None
         self._delivered = 0
         self._covered = 0
+        self._covered_by: str | None = None
 
     # The reader's side.
 
@@ -95,15 +100,24 @@ class Subscription:
         for message in dropped:
             message.link.gate.removed(1, len(message.body))
 
+        if self.dispatcher is not None:
+            self.dispatcher.stop()
+
+    def wait_empty(self, deadline: Deadline) -> bool:
+        """Wait until everything was received; return whether it was."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._inbox, deadline.remaining())
+
     # Which messages a cumulative ACK has covered.
 
-    def covered(self, order: int) -> bool:
-        """Whether a cumulative ACK has already named this message or a later one."""
-        return order <= self._covered
+    def covered(self, order: int) -> str | None:
+        """Return the command of a cumulative ACK or NACK that named this message or a later one."""
+        return self._covered_by if order <= self._covered else None
 
-    def cover(self, order: int) -> None:
-        """Note a cumulative ACK."""
-        self._covered = max(self._covered, order)
+    def cover(self, order: int, command: str) -> None:
+        """Note a cumulative ACK or NACK."""
+        if order > self._covered:
+            self._covered, self._covered_by = order, command
 
     # The user's side.
 
@@ -159,6 +173,8 @@ class Subscription:
                 if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
                     raise ReceiveTimeout(f"no message from {self.destination!r} in time")
             message = self._inbox.popleft()
+            if not self._inbox:
+                self._condition.notify_all()
         message.link.gate.removed(1, len(message.body))
         return message
 
@@ -173,3 +189,13 @@ class Subscription:
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
         return f"<Subscription {self.destination!r} id={self.id} {self.ack} queued={self.queued}{state}>"
+
+
+def check_ack_mode(ack: str) -> None:
+    """Refuse an unknown ack mode.
+
+    Raises:
+        ConfigurationError: not `auto`, `client` or `client-individual`.
+    """
+    if ack not in ("auto", "client", "client-individual"):
+        raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol
 
+from stompy.connection.acking import Acker
+from stompy.connection.buffer import FrameBuffer
 from stompy.connection.message import Message
 from stompy.errors import StompError, TransactionError
 from stompy.link.link import Link
 
-_FLUSH_AT = 64 * 1024
-
 
 class Transacting(Protocol):
     """The connection's core, as a transaction sees it."""
+
+    @property
+    def acker(self) -> Acker:
+        """Acknowledges messages."""
+        ...
 
     def new_transaction_id(self) -> str:
         """Return an id that no other transaction of the connection has."""
@@ -30,14 +35,6 @@ class Transacting(Protocol):
         """Return headers and octets of a SEND."""
         ...
 
-    def settle_headers(self, message: Message, command: str) -> dict[str, str]:
-        """Claim a message for ACK or NACK and return the headers that name it."""
-        ...
-
-    def unsettle(self, message: Message) -> None:
-        """Give a claim back."""
-        ...
-
     @property
     def default_content_length(self) -> bool:
         """Whether SEND carries `content-length`."""
@@ -47,8 +44,8 @@ class Transacting(Protocol):
 class Transaction:
     """One transaction; made by `Connection.transaction` and used as a context manager.
 
-    The block's end commits and waits for the broker's receipt; an exception in the block aborts. Frames are coalesced: they
-    leave when enough has come together, at the latest with the commit. It belongs to the link it began on and dies with
+    The block's end commits and waits for the broker's receipt; an exception in the block aborts. Frames are coalesced:
+    they leave when enough has come together, at the latest with the commit. It belongs to the link it began on and dies with
     it. One thread at a time; several transactions of one connection are independent.
 
     Attributes:
@@ -60,9 +57,7 @@ class Transaction:
         self._core = core
         self._link = core.live_link()
         self._content_length = core.default_content_length if content_length is None else content_length
-        self._frames: list[bytes] = []
-        self._size = 0
-        self._begun_at_broker = False
+        self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
         self._over: str | None = None
 
@@ -105,21 +100,21 @@ class Transaction:
         self._put("SEND", fields, octets)
 
     def ack(self, message: Message) -> None:
-        """Acknowledge within the transaction; it takes effect with the commit. Raises as `Message.ack` and `send` do."""
+        """Acknowledge within the transaction, which takes effect with the commit; raises as `Message.ack` does."""
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Refuse within the transaction; it takes effect with the commit. Raises as `Message.nack` and `send` do."""
+        """Refuse within the transaction, which takes effect with the commit; raises as `Message.nack` does."""
         self._settle(message, "NACK")
 
     def _settle(self, message: Message, command: str) -> None:
         self._check()
-        fields = self._core.settle_headers(message, command)
+        fields = self._core.acker.claim(message, command)
         fields["transaction"] = self.id
         try:
             self._put(command, fields)
         except StompError:
-            self._core.unsettle(message)
+            self._core.acker.give_back(message)
             raise
         self._acked.append(message)
 
@@ -136,10 +131,12 @@ class Transaction:
         """
         self._check()
         self._over = "committed"
-        self._flush()
+        self._buffer.flush()
         receipt = self._link.request("COMMIT", {"transaction": self.id}, receipt=True)
         assert receipt is not None
         receipt.wait(timeout)
+        for message in self._acked:
+            message.cover()
 
     def abort(self) -> None:
         """Abort: nothing of it happens, and messages acknowledged in it wait for their ACK again.
@@ -151,8 +148,8 @@ class Transaction:
         self._check()
         self._over = "aborted"
         for message in self._acked:
-            self._core.unsettle(message)
-        if not self._begun_at_broker:
+            self._core.acker.give_back(message)
+        if not self._buffer.flushed:
             # The broker never heard of it, but our own record of open transactions did.
             self._link.encode("ABORT", {"transaction": self.id})
             return
@@ -160,18 +157,7 @@ class Transaction:
 
     def _put(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
         self._check()
-        data = self._link.encode(command, headers, body, content_length=self._content_length)
-        self._frames.append(data)
-        self._size += len(data)
-        if self._size >= _FLUSH_AT:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._frames:
-            return
-        frames, self._frames, self._size = self._frames, [], 0
-        self._begun_at_broker = True
-        self._link.transmit(b"".join(frames), frames=len(frames))
+        self._buffer.add(command, headers, body, content_length=self._content_length)
 
     def _check(self) -> None:
         if self._over is not None:

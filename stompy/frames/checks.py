@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _SHOWN = 60
 _HIDDEN = "(hidden: it may hold a credential)"
-# Text of a header block starts with LF, so this finds a line that is empty of a name or has no colon at all.
-_BAD_LINE = re.compile(r"\n(?![^:\n]+:)")
+# A header block starts and ends with LF, so this finds a line that is empty of a name or has no colon at all.
+_BAD_LINE = re.compile(r"\n(?![^:\n]+:|\Z)")
 _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
-_TRAILING = re.compile(rb"[ \r]+(?=\n|\Z)")
+_TRAILING = re.compile(rb"[ \r]+(?=\n)")
 
 
 def show(octets: bytes | bytearray | str) -> str:
@@ -39,8 +39,8 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
         RemoteProtocolError: not a run of ASCII digits.
         FrameTooLarge: more than `limits.max_body`.
     """
-    if grammar.handshake:
-        value = value.strip(" ")  # it may come from a 1.0 server, which may pad
+    if grammar.trim or grammar.handshake:  # a first frame may come from a 1.0 peer, which may pad
+        value = value.strip(" ")
     if not (value.isascii() and value.isdecimal()):
         raise RemoteProtocolError(f"content-length must be decimal digits, not {show(value)} (Header content-length)")
     digits = value if len(value) <= _DIGITS else value.lstrip("0")
@@ -116,7 +116,7 @@ class HeadChecker:
         return command.upper() if self._grammar.draft else command
 
     def headers(self, block: bytes, command: str) -> str:
-        """Return the header lines of `block`, each preceded by LF, checked and with plain LF line ends.
+        """Return the header lines of `block`, which starts and ends with LF, checked and with plain LF line ends.
 
         Raises:
             RemoteProtocolError: not UTF-8, a NUL, a line without name or colon, a stray CR, an undefined escape.
@@ -124,7 +124,7 @@ class HeadChecker:
         """
         grammar = self._grammar
         if len(block) > self._harmless:
-            self._check_count(block.count(b"\n"))
+            self._check_count(block.count(b"\n") - 1)
             for line in block.split(b"\n"):
                 self._check_length(len(line), line[-1:])
         if grammar.draft:
@@ -151,7 +151,7 @@ class HeadChecker:
 
     def _without_cr(self, text: str, command: str) -> str:
         if self._grammar.crlf:
-            text = text.replace("\r\n", "\n").removesuffix("\r")
+            text = text.replace("\r\n", "\n")
         if "\r" in text and not self._grammar.bare_cr:
             line = next(line for line in text.split("\n") if "\r" in line)
             raise RemoteProtocolError(f"a CR inside a header must be escaped: {_line(line, command)} (Augmented BNF)")

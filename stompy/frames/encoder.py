@@ -14,6 +14,8 @@ from stompy.frames.version import Version
 HEARTBEAT = b"\n"
 """What is sent when there is nothing to say (STOMP 1.2, Heart-beating)."""
 
+_KNOWN = CLIENT_COMMANDS | SERVER_COMMANDS
+_BODYLESS = _KNOWN - BODY_COMMANDS
 _COMMAND = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DRAFT_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -44,10 +46,11 @@ def encode(
 
     Source: STOMP 1.2, STOMP Frames, Value Encoding, Body.
     """
-    pairs = _with_length(command, list(headers), body, grammar, wanted=content_length)
+    pairs = list(headers)
     if grammar.draft:
         command = command.upper()
         pairs = [_draft_pair(name, value) for name, value in pairs]
+    _add_length(command, pairs, body, wanted=content_length, always=grammar.draft)
     text = _plain_head(command, pairs) or _careful_head(command, pairs, grammar)
     if crlf:
         if grammar.version is not Version.V1_2:
@@ -65,19 +68,15 @@ def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True)
     return encode(frame.command, frame.headers.pairs, frame.body, grammar=grammar, content_length=content_length)
 
 
-def _with_length(
-    command: str, pairs: list[tuple[str, str]], body: bytes, grammar: Grammar, *, wanted: bool
-) -> list[tuple[str, str]]:
-    if body and command not in BODY_COMMANDS and (command in CLIENT_COMMANDS or command in SERVER_COMMANDS):
+def _add_length(command: str, pairs: list[tuple[str, str]], body: bytes, *, wanted: bool, always: bool) -> None:
+    if body and command in _BODYLESS:
         raise LocalProtocolError(f"a {command} frame must not have a body (Body)")
     given = [value for name, value in pairs if name == "content-length"]
     if given:
         if given[0] != str(len(body)):
             raise LocalProtocolError(f"content-length {given[0]!r} does not fit a body of {len(body)} octets")
-        return pairs
-    if (body and (wanted or b"\0" in body)) or grammar.draft:
+    elif (body and (wanted or b"\0" in body)) or always:
         pairs.append(("content-length", str(len(body))))
-    return pairs
 
 
 def _plain_head(command: str, pairs: list[tuple[str, str]]) -> str | None:
@@ -90,7 +89,7 @@ def _plain_head(command: str, pairs: list[tuple[str, str]]) -> str | None:
         or "\\" in text
         or "\r" in text
         or "\0" in text
-        or not command.isalpha()
+        or command not in _KNOWN
     ):
         return None
     return text
@@ -106,6 +105,8 @@ def _careful_head(command: str, pairs: list[tuple[str, str]], grammar: Grammar) 
 def _escaped_line(command: str, name: str, value: str, grammar: Grammar) -> str:
     if not name or "\0" in name or "\0" in value:
         raise _unwritable(command, name, "an empty name or a NUL")
+    if value.endswith("\r") and grammar.crlf and "\r" not in grammar.escapes:
+        raise _unwritable(command, name, "a CR before the line end")
     return f"{escape(name, grammar.escapes)}:{escape(value, grammar.escapes)}"
 
 

@@ -24,51 +24,54 @@ class Headers(Mapping[str, str]):
         entries: a mapping or pairs of name and value.
     """
 
-    __slots__ = ("_first", "_pairs", "_source")
+    __slots__ = ("_escaped", "_first", "_grammar", "_pairs", "_text")
 
     def __init__(self, entries: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         pairs = entries.items() if isinstance(entries, Mapping) else entries
         self._pairs: Pairs | None = tuple((name, value) for name, value in pairs)
         self._first: dict[str, str] | None = None
-        self._source: tuple[str, Grammar, bool] | None = None
+        self._text: str | None = None
+        self._grammar: Grammar
+        self._escaped: bool
 
     @classmethod
-    def from_wire(cls, text: str, grammar: Grammar, *, escaped: bool) -> Headers:
+    def from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
         r"""Return headers over `text`, which the parser has checked.
 
         Args:
-            text: header lines, each *preceded* by LF (`"\nname:value\nname:value"`), or empty.
+            text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or just `"\n"`.
             grammar: the version's rules for splitting.
             escaped: whether names and values hold escape sequences.
         """
         self = cls.__new__(cls)
         self._pairs = None
         self._first = None
-        self._source = (text, grammar, escaped)
+        self._text = text
+        self._grammar = grammar
+        self._escaped = escaped
         return self
 
     @property
     def pairs(self) -> Pairs:
         """Every entry in order, repeats included."""
         if self._pairs is None:
-            assert self._source is not None
-            self._pairs = _split(*self._source)
+            assert self._text is not None
+            self._pairs = _split(self._text, self._grammar, self._escaped)
         return self._pairs
 
     def peek(self, name: str) -> str | None:
-        r"""Return the first value of `name`, or `None`, without splitting the other headers where that can be avoided."""
-        if self._first is not None or self._source is None:
+        """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
+        text = self._text
+        if text is None or self._first is not None:
             return self._mapping().get(name)
-        text, grammar, escaped = self._source
-        # These can stand in a name only as an escape sequence, or on both sides of a colon, so the text is no help.
-        if grammar.draft or ":" in name or "\\" in name or "\n" in name or "\r" in name:
+        # These stand in a name only as an escape sequence, or would match across a colon, so the text is no help.
+        if self._grammar.draft or ":" in name or "\\" in name or "\n" in name or "\r" in name:
             return self._mapping().get(name)
         start = text.find(f"\n{name}:")
         if start < 0:
             return None
         start += len(name) + 2
-        stop = text.find("\n", start)
-        return _value(text[start:] if stop < 0 else text[start:stop], grammar, escaped)
+        return _value(text[start : text.index("\n", start)], self._grammar, self._escaped)
 
     def getall(self, name: str) -> tuple[str, ...]:
         """Return every value of `name` in order; empty where there is none."""
@@ -122,9 +125,7 @@ class Headers(Mapping[str, str]):
 
 
 def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
-    if not text:
-        return ()
-    entries = [line.split(":", 1) for line in text[1:].split("\n")]
+    entries = [line.split(":", 1) for line in text[1:-1].split("\n")] if len(text) > 1 else []
     if grammar.draft:
         return tuple([(name.lower(), value.strip(" ")) for name, value in entries])
     if escaped or grammar.trim:

@@ -165,11 +165,11 @@ class Parser:
         grammar, head = self._grammar, self._head
         eol = source.find(b"\n", at, stop + 1)
         command = _COMMANDS.get(source[at:eol]) or head.command(source[at:eol])
-        text = head.headers(source[eol:stop], command)
+        text = head.headers(source[eol : stop + 1], command)
         if head.scanned:
             head.reset()
-        headers = Headers.from_wire(text, grammar, escaped="\\" in text and grammar.escaped(command))
-        length = self._announced(headers) if "\ncontent-length:" in text or grammar.draft else None
+        headers = Headers.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
+        length = self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
             if length or (length is None and start < len(source) and source[start]):
                 raise _unexpected_body(command)
@@ -188,10 +188,14 @@ class Parser:
             self._body = _Body(command, headers, data, None if length is None else length + 1)
             return len(source)
         self._emit(command, headers, source[start:stop], frames)
-        return stop + 1
+        return stop + 2 if source[stop : stop + 2] == b"\0\n" else stop + 1
 
-    def _announced(self, headers: Headers) -> int | None:
-        value = headers.peek("content-length")
+    def _announced(self, text: str, headers: Headers) -> int | None:
+        start = text.find("\ncontent-length:") + 16
+        if start > 15:
+            # No need to unescape: no sequence stands for a digit.
+            return checked_length(text[start : text.index("\n", start)], self._grammar, self._limits)
+        value = headers.peek("content-length") if self._grammar.draft else None
         return None if value is None else checked_length(value, self._grammar, self._limits)
 
     def _more_body(self, data: bytes, frames: list[Frame]) -> bytes:

@@ -98,7 +98,7 @@ class Gate:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep the gate open while somebody waits for a frame that may lie behind the messages that filled the inbox."""
+        """Keep the gate open for somebody whose frame may lie behind the messages that filled the inbox."""
         with self._condition:
             self._holders += 1
             self._condition.notify_all()

@@ -193,7 +193,9 @@ class Link:
             self._write_lock.release()
         raise self._write_failed(failure)
 
-    def encode(self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True) -> bytes:
+    def encode(
+        self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True
+    ) -> bytes:
         """Return the octets of a frame that may be sent now. Takes the protocol lock."""
         with self.protocol_lock:
             self.check_open()
@@ -311,7 +313,8 @@ class Link:
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads are gone; return whether they are. The current thread is not waited for."""
         threads = [self._reader, self._pacemaker]
-        return all([thread.join_until(deadline) for thread in threads if thread is not None])
+        ended = [thread.join_until(deadline) for thread in threads if thread is not None]
+        return all(ended)
 
     def clean_up(self) -> None:
         """Release everything; the reader's last act."""
@@ -339,9 +342,7 @@ class Link:
 def _with_outcome(reason: StompError, write_error: ConnectionLost) -> StompError:
     """Return `reason`, saying of this frame what the failed write knows of it."""
     if isinstance(reason, BrokerError):
-        return BrokerError(
-            str(reason), frame=reason.frame, receipt_id=reason.receipt_id, outcome=write_error.outcome
-        )
+        return BrokerError(str(reason), frame=reason.frame, receipt_id=reason.receipt_id, outcome=write_error.outcome)
     if isinstance(reason, NotConnected):
         return reason
     return write_error

@@ -2,7 +2,7 @@
 
 | owns | may block on | never |
 |---|---|---|
-| the parser, the order of routing, closing the socket | `recv`, the flow gate | takes the write lock, runs user code, joins |
+| the parser, the order of routing, closing the socket | `recv`, the flow gate | writes, runs user code, joins |
 
 It takes the protocol lock (rank 4) once a read, and leaves (rank 5) while routing.
 """

@@ -65,7 +65,7 @@ class Receipt:
 
     @property
     def outcome(self) -> Outcome:
-        """`"pending"`, `"confirmed"`, `"rejected"` (the broker's ERROR named it) or `"unknown"` (the link died first)."""
+        """`"pending"`, `"confirmed"`, `"rejected"` (an ERROR named it) or `"unknown"` (the link died first)."""
         return self._outcome
 
     @property

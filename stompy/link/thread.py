@@ -40,8 +40,16 @@ class HouseThread:
         """Whether the caller is this thread."""
         return threading.current_thread() is self._thread
 
+    @property
+    def ended(self) -> bool:
+        """Whether it ran and is over."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
     def join_until(self, deadline: Deadline) -> bool:
-        """Wait for its end; return whether it has ended. At once, with `True`, from the thread itself or before its start."""
+        """Wait for its end; return whether it has ended.
+
+        `True` at once from the thread itself, and before its start.
+        """
         if self.is_current() or self._thread.ident is None:
             return True
         self._thread.join(deadline.remaining())

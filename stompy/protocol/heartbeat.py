@@ -16,6 +16,7 @@ SEND_SHARE = 0.6
 """A beat is sent when this share of the agreed interval passed in silence: brokers close on the first late one."""
 DEFAULT_TOLERANCE = 3.0
 """Silence of this many agreed intervals is death; ActiveMQ's first beat comes after two of them."""
+_LEAST_TOLERANCE = 1.1
 _LEAST_MARGIN = 0.3
 
 
@@ -83,7 +84,7 @@ class Heartbeats:
         """Return after how many seconds without an octet the peer counts as dead, or `None` for never."""
         if self.receive is None:
             return None
-        return max(self.receive * tolerance, self.receive + _LEAST_MARGIN)
+        return max(self.receive * max(tolerance, _LEAST_TOLERANCE), self.receive + _LEAST_MARGIN)
 
     @property
     def beat_after(self) -> float | None:

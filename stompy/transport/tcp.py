@@ -221,7 +221,7 @@ class _NoAnswer(TimeoutError):
 
 def _share(deadline: Deadline, *, parts: int) -> Deadline:
     remaining = deadline.remaining()
-    return deadline if remaining is None or parts == 1 else deadline.sooner(remaining / parts)
+    return deadline if remaining is None else deadline.sooner(remaining / parts)
 
 
 def _explain(endpoints: list[Endpoint], failures: list[OSError]) -> str:

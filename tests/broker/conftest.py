@@ -10,8 +10,16 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.broker import Broker
+from stompy.broker.account import Account
+from stompy.broker.consumer import Consumer
+from stompy.broker.message import Message
+from stompy.broker.outbox import Outbox
+from stompy.broker.queues import Queue
 from stompy.broker.stats import BrokerStats
 from stompy.deadline import Deadline
+from stompy.frames.grammar import grammar_of
+from stompy.frames.version import Version
+from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
 from stompy.transport.memory import MemoryDialer, MemoryListener
 from stompy.transport.tcp import TcpDialer
@@ -95,6 +103,35 @@ def serve_tcp() -> Iterator[Serve]:
             return served
 
         yield start
+
+
+def an_account(version: str = "1.2", *, max_bytes: int = 1_000_000, max_frames: int = 1_000) -> Account:
+    """Return the account of a session that is connected, without threads or transport."""
+    protocol = ServerProtocol()
+    protocol.receive(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % version.encode())
+    protocol.connected("s-1")
+    outbox = Outbox(max_bytes=max_bytes, max_frames=max_frames, touched=[])
+    return Account("s-1", peer="test", protocol=protocol, outbox=outbox)
+
+
+def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> Message:
+    """Return a message that a 1.2 client has sent; in header names `_` stands for `-`."""
+    pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return Message(pairs, destination=destination, body=body, grammar=grammar_of(Version.V1_2))
+
+
+def a_consumer(
+    account: Account, queue: Queue, *, mode: str = "client", prefetch: int = 1_000, key: str = "k"
+) -> Consumer:
+    """Return a subscription that takes part in a queue."""
+    consumer = Consumer(account, queue, identity="1", mode=mode, prefetch=prefetch, key=key, of_topic=False)
+    queue.join(consumer)
+    return consumer
+
+
+def a_queue(*, max_messages: int = 1_000, max_bytes: int = 1_000_000) -> Queue:
+    """Return an empty queue."""
+    return Queue("/queue/a", max_messages=max_messages, max_bytes=max_bytes)
 
 
 def tcp_dialer(broker: Broker) -> TcpDialer:

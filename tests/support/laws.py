@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeGuard
 
 PACKAGE = "stompy"
 MAX_LINES = 420
@@ -138,14 +139,9 @@ def _imports(node: ast.AST, *, types_only: bool) -> Iterator[tuple[str, Import]]
         first = node.args[0]
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             yield first.value, Import(first.value, node.lineno, types_only, f"import_module({first.value!r})")
-    if isinstance(node, ast.If) and _asks_for_type_checking(node.test):
-        for child in node.body:
-            yield from _imports(child, types_only=True)
-        children: Iterator[ast.AST] = iter(node.orelse)
-    else:
-        children = ast.iter_child_nodes(node)
-    for child in children:
-        yield from _imports(child, types_only=types_only)
+    never_run: set[ast.AST] = set(node.body) if _guards_types(node) else set()
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child, types_only=types_only or child in never_run)
 
 
 def _called(node: ast.Call) -> str:
@@ -153,8 +149,11 @@ def _called(node: ast.Call) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _asks_for_type_checking(test: ast.expr) -> bool:
-    return "TYPE_CHECKING" in {getattr(test, "id", ""), getattr(test, "attr", "")}
+def _guards_types(node: ast.AST) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in {
+        getattr(node.test, "id", ""),
+        getattr(node.test, "attr", ""),
+    }
 
 
 # ------------------------------------------------------------------------------------------------------- the laws
@@ -280,8 +279,10 @@ def _may_stand_in_init(statement: ast.stmt, *, exports: bool) -> bool:
         return isinstance(statement.value.value, str)
     if isinstance(statement, ast.ImportFrom):
         return exports or statement.module == "__future__"
-    return exports and isinstance(statement, ast.Assign) and not any(
-        isinstance(node, ast.Call) for node in ast.walk(statement.value)
+    return (
+        exports
+        and isinstance(statement, ast.Assign)
+        and not any(isinstance(node, ast.Call) for node in ast.walk(statement.value))
     )
 
 

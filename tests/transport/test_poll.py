@@ -10,7 +10,7 @@ from stompy.deadline import Deadline
 from stompy.transport import poll
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 @pytest.fixture(params=["_by_poll", "_by_selector"], autouse=True)
@@ -59,9 +59,20 @@ def test_room_makes_writable(ends: tuple[socket.socket, socket.socket]) -> None:
 def test_a_deadline_longer_than_one_system_call_may_take_is_waited_for_in_parts(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, _ = ends
+    one, other = ends
+    parts: list[float] = []
+
+    def wait_once(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
+        parts.append(seconds)
+        if len(parts) == 3:
+            other.send(b"x")
+        return really_wait(fds, writing=writing, seconds=seconds)
+
+    really_wait = poll._wait_once
     monkeypatch.setattr(poll, "_LONGEST_WAIT", 0.001)
-    assert not poll.wait_readable(one.fileno(), deadline=Deadline(0.02))
+    monkeypatch.setattr(poll, "_wait_once", wait_once)
+    assert poll.wait_readable(one.fileno(), deadline=Deadline(3600))
+    assert parts == [0.001] * 3
 
 
 def test_a_deadline_of_many_years_does_not_overflow(ends: tuple[socket.socket, socket.socket]) -> None:

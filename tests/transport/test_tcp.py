@@ -122,6 +122,27 @@ class TestTransport:
         transport.shutdown()
         assert transport.recv() == b""
 
+    def test_a_reset_that_meets_our_own_shutdown_is_the_end(self) -> None:
+        class Racing(socket.socket):
+            def recv(self, size: int, flags: int = 0) -> bytes:
+                transport.shutdown()
+                raise ConnectionResetError(errno.ECONNRESET, "x")
+
+        transport = TcpTransport(Racing(), peer="peer")
+        assert transport.recv() == b""
+        transport.close()
+
+    def test_a_broken_pipe_that_meets_our_own_shutdown_is_told_as_that(self) -> None:
+        class Racing(socket.socket):
+            def send(self, data: Any, flags: int = 0) -> int:
+                transport.shutdown()
+                raise BrokenPipeError(errno.EPIPE, "x")
+
+        transport = TcpTransport(Racing(), peer="peer")
+        with pytest.raises(ConnectionLost, match="connection to peer was shut down"):
+            transport.sendall(b"x", ample())
+        transport.close()
+
     def test_the_descriptor_is_kept_while_a_thread_is_inside(
         self, dialed: tuple[TcpTransport, socket.socket], calling: Calling, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -403,6 +424,28 @@ class TestListener:
         listener.close()
         with pytest.raises(ConnectError, match="connection refused"):
             TcpDialer(*listener.address).dial(ample())
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only once the last accept has left")
+    def test_dialers_are_refused_before_the_last_accept_has_left(
+        self, calling: Calling, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        inside, go_on = threading.Event(), threading.Event()
+
+        def wait_readable(*fds: int, deadline: Deadline | None) -> bool:
+            inside.set()
+            return go_on.wait(20)
+
+        monkeypatch.setattr(tcp, "wait_readable", wait_readable)
+        listener = TcpListener()
+        waiting = calling(listener.accept)
+        try:
+            assert inside.wait(20)
+            listener.close()
+            with pytest.raises(ConnectError, match="connection refused"):
+                TcpDialer(*listener.address).dial(ample())
+        finally:
+            go_on.set()
+        assert waiting.result() is None
 
     def test_a_machine_out_of_descriptors_does_not_end_it(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

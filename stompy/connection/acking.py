@@ -1,0 +1,73 @@
+"""Acknowledging: which message may still be settled, and by which frame.
+
+Any thread; a claim is taken under a leaf lock, so that two threads cannot settle one message twice.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stompy.connection.message import Message
+from stompy.errors import AckError, LocalProtocolError
+from stompy.link.link import Link
+from stompy.link.locks import Rank, make_lock
+from stompy.link.receipts import Receipt
+from stompy.protocol.ack import ack_headers
+
+
+class Linked(Protocol):
+    """Whoever knows the newest link."""
+
+    @property
+    def link(self) -> Link:
+        """The newest link."""
+        ...
+
+
+class Acker:
+    """Sends ACK and NACK for messages of one connection, each message once.
+
+    Args:
+        core: knows the newest link.
+    """
+
+    def __init__(self, core: Linked) -> None:
+        self._core = core
+        self._claims = make_lock(Rank.LEAF, "claims")
+
+    def acknowledge(self, message: Message, command: str, *, receipt: bool = False) -> Receipt | None:
+        """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Link.request` do."""
+        headers = self.claim(message, command)
+        try:
+            handle = message.link.request(command, headers, receipt=receipt)
+        except LocalProtocolError:
+            self.give_back(message)
+            raise
+        message.cover()
+        return handle
+
+    def claim(self, message: Message, command: str) -> dict[str, str]:
+        """Claim a message for ACK or NACK and return the headers that name it.
+
+        Raises:
+            AckError: it needs none, has had one, was covered by a later one, or its link is gone.
+            LocalProtocolError: the version has no NACK.
+        """
+        if message.ack_mode == "auto":
+            raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
+        link = message.link
+        if link is not self._core.link or not link.alive:
+            raise AckError("the link that this message came by is gone; the broker will deliver it again")
+        version = link.protocol.version
+        assert version is not None
+        headers = ack_headers(command, message.headers.peek, version)
+        with self._claims:
+            if message.settled is not None:
+                raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
+            message.claim(command)
+        return headers
+
+    def give_back(self, message: Message) -> None:
+        """Undo a claim: the frame never left, or its transaction was aborted."""
+        with self._claims:
+            message.claim(None)

@@ -1,0 +1,176 @@
+"""Request and reply: one reply inbox for the connection, answers matched by correlation id.
+
+| thread | does here | lock |
+|---|---|---|
+| any caller | `Replies.request` | waiting (leaf); waits on an event without a lock |
+| reader | `ReplyInbox.offer` | waiting (leaf) |
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from stompy.connection.dialects import Dialect
+from stompy.connection.message import Message
+from stompy.connection.subscription import Subscription, Subscriptions
+from stompy.deadline import Deadline
+from stompy.errors import NotConnected, ReceiveTimeout, StompError
+from stompy.link.link import Link
+from stompy.link.locks import Rank, make_lock
+from stompy.link.receipts import Receipt
+
+
+class Requesting(Subscriptions, Protocol):
+    """The connection's core, as requests see it."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The broker's ways."""
+        ...
+
+    def live_link(self) -> Link:
+        """Return the link to use now."""
+        ...
+
+    def subscribe(self, subscription: Subscription, headers: dict[str, str] | None, *, timeout: float | None) -> None:
+        """Register a subscription and tell the broker; `None` for headers only registers."""
+        ...
+
+    def send(
+        self, destination: str, body: object, *, content_type: str | None, headers: Mapping[str, object] | None
+    ) -> Receipt | None:
+        """Send a message."""
+        ...
+
+    def flush_batch(self, *, timeout: float | None = None) -> None:
+        """Write out what this thread's open batch holds."""
+        ...
+
+
+class _Waiting:
+    __slots__ = ("arrived", "error", "reply")
+
+    def __init__(self) -> None:
+        self.arrived = threading.Event()
+        self.reply: Message | None = None
+        self.error: StompError | None = None
+
+
+class ReplyInbox(Subscription):
+    """The subscription to the connection's own temporary queue; the reader settles requests through it."""
+
+    def __init__(self, core: Subscriptions, *, name: str) -> None:
+        super().__init__(core, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None)
+        self.late = 0
+        """Replies that nobody waited for any more."""
+        self._lock = make_lock(Rank.LEAF, "waiting")
+        self._waiting: dict[str, _Waiting] = {}
+
+    def expect(self, correlation: str) -> _Waiting:
+        """Register a request before it is sent."""
+        waiting = _Waiting()
+        with self._lock:
+            self._waiting[correlation] = waiting
+        return waiting
+
+    def forget(self, correlation: str) -> None:
+        """Stop waiting."""
+        with self._lock:
+            self._waiting.pop(correlation, None)
+
+    def offer(self, messages: Sequence[Message]) -> None:
+        """Settle the requests that these messages answer; the rest is late and dropped."""
+        for message in messages:
+            message.link.gate.removed(1, len(message.frame.body))
+            correlation = message.headers.peek("correlation-id")
+            with self._lock:
+                waiting = self._waiting.pop(correlation, None) if correlation is not None else None
+            if waiting is None:
+                self.late += 1
+                continue
+            waiting.reply = message
+            waiting.arrived.set()
+
+    def end(self, reason: StompError | None) -> None:
+        """Fail every request under way."""
+        super().end(reason)
+        with self._lock:
+            left = list(self._waiting.values())
+            self._waiting.clear()
+        for waiting in left:
+            waiting.error = reason or NotConnected("the connection was closed before the reply came")
+            waiting.arrived.set()
+
+
+class Replies:
+    """Requests of one connection.
+
+    Args:
+        core: sends and subscribes.
+    """
+
+    def __init__(self, core: Requesting) -> None:
+        self._core = core
+        self._opening = threading.Lock()
+        self._inbox: ReplyInbox | None = None
+        self._numbers = itertools.count(1)
+
+    @property
+    def late(self) -> int:
+        """Replies that came after their timeout."""
+        return 0 if self._inbox is None else self._inbox.late
+
+    def request(
+        self,
+        destination: str,
+        body: object,
+        *,
+        content_type: str | None,
+        headers: Mapping[str, object] | None,
+        timeout: float,
+    ) -> Message:
+        """Send a request and return its reply; see `Connection.request`."""
+        deadline = Deadline(timeout)
+        link = self._core.live_link()
+        inbox = self._open_inbox(deadline)
+        correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
+        waiting = inbox.expect(correlation)
+        try:
+            fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
+            self._core.send(destination, body, content_type=content_type, headers=fields)
+            self._core.flush_batch(timeout=deadline.remaining())
+            with link.hold_gate():
+                waiting.arrived.wait(deadline.remaining())
+        finally:
+            inbox.forget(correlation)
+        if waiting.reply is not None:
+            return waiting.reply
+        if waiting.error is not None:
+            raise waiting.error
+        raise ReceiveTimeout(f"no reply from {destination!r} within {timeout:g} s")
+
+    def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
+        """Return the reply inbox, subscribing at the first request.
+
+        The lock is held over that one exchange with the broker, by a caller who holds no other, and only until the
+        deadline.
+        """
+        remaining = deadline.remaining()
+        if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
+            raise ReceiveTimeout("the reply queue could not be subscribed to in time")
+        try:
+            if self._inbox is None or self._inbox.closed:
+                dialect = self._core.dialect
+                inbox = ReplyInbox(self._core, name=f"/temp-queue/{secrets.token_hex(8)}")
+                fields = {"id": inbox.id, "destination": inbox.destination, "ack": "auto"}
+                self._core.subscribe(
+                    inbox, fields if dialect.subscribes_temporary else None, timeout=deadline.remaining()
+                )
+                self._inbox = inbox
+            return self._inbox
+        finally:
+            self._opening.release()

@@ -1,0 +1,136 @@
+"""From the reader to user code: which subscription a message is for, and who hears it.
+
+| thread | does here | lock |
+|---|---|---|
+| reader | `messages` | an inbox or a dispatcher queue (leaves) |
+| dispatchers | `_deliver`, user code | none |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from stompy.connection.dispatcher import Dispatcher, run_reported
+from stompy.connection.listener import ConnectionListener
+from stompy.connection.message import Message, MessageAcker
+from stompy.connection.subscription import Subscription
+from stompy.frames.frame import Frame
+from stompy.link.link import Link
+
+_LOG = logging.getLogger("stompy.connection")
+
+
+class Hearers(Protocol):
+    """The connection's core, as the router sees it."""
+
+    listeners: list[ConnectionListener]
+
+    @property
+    def acker(self) -> MessageAcker:
+        """Acknowledges messages."""
+        ...
+
+    def subscription(self, identity: str | None, destination: str | None) -> Subscription | None:
+        """Return the subscription that a message names."""
+        ...
+
+    def call_soon(self, function: Callable[[], None], dispatcher: Dispatcher | None = None) -> None:
+        """Run a callback on a dispatcher."""
+        ...
+
+    @property
+    def discarding(self) -> bool:
+        """Whether what is queued is not wanted any more."""
+        ...
+
+
+class Router:
+    """Routes the MESSAGE frames of a connection.
+
+    Args:
+        core: knows subscriptions and listeners.
+    """
+
+    def __init__(self, core: Hearers) -> None:
+        self._core = core
+        self.unrouted = 0
+        """Messages that came for no known subscription."""
+
+    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
+        """Route the messages of one read, whole runs for one subscription at a time; on the reader."""
+        run: list[Frame] = []
+        current: Subscription | None = None
+        for frame in frames:
+            identity = frame.headers.peek("subscription")
+            destination = frame.headers.peek("destination") if identity is None else None
+            subscription = self._core.subscription(identity, destination)
+            if subscription is not current and run:
+                self._route(link, current, run)
+                run = []
+            current = subscription
+            run.append(frame)
+        self._route(link, current, run)
+
+    def _route(self, link: Link, subscription: Subscription | None, frames: list[Frame]) -> None:
+        if subscription is None:
+            self.unrouted += len(frames)
+            _LOG.warning("%d message(s) for no known subscription, the first: %r", len(frames), frames[0])
+        ack = "auto" if subscription is None else subscription.ack
+        acker = self._core.acker
+        messages = [Message(frame, link, acker, ack_mode=ack, subscription=subscription) for frame in frames]
+        octets = sum([len(frame.body) for frame in frames])
+        heard = [one for one in self._core.listeners if _hears_messages(one)]
+        handler = None if subscription is None else subscription.handler
+        own = None if subscription is None else subscription.dispatcher
+        if subscription is not None and handler is None:
+            link.gate.added(len(messages), octets)
+            subscription.offer(messages)
+        if own is not None:
+            self._hand_over(link, messages, octets, [], handler, own)
+            handler = None
+        if heard or handler is not None:
+            self._hand_over(link, messages, octets, heard, handler, None)
+
+    def _hand_over(
+        self,
+        link: Link,
+        messages: list[Message],
+        octets: int,
+        listeners: list[ConnectionListener],
+        handler: Callable[[Message], object] | None,
+        dispatcher: Dispatcher | None,
+    ) -> None:
+        link.gate.added(len(messages), octets)
+        self._core.call_soon(partial(self._deliver, link, messages, listeners, handler), dispatcher)
+
+    def _deliver(
+        self,
+        link: Link,
+        messages: list[Message],
+        listeners: list[ConnectionListener],
+        handler: Callable[[Message], object] | None,
+    ) -> None:
+        """Hand messages to user code; on a dispatcher."""
+        for message in messages:
+            try:
+                if self._still_wanted(message):
+                    for listener in listeners:
+                        run_reported(partial(listener.on_message, message))
+                    if handler is not None:
+                        handler(message)
+            except Exception:
+                _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
+            finally:
+                link.gate.removed(1, len(message.frame.body))
+
+    def _still_wanted(self, message: Message) -> bool:
+        """Whether a queued message is to be delivered: not one that the broker will send again."""
+        return not self._core.discarding and (message.ack_mode == "auto" or message.link.alive)
+
+
+def _hears_messages(listener: object) -> bool:
+    method = getattr(type(listener), "on_message", None)
+    return method is not None and method is not ConnectionListener.on_message

@@ -1,0 +1,337 @@
+"""Starting and stopping, the address, and many clients at once."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import logging
+import os
+import socket
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompError
+from stompy.transport.memory import MemoryListener
+from tests.broker.conftest import Serve, Served, tcp_dialer
+from tests.support.rawclient import WITHIN, RawClient
+
+FDS = Path("/proc/self/fd")
+
+
+def _client(broker: Broker) -> RawClient:
+    client = RawClient(tcp_dialer(broker).dial(Deadline(WITHIN)))
+    client.connect()
+    return client
+
+
+def _threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("stompy-broker"))
+
+
+# Starting and stopping
+
+
+def test_it_serves_inside_its_block_and_leaves_no_thread() -> None:
+    with Broker() as broker, _client(broker) as client:
+        client.subscribe("/queue/a")
+        client.send("/queue/a", "x")
+        assert client.bodies(1) == ["x"]
+        assert _threads() == ["stompy-broker-1-reader", "stompy-broker-1-writer", "stompy-broker-acceptor"]
+    assert _threads() == []
+    with pytest.raises(ConnectError):
+        tcp_dialer(broker).dial(Deadline(WITHIN))
+
+
+def test_start_and_stop_may_be_repeated() -> None:
+    broker = Broker()
+    broker.stop()
+    assert broker.start() is broker.start()
+    broker.stop()
+    broker.stop()
+    assert _threads() == []
+
+
+def test_the_url_is_known_from_the_first_start_on() -> None:
+    broker = Broker()
+    with pytest.raises(NotConnected):
+        _ = broker.url
+    assert repr(broker) == "<Broker ? stopped>"
+    with broker:
+        assert repr(broker) == f"<Broker {broker.url} running>"
+        url = broker.url
+    assert broker.url == url
+    assert url.startswith("stomp://127.0.0.1:")
+
+
+@pytest.mark.parametrize(("host", "url"), [("::1", "stomp://[::1]:"), ("0.0.0.0", "stomp://127.0.0.1:")])
+def test_the_url_is_one_that_clients_can_use(host: str, url: str) -> None:
+    try:
+        with Broker(host) as broker:
+            assert broker.url.startswith(url)
+    except ConfigurationError:
+        pytest.skip(f"this machine has no {host}")
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_listening_for_other_machines_is_warned_about(
+    caplog: pytest.LogCaptureFixture, host: str, warned: bool
+) -> None:
+    with caplog.at_level(logging.WARNING, "stompy.broker"), Broker(host):
+        pass
+    assert ("no TLS" in caplog.text) is warned
+
+
+def test_a_port_in_use_is_a_clear_error() -> None:
+    with Broker() as broker:
+        port = int(broker.url.rpartition(":")[2])
+        with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port}.*in use"):
+            Broker(port=port).start()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"versions": ("1.3",)},
+        {"versions": ()},
+        {"heartbeat": (-1, 0)},
+        {"prefetch": 0},
+        {"dead_letter": "/topic/x"},
+        {"port": 70_000},
+        {"host": "no such host"},
+    ],
+)
+def test_senseless_arguments_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        Broker(**options).start()  # type: ignore[arg-type]
+
+
+def test_it_can_be_started_again_on_its_port_with_its_queues() -> None:
+    broker = Broker()
+    with broker:
+        url = broker.url
+        client = _client(broker)
+        client.subscribe("/queue/a", "client")
+        client.send("/queue/a", "1", "2")
+        client.messages(2)
+    client.close()
+    with broker:
+        assert broker.url == url
+        with _client(broker) as client:
+            client.subscribe("/queue/a")
+            assert [message.headers["redelivered"] for message in client.messages(2)] == ["true", "true"]
+
+
+def test_another_broker_can_take_the_port_at_once() -> None:
+    with Broker() as broker:
+        port = int(broker.url.rpartition(":")[2])
+        client = _client(broker)
+    client.close()
+    with Broker(port=port) as again, _client(again):
+        assert again.url == broker.url
+
+
+def test_message_ids_of_two_brokers_differ() -> None:
+    seen = set()
+    for _ in range(2):
+        with Broker() as broker, _client(broker) as client:
+            client.subscribe("/queue/a")
+            client.send("/queue/a", "x")
+            seen.add(client.expect("MESSAGE").headers["message-id"])
+    assert len(seen) == 2
+
+
+def test_a_given_listener_serves_once() -> None:
+    broker = Broker(listener=MemoryListener("inside"))
+    with broker:
+        assert broker.url == "inside"
+    with pytest.raises(ConfigurationError, match="listener"):
+        broker.start()
+
+
+def test_clients_see_the_end_of_the_stream_when_it_stops() -> None:
+    with Broker() as broker:
+        client = _client(broker)
+        client.subscribe("/queue/a", "client")
+    assert client.rest() == []
+    client.close()
+
+
+@pytest.mark.parametrize("carrier", ["serve", "serve_tcp"])
+def test_it_stops_with_peers_that_read_nothing(request: pytest.FixtureRequest, carrier: str) -> None:
+    served: Served = request.getfixturevalue(carrier)(linger=60.0, max_outbox_bytes=50_000_000)
+    for _ in range(3):
+        stuck = served.client()
+        stuck.subscribe("/topic/a")
+    flood = served.client()
+    flood.send("/topic/a", *[b"x" * 1_000_000] * 10)
+    served.broker.stop(timeout=20.0)
+    assert _threads() == []
+
+
+def test_a_stop_without_time_abandons_nobody_for_long(serve: Serve) -> None:
+    served = serve(linger=60.0)
+    served.client()
+    served.broker.stop(timeout=0.0)
+    give_up = Deadline(WITHIN)
+    while _threads():
+        assert not give_up.expired
+
+
+def test_a_machine_without_threads_refuses_the_client_and_serves_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, serve_tcp: Serve
+) -> None:
+    served = serve_tcp()
+    start = threading.Thread.start
+
+    def no_reader(thread: threading.Thread) -> None:
+        if thread.name == "stompy-broker-1-reader":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", no_reader)
+    assert served.dial().rest() == []
+    served.client().disconnect()
+    assert "can't start new thread" in caplog.text
+
+
+# Many clients
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.requirement("DIS-05")
+def test_500_clients_that_come_and_go_leave_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    connect = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0SEND\ndestination:/queue/a\n\nx\0"
+    with Broker() as broker:
+        host, _, port = broker.url.removeprefix("stomp://").rpartition(":")
+        with socket.create_connection((host, int(port))):
+            pass
+        descriptors = len(os.listdir(FDS)) if FDS.exists() else 0
+        for number in range(500):
+            with socket.create_connection((host, int(port))) as sock:
+                sock.sendall(connect + (b"DISCONNECT\n\n\0" if number % 2 else b""))
+        give_up = Deadline(WITHIN)
+        while broker.depth("/queue/a") < 500 or len(_threads()) > 1:
+            assert not give_up.expired, broker.stats()
+        stats = broker.stats()
+        assert (stats.sessions, stats.sessions_total, stats.errors) == (0, 500, 0)
+        if FDS.exists():
+            assert len(os.listdir(FDS)) <= descriptors + 2
+    assert caplog.text == ""
+
+
+def _produce(broker: Broker, name: int, count: int) -> None:
+    with _client(broker) as client:
+        for start in range(0, count, 50):
+            client.raw(
+                b"".join(
+                    client.encoded("SEND", {"destination": "/queue/all"}, b"%d:%d" % (name, number))
+                    for number in range(start, start + 50)
+                )
+            )
+        client.disconnect()
+
+
+def _consume(broker: Broker, mode: str, taken: list[str], total: int, done: threading.Event) -> None:
+    with contextlib.suppress(AssertionError, StompError), _client(broker) as client:
+        client.subscribe("/queue/all", mode, prefetch_count="20")
+        while True:
+            message = client.expect("MESSAGE")
+            taken.append(message.body.decode())
+            if mode != "auto":
+                client.settle(message)
+            if taken[-1] == "stop":
+                client.sync()
+                return
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+def test_many_producers_and_consumers_lose_and_double_nothing(mode: str, quick_switches: None) -> None:
+    producers, consumers, count = 5, 4, 500
+    taken: list[list[str]] = [[] for _ in range(consumers)]
+    with Broker() as broker:
+        threads = [threading.Thread(target=_produce, args=(broker, name, count)) for name in range(producers)]
+        readers = [
+            threading.Thread(target=_consume, args=(broker, mode, mine, 0, threading.Event()), daemon=True)
+            for mine in taken
+        ]
+        for thread in [*threads, *readers]:
+            thread.start()
+        for thread in threads:
+            thread.join(WITHIN)
+        give_up = Deadline(WITHIN)
+        while sum(map(len, taken)) < producers * count:
+            assert not give_up.expired
+        broker.stop()
+        for thread in readers:
+            thread.join(WITHIN)
+    everything = list(itertools.chain.from_iterable(taken))
+    assert len(everything) == len(set(everything)) == producers * count
+    for mine in taken:
+        for name in range(producers):
+            numbers = [int(body.partition(":")[2]) for body in mine if body.startswith(f"{name}:")]
+            assert numbers == sorted(numbers)
+
+
+def test_consumers_that_die_all_the_time_lose_nothing(quick_switches: None) -> None:
+    total, done = 600, set()
+    with Broker() as broker:
+        producer = threading.Thread(target=_produce, args=(broker, 0, total))
+        producer.start()
+        rounds = itertools.count()
+        while len(done) < total:
+            assert next(rounds) < 500
+            with _client(broker) as client:
+                client.subscribe("/queue/all", "client-individual", prefetch_count="30")
+                for _ in range(7):
+                    if len(done) == total:
+                        break
+                    message = client.expect("MESSAGE")
+                    client.ack(message)
+                    assert message.body not in done
+                    done.add(message.body)
+        producer.join(WITHIN)
+        assert broker.depth("/queue/all") == 0
+
+
+def test_memory_stays_flat(served: Served) -> None:
+    client = served.client()
+    client.subscribe("/queue/a", "client", id="1")
+    client.subscribe("/topic/a", "auto", id="2")
+    both = client.encoded("SEND", {"destination": "/queue/a"}, b"x" * 100)
+    both += client.encoded("SEND", {"destination": "/topic/a"}, b"y" * 100)
+
+    def pass_through(count: int) -> None:
+        for _ in range(count):
+            client.raw(both * 50)
+            messages = client.messages(100)
+            client.settle([message for message in messages if "ack" in message.headers][-1])
+        client.sync()
+
+    pass_through(5)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        pass_through(5)
+        before, _ = tracemalloc.get_traced_memory()
+        pass_through(60)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100_000

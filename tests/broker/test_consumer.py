@@ -1,0 +1,81 @@
+"""How the MESSAGE frames of a subscription begin, and what it books."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompy.broker.consumer import Consumer
+from stompy.broker.message import Delivery, Item
+from stompy.errors import LocalProtocolError
+from tests.broker.conftest import a_consumer, a_message, a_queue, an_account
+
+
+def _delivered(consumer: Consumer, item: Item) -> bytes:
+    consumer.deliver(item)
+    taken = consumer.account.outbox.take(0)
+    assert taken is not None
+    (frame,) = taken[0]
+    assert isinstance(frame, Delivery)
+    return frame.head
+
+
+@pytest.mark.requirement("SRV-05", "SRV-06", "A-44")
+@pytest.mark.parametrize(
+    ("version", "mode", "lead"),
+    [
+        ("1.2", "client", b"MESSAGE\nsubscription:1\nmessage-id:k-1\nack:ack-k-1\n"),
+        ("1.2", "auto", b"MESSAGE\nsubscription:1\nmessage-id:k-1\n"),
+        ("1.1", "client", b"MESSAGE\nsubscription:1\nmessage-id:k-1\n"),
+        ("1.0", "client-individual", b"MESSAGE\nsubscription:1\nmessage-id:k-1\n"),
+    ],
+)
+def test_the_headers_of_the_broker_come_first(version: str, mode: str, lead: bytes) -> None:
+    consumer = a_consumer(an_account(version), a_queue(), mode=mode)
+    item = Item(a_message(), 1)
+    assert _delivered(consumer, item) == lead + b"destination:/queue/a\ncontent-length:1\n\n"
+    assert b"\nmessage-id:k-2\n" in _delivered(consumer, item)
+
+
+@pytest.mark.parametrize("identity", ["100%", "%d%s", "a:b", "content-length", "message-id:x"])
+def test_an_odd_id_comes_back_as_it_was(identity: str) -> None:
+    account = an_account("1.0")
+    consumer = Consumer(account, a_queue(), identity=identity, mode="auto", prefetch=1, key="k", of_topic=False)
+    lead = _delivered(consumer, Item(a_message(), 1))
+    assert lead.startswith(b"MESSAGE\nsubscription:%b\nmessage-id:k-1\ndestination:" % identity.encode())
+
+
+def test_a_second_delivery_says_so() -> None:
+    consumer = a_consumer(an_account(), a_queue(), mode="auto")
+    item = Item(a_message(), 1)
+    assert b"redelivered" not in _delivered(consumer, item)
+    assert b"\nredelivered:true\n" in _delivered(consumer, item)
+    assert item.deliveries == 2
+
+
+def test_client_modes_book_the_delivery_and_auto_does_not() -> None:
+    account, queue = an_account(), a_queue()
+    a_consumer(account, queue, mode="auto", key="a").deliver(Item(a_message(), 1))
+    assert (len(account.ledger), queue.unacked) == (0, 0)
+    a_consumer(account, queue, mode="client", key="c").deliver(Item(a_message(), 2))
+    assert (len(account.ledger), queue.unacked) == (1, 1)
+    assert account.ledger.find("ack-c-1").item.item.order == 2
+
+
+def test_room_ends_with_prefetch_or_a_full_outbox() -> None:
+    consumer = a_consumer(an_account(), a_queue(), prefetch=1)
+    assert consumer.has_room()
+    consumer.deliver(Item(a_message(), 1))
+    assert not consumer.has_room()
+    auto = a_consumer(an_account(max_frames=1), a_queue(), mode="auto", prefetch=1)
+    auto.deliver(Item(a_message(), 1))
+    assert not auto.has_room()
+
+
+def test_a_message_that_cannot_be_written_changes_nothing() -> None:
+    account, queue = an_account("1.0"), a_queue()
+    consumer = a_consumer(account, queue)
+    item = Item(a_message(k="two\nlines"), 1)
+    with pytest.raises(LocalProtocolError):
+        consumer.deliver(item)
+    assert (item.deliveries, len(account.ledger), queue.unacked) == (0, 0, 0)
+    assert account.outbox.withdraw(lambda delivery: True) == []

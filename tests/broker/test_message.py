@@ -1,0 +1,58 @@
+"""The content of a message in each version, and its copies."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompy.broker.message import Item, Message
+from stompy.errors import LocalProtocolError
+from stompy.frames.frame import Frame
+from stompy.frames.grammar import grammar_of
+from stompy.frames.version import Version
+from tests.broker.conftest import a_message
+
+V1_0, V1_1, V1_2 = (grammar_of(version) for version in (Version.V1_0, Version.V1_1, Version.V1_2))
+
+
+def test_the_head_holds_destination_headers_and_length() -> None:
+    message = a_message("/queue/a", b"a\0b", x_id="1:2")
+    assert message.head(V1_2) == b"destination:/queue/a\nx-id:1\\c2\ncontent-length:3\n\n"
+    assert message.size == len(message.head(V1_2)) + 3
+
+
+def test_the_head_is_encoded_anew_for_another_version() -> None:
+    message = a_message(body=b"x", x_path="a:b\\c")
+    assert message.head(V1_0) == b"destination:/queue/a\nx-path:a:b\\c\ncontent-length:1\n\n"
+    assert message.head(V1_2) == b"destination:/queue/a\nx-path:a\\cb\\\\c\ncontent-length:1\n\n"
+    assert message.head(V1_0) is message.head(V1_0)
+
+
+def test_a_carriage_return_is_escaped_in_1_2_and_raw_in_1_1() -> None:
+    message = a_message(body=b"", k="a\rb")
+    assert message.head(V1_2) == b"destination:/queue/a\nk:a\\rb\n\n"
+    assert message.head(V1_1) == b"destination:/queue/a\nk:a\rb\n\n"
+
+
+def test_what_a_version_cannot_write_is_refused() -> None:
+    with pytest.raises(LocalProtocolError):
+        a_message(k="two\nlines").head(V1_0)
+
+
+@pytest.mark.requirement("A-47", "SRV-07")
+def test_headers_of_the_send_alone_are_not_passed_on() -> None:
+    own = ("message-id", "subscription", "ack", "redelivered", "receipt", "transaction", "content-length")
+    frame = Frame("SEND", [("destination", "/q"), *((name, "1") for name in own), ("kept", "a"), ("kept", "b")], b"x")
+    assert Message.of(frame, V1_2).head(V1_2) == b"destination:/q\nkept:a\nkept:b\ncontent-length:1\n\n"
+
+
+def test_a_moved_copy_replaces_headers_of_the_same_name() -> None:
+    message = a_message(body=b"x", original_destination="forged", k="v:1")
+    moved = message.moved("/queue/DLQ", (("original-destination", "/queue/a"),))
+    assert moved.destination == "/queue/DLQ"
+    assert moved.body is message.body
+    assert moved.head(V1_2) == (b"destination:/queue/DLQ\noriginal-destination:/queue/a\nk:v\\c1\ncontent-length:1\n\n")
+    assert message.destination == "/queue/a"
+
+
+def test_repr_shows_no_content() -> None:
+    assert repr(Item(a_message(body=b"secret"), 7)) == "<Item 7 <Message '/queue/a' 6 octets> deliveries=0 nacks=0>"

@@ -1,0 +1,431 @@
+"""One client's stay: handshake, errors, heart-beats, and the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+
+from stompy.deadline import Deadline
+from stompy.frames.grammar import Leniency
+from stompy.frames.limits import Limits
+from tests.broker.conftest import Serve, Served
+from tests.support.rawclient import RawClient
+
+_NEVER = Deadline(None)
+
+# CONNECT
+
+
+@pytest.mark.requirement("CON-02", "CON-15", "CON-17", "CON-20", "A-28", "A-29")
+@pytest.mark.parametrize(
+    ("offered", "agreed"),
+    [(b"1.0", "1.0"), (b"1.0,1.1,2.0", "1.1"), (b"2.0,1.1,1.0", "1.1"), (b"1.0,1.1,1.2", "1.2"), (b" 1.2 ,", "1.2")],
+)
+def test_the_highest_common_version_is_used(served: Served, offered: bytes, agreed: str) -> None:
+    client = served.dial(agreed)
+    client.raw(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % offered)
+    assert client.connected().headers["version"] == agreed
+
+
+@pytest.mark.requirement("CON-19", "CON-12", "A-29")
+@pytest.mark.parametrize("octets", [b"CONNECT\n\n\0", b"CONNECT\nlogin: u\npasscode: p\n\n\0"])
+def test_without_accept_version_the_session_is_1_0(served: Served, octets: bytes) -> None:
+    client = served.dial("1.0")
+    client.raw(octets)
+    assert client.connected().headers["version"] == "1.0"
+    client.sure("SUBSCRIBE", {"destination": "/queue/a"})
+    client.raw(b"SEND\ndestination: /queue/a\npath:C\\new\n\nx\0")
+    assert client.expect("MESSAGE").headers["path"] == "C\\new"
+
+
+@pytest.mark.requirement("CON-21", "CON-04")
+@pytest.mark.parametrize("offered", [b"9.9", b"", b"1.3,2.0"])
+def test_no_common_version_is_an_error_that_lists_ours(served: Served, offered: bytes) -> None:
+    client = served.dial()
+    client.raw(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % offered)
+    error = client.error()
+    assert error.headers["version"] == "1.0,1.1,1.2"
+    assert error.headers["content-type"] == "text/plain"
+    assert error.body
+
+
+@pytest.mark.requirement("CON-20", "CON-21")
+def test_a_broker_can_be_kept_to_old_versions(serve: Serve) -> None:
+    served = serve(versions=("1.0", "1.1"))
+    client = served.dial("1.1")
+    client.raw(b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:h\n\n\0")
+    assert client.connected().headers["version"] == "1.1"
+    newer = served.dial()
+    newer.raw(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+    assert newer.error().headers["version"] == "1.0,1.1"
+
+
+@pytest.mark.requirement("CON-05")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_stomp_is_as_good_as_connect(served: Served, version: str) -> None:
+    client = served.dial(version)
+    client.raw(b"STOMP\naccept-version:%b\nhost:h\n\n\0" % version.encode())
+    assert client.connected().headers["version"] == version
+
+
+@pytest.mark.requirement("CON-16", "CON-17", "CON-18", "A-24", "A-07")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_connected_names_session_and_server(served: Served, version: str) -> None:
+    frames = []
+    for _ in range(2):
+        client = served.dial(version)
+        frames.append(client.connect())
+    assert frames[0].headers["session"] != frames[1].headers["session"]
+    assert frames[0].headers["server"].partition("/")[0] == "stompy-broker"
+    assert not any(set(":\\") & set(value) for frame in frames for value in frame.headers.values())
+
+
+@pytest.mark.requirement("CON-11", "A-26")
+def test_a_missing_host_is_refused_only_where_wanted(serve: Serve) -> None:
+    octets = b"CONNECT\naccept-version:1.2\n\n\0"
+    easy = serve().dial()
+    easy.raw(octets)
+    easy.connected()
+    strict = serve(require_host=True).dial()
+    strict.raw(octets)
+    assert "host" in strict.error().headers["message"]
+
+
+@pytest.mark.requirement("CON-01", "CON-23", "BNF-12", "D10-17")
+@pytest.mark.parametrize("command", ["SEND", "DISCONNECT", "MESSAGE", "CONNECTED", "FOO", "connect"])
+def test_another_first_frame_is_an_error(served: Served, command: str) -> None:
+    client = served.dial()
+    client.raw(b"%b\ndestination:/queue/a\n\n\0" % command.encode())
+    assert command.encode() in client.error().body
+    assert served.depth("/queue/a") == (0, 0)
+
+
+@pytest.mark.requirement("CON-02")
+def test_a_second_connect_is_an_error(served: Served) -> None:
+    client = served.client()
+    client.say("CONNECT", {"accept-version": "1.2", "host": "h"})
+    assert b"CONNECT" in client.error().body
+
+
+def test_frames_in_the_same_write_as_connect_are_read_by_the_agreed_version(served: Served) -> None:
+    client = served.dial()
+    client.raw(
+        b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+        b"SUBSCRIBE\r\nid:1\r\ndestination:/queue/a\r\n\r\n\0"
+        b"SEND\ndestination:/queue/a\nk:a\\cb\n\nx\0"
+    )
+    client.connected()
+    assert client.expect("MESSAGE").headers["k"] == "a:b"
+
+
+@pytest.mark.requirement("FRM-12")
+def test_frames_may_arrive_octet_by_octet(served: Served) -> None:
+    client = served.dial()
+    for octet in b"CONNECT\naccept-version:1.2\nhost:h\n\n\0\n\nSEND\ndestination:/queue/a\nreceipt:r\n\nx\0":
+        client.raw(bytes((octet,)))
+    client.connected()
+    assert client.expect("RECEIPT").headers["receipt-id"] == "r"
+
+
+# Login
+
+
+USERS = {"alice": "s3cret:\\x", "bob": ""}
+
+
+@pytest.mark.requirement("CON-13", "ESC-07")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize(("login", "passcode"), USERS.items())
+def test_a_right_login_is_let_in(serve: Serve, version: str, login: str, passcode: str) -> None:
+    serve(users=USERS).client(version, login=login, passcode=passcode).disconnect()
+
+
+@pytest.mark.requirement("CON-03", "CON-04", "A-23")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"login": "alice"},
+        {"passcode": "s3cret:\\x"},
+        {"login": "alice", "passcode": "wr0ng"},
+        {"login": "nobody", "passcode": ""},
+        {"login": "nobody", "passcode": "wr0ng"},
+        {"login": "alicé", "passcode": "wr0ng"},
+    ],
+)
+def test_a_wrong_login_is_refused_and_the_passcode_stays_secret(
+    serve: Serve, caplog: pytest.LogCaptureFixture, version: str, headers: dict[str, str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    served = serve(users=USERS)
+    client = served.dial(version)
+    with pytest.raises(AssertionError, match="access refused: wrong login or passcode") as caught:
+        client.connect(**headers)
+    assert client.rest() == []
+    client.close()
+    served.broker.stop()
+    for text in (caplog.text, repr(served.broker), str(caught.value)):
+        assert "s3cret" not in text
+        assert "wr0ng" not in text
+    assert served.broker.stats().sessions_total == 0
+
+
+# ERROR
+
+
+@pytest.mark.requirement("SRV-10", "SRV-11", "SRV-12", "SRV-13", "SRV-15", "SRV-16", "A-15", "FRM-13")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("command", ["FOO", "MESSAGE", "RECEIPT", "CONNECTED", "send"])
+def test_after_an_error_the_stream_ends_in_every_version(served: Served, version: str, command: str) -> None:
+    client = served.client(version)
+    client.raw(b"%b\nreceipt:r\ndestination:/queue/a\nmessage-id:1\nreceipt-id:1\n\n\0" % command.encode())
+    client.raw(b"SEND\ndestination:/queue/a\n\nx\0")
+    error = client.error()
+    assert error.headers["message"]
+    assert error.headers["receipt-id"] == "r"
+    assert error.headers["content-type"] == "text/plain"
+    assert int(error.headers["content-length"]) == len(error.body)
+    assert command.encode() in error.body
+    assert served.depth("/queue/a") == (0, 0)
+
+
+@pytest.mark.requirement("SRV-16")
+def test_what_was_asked_before_an_error_is_answered_first(served: Served) -> None:
+    client = served.client()
+    client.raw(
+        client.encoded("SEND", {"destination": "/queue/a", "receipt": "1"}, b"x")
+        + b"NONSENSE\n\n\0"
+        + client.encoded("SEND", {"destination": "/queue/a", "receipt": "2"}, b"y")
+    )
+    assert [frame.headers.get("receipt-id") for frame in client.rest()] == ["1", None]
+    assert served.depth("/queue/a") == (1, 0)
+
+
+@pytest.mark.requirement("A-05", "A-06", "A-11", "A-39", "A-40", "BDY-01", "BDY-04", "ESC-06", "FRM-07", "BNF-09")
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"SEND\ndestination:/queue/a\nk:a\\tb\n\nx\0",
+        b"SEND\ndestination:/queue/a\nk\n\nx\0",
+        b"SEND\ndestination:/queue/a\n:v\n\nx\0",
+        b"SEND\ndestination:/queue/a\nk:\xff\n\nx\0",
+        b"SEND\ndestination:/queue/a\ncontent-length:1\n\nxy\0",
+        b"SEND\ndestination:/queue/a\ncontent-length:-1\n\nx\0",
+        b"SEND\nDestination:/queue/a\n\nx\0",
+        b"BEGIN\ntransaction:t\n\nbody\0",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_malformed_octets_are_an_error(served: Served, octets: bytes) -> None:
+    client = served.client()
+    client.raw(octets)
+    client.error()
+    assert served.depth("/queue/a") == (0, 0)
+
+
+def test_leniency_bears_with_deviations(serve: Serve) -> None:
+    client = serve(leniency=Leniency.UNDEFINED_ESCAPES).client()
+    client.subscribe("/queue/a")
+    client.raw(b"SEND\ndestination:/queue/a\nk:a\\tb\n\nx\0")
+    assert client.expect("MESSAGE").body == b"x"
+
+
+@pytest.mark.requirement("LIM-01", "LIM-02")
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"SEND\n" + b"k:v\n" * 11,
+        b"SEND\nk:" + b"v" * 200,
+        b"SEND\ndestination:/queue/a\ncontent-length:51\n\n",
+        b"SEND\ndestination:/queue/a\n\n" + b"x" * 51,
+    ],
+)
+def test_past_a_limit_there_is_an_error(serve: Serve, octets: bytes) -> None:
+    served = serve(limits=Limits(max_headers=10, max_header_line=100, max_body=50))
+    client = served.client()
+    client.send("/queue/a", b"x" * 50)
+    client.raw(octets)
+    assert "limit" in client.error().headers["message"]
+    assert served.depth("/queue/a") == (1, 0)
+
+
+def test_a_client_that_goes_on_sending_still_reads_the_error(serve_tcp: Serve) -> None:
+    client = serve_tcp().client()
+    client.raw(b"NONSENSE\n\n\0")
+    for _ in range(20):
+        client.raw(b"x" * 10_000)
+    client.error()
+
+
+# Heart-beats
+
+
+def _beats(client: RawClient, count: int) -> bytes:
+    seen = b""
+    while len(seen) < count:
+        octets = client.octets(20.0)
+        assert octets
+        seen += octets
+    return seen
+
+
+@pytest.mark.requirement("HBT-01", "HBT-03", "HBT-04", "HBT-05", "HBT-06", "HBT-13")
+@pytest.mark.parametrize(
+    ("version", "asked", "answer"),
+    [("1.2", "0,0", "100,100"), ("1.1", None, "100,100"), ("1.2", "500,0", "100,100"), ("1.0", "50,50", None)],
+)
+def test_no_beats_where_the_client_wants_none(served: Served, version: str, asked: str | None, answer: str) -> None:
+    client = served.dial(version)
+    headers = {} if asked is None else {"heart-beat": asked}
+    assert client.connect(**headers).headers.get("heart-beat") == answer
+    if asked != "500,0":
+        assert client.octets(0.3) == b""
+    client.disconnect()
+
+
+@pytest.mark.requirement("HBT-06", "HBT-08", "HBT-09", "HBT-10")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_beats_are_line_feeds(serve: Serve, version: str) -> None:
+    client = serve(heartbeat=(0.05, 0)).client(version, heart_beat="0,10")
+    assert set(_beats(client, 3)) == {10}
+
+
+@pytest.mark.requirement("HBT-08")
+def test_a_busy_line_needs_no_beats(serve: Serve) -> None:
+    client = serve(heartbeat=(0.2, 0)).client(heart_beat="0,10")
+    give_up = time.monotonic() + 0.5
+    client.subscribe("/queue/a")
+    while time.monotonic() < give_up:
+        client.say("SEND", {"destination": "/queue/a"}, b"x")
+        assert client.octets(20.0).startswith(b"MESSAGE")
+
+
+@pytest.mark.requirement("HBT-05", "HBT-11")
+def test_a_silent_client_is_let_go_with_an_error(serve: Serve) -> None:
+    served = serve(heartbeat=(0, 0.05))
+    client = served.client(heart_beat="50,0")
+    client.subscribe("/queue/a", "client")
+    client.send("/queue/a", "x")
+    client.messages(1)
+    assert "heart-beat" in client.error().headers["message"]
+    assert served.depth("/queue/a") == (1, 0)
+
+
+@pytest.mark.requirement("HBT-07", "HBT-12", "A-46")
+def test_any_octet_is_a_sign_of_life(serve: Serve) -> None:
+    client = serve(heartbeat=(0, 0.2)).client(heart_beat="50,0")
+    octets = client.encoded("SEND", {"destination": "/queue/a", "receipt": "r"}, b"x")
+    for octet in octets:
+        client.raw(bytes((octet,)))
+        time.sleep(0.02)  # a frame that takes longer than the silence that is allowed
+    assert client.expect("RECEIPT").headers["receipt-id"] == "r"
+
+
+@pytest.mark.requirement("HBT-02", "A-13")
+@pytest.mark.parametrize("value", ["abc", "1", "1,2,3", "-1,0", ""])
+def test_a_malformed_heartbeat_header_is_an_error(served: Served, value: str) -> None:
+    client = served.dial()
+    client.raw(b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:%b\n\n\0" % value.encode())
+    client.error()
+
+
+# The end
+
+
+@pytest.mark.parametrize("octets", [b"", b"CONNECT\naccept-ver"])
+def test_a_client_that_does_not_connect_in_time_is_let_go(serve: Serve, octets: bytes) -> None:
+    client = serve(connect_timeout=0.05).dial()
+    client.raw(octets)
+    assert "CONNECT" in client.error().headers["message"]
+
+
+def test_a_trickle_does_not_prolong_the_time_for_connect(serve: Serve) -> None:
+    client = serve(connect_timeout=0.2).dial()
+    done = threading.Event()
+
+    def trickle() -> None:
+        while not done.is_set():
+            client.transport.sendall(b"\n", _NEVER)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=trickle, daemon=True)
+    thread.start()
+    try:
+        client.error()
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.requirement("RCP-04", "RCP-05", "DIS-01")
+@pytest.mark.parametrize("carrier", ["serve", "serve_tcp"])
+def test_everything_sent_before_a_half_close_is_processed_and_answered(
+    request: pytest.FixtureRequest, carrier: str
+) -> None:
+    served: Served = request.getfixturevalue(carrier)()
+    client = served.client()
+    client.raw(b"".join(client.encoded("SEND", {"destination": "/queue/a"}, b"%d" % n) for n in range(99)))
+    client.say("SEND", {"destination": "/queue/a", "receipt": "last"}, b"99")
+    client.half_close()
+    assert [frame.headers["receipt-id"] for frame in client.rest()] == ["last"]
+    served.until(lambda stats: stats.sessions == 0)
+    assert served.broker.depth("/queue/a") == 100
+
+
+@pytest.mark.requirement("RCP-05")
+def test_everything_sent_before_a_close_is_processed(serve_tcp: Serve) -> None:
+    served = serve_tcp()
+    client = served.client()
+    client.raw(b"".join(client.encoded("SEND", {"destination": "/queue/a"}, b"x") for _ in range(100)))
+    client.close()
+    served.until(lambda stats: stats.sessions == 0)
+    assert served.broker.depth("/queue/a") == 100
+
+
+@pytest.mark.requirement("DIS-06")
+def test_a_client_that_does_not_close_is_closed_after_the_linger_time(serve_tcp: Serve) -> None:
+    client = serve_tcp(linger=0.05).client()
+    before = {thread.name for thread in threading.enumerate()}
+    assert any(name.endswith("-reader") for name in before)
+    client.sure("DISCONNECT")
+    give_up = time.monotonic() + 20
+    while any(thread.name.endswith(("-reader", "-writer")) for thread in threading.enumerate()):
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+def test_a_client_that_never_fetches_its_receipts_does_not_fill_the_memory(serve: Serve) -> None:
+    served = serve(capacity=2_000, max_outbox_bytes=5_000)
+    client = served.client()
+    frame = client.encoded("SEND", {"destination": "/topic/nobody", "receipt": "r" * 100})
+    done = threading.Event()
+
+    def flood() -> None:
+        for _ in range(400):
+            client.transport.sendall(frame, _NEVER)
+        done.set()
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    assert not done.wait(0.3)
+    assert served.broker.stats().messages_in < 200
+    for _ in range(400):
+        client.expect("RECEIPT")
+    thread.join()
+
+
+def test_a_client_that_waits_for_room_itself_is_not_taken_for_dead(serve: Serve) -> None:
+    served = serve(capacity=2_000, max_outbox_bytes=2_000, heartbeat=(0, 0.05))
+    client = served.client(heart_beat="50,0")
+    frame = client.encoded("SEND", {"destination": "/topic/nobody", "receipt": "r" * 100})
+    thread = threading.Thread(target=lambda: [client.transport.sendall(frame, _NEVER) for _ in range(200)], daemon=True)
+    thread.start()
+    time.sleep(1.0)  # longer than the silence that is allowed
+    for _ in range(200):
+        client.expect("RECEIPT")
+    thread.join()

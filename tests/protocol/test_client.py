@@ -1,0 +1,741 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from stompy.errors import FrameTooLarge, LocalProtocolError, NotConnected, RemoteProtocolError, VersionMismatch
+from stompy.frames.frame import Frame
+from stompy.frames.grammar import Leniency
+from stompy.frames.limits import Limits
+from stompy.frames.version import NEGOTIABLE, Version
+from stompy.protocol.client import ClientProtocol, error_text, refusal
+from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.state import State
+from tests.protocol.exchange import (
+    ALL,
+    CONNECTED_OF,
+    DRAFT,
+    MODERN,
+    V1_0,
+    V1_1,
+    V1_2,
+    client_of,
+    commands,
+    pair_of,
+    read,
+    server_of,
+    splits,
+    wire,
+)
+
+MESSAGE = {"destination": "/q", "message-id": "1", "subscription": "0", "ack": "a1"}
+
+
+def asking(*versions: Version, leniency: Leniency = Leniency.NONE) -> ClientProtocol:
+    """Return a client that has sent CONNECT and waits for the answer."""
+    client = ClientProtocol(versions=versions or NEGOTIABLE, leniency=leniency)
+    client.connect(host="h")
+    return client
+
+
+# ------------------------------------------------------------------------------------------------------- CONNECT
+
+
+@pytest.mark.requirement("CON-01", "CON-06", "CON-07", "CON-08", "CON-09", "A-26")
+def test_connect_offers_every_version_in_order_and_names_the_host() -> None:
+    assert ClientProtocol().connect(host="h") == b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:h\n\n\0"
+
+
+@pytest.mark.requirement("CON-07", "CON-08", "CON-09", "CON-20")
+@pytest.mark.parametrize("versions", [(V1_2,), (V1_0,), (V1_2, V1_1), (V1_2, V1_0, V1_1)], ids=str)
+def test_connect_offers_what_it_was_told_to(versions: tuple[Version, ...]) -> None:
+    data = ClientProtocol(versions=versions).connect(host="h")
+    assert b"\naccept-version:" + ",".join(sorted(map(str, versions))).encode() + b"\n" in data
+    assert b"\nhost:h\n" in data
+
+
+@pytest.mark.requirement("CON-12", "CON-13", "A-25")
+@pytest.mark.parametrize("versions", [(V1_0,), (V1_1,), (V1_2,), NEGOTIABLE], ids=str)
+def test_login_and_passcode_are_sent_only_where_given(versions: tuple[Version, ...]) -> None:
+    assert b"login" not in ClientProtocol(versions=versions).connect(host="h")
+    assert b"\nlogin:\npasscode:\n" in ClientProtocol(versions=versions).connect(host="h", login="", passcode="")
+    assert b"\nlogin:u\n\n" in ClientProtocol(versions=versions).connect(host="h", login="u")
+
+
+@pytest.mark.requirement("ESC-07", "A-07")
+def test_connect_is_not_escaped() -> None:
+    data = ClientProtocol().connect(host="h", login="a:b", passcode="c\\d:é")
+    assert "\nlogin:a:b\npasscode:c\\d:é\n\n".encode() in data
+
+
+@pytest.mark.requirement("ESC-08", "A-04")
+@pytest.mark.parametrize("value", ["a\nadmin:1", "a\r", "a\0"])
+def test_a_credential_that_connect_cannot_say_is_refused_and_not_shown(value: str) -> None:
+    client = ClientProtocol()
+    with pytest.raises(LocalProtocolError) as caught:
+        client.connect(host="h", passcode=value)
+    assert "passcode" in str(caught.value)
+    assert "admin" not in str(caught.value)
+    assert client.state is State.NEW
+    assert client.connect(host="h", passcode="fine")
+
+
+@pytest.mark.requirement("CON-14", "HBT-01")
+def test_heart_beat_is_sent_where_something_is_offered() -> None:
+    assert b"heart-beat" not in ClientProtocol().connect(host="h")
+    for offer in (HeartbeatOffer(10, 0), HeartbeatOffer(0, 10)):
+        assert f"\nheart-beat:{offer}\n".encode() in ClientProtocol(heartbeat=offer).connect(host="h")
+
+
+@pytest.mark.requirement("HBT-13")
+def test_a_client_of_1_0_alone_sends_no_heart_beat_header() -> None:
+    assert b"heart-beat" not in ClientProtocol(versions=(V1_0,), heartbeat=HeartbeatOffer(10, 10)).connect(host="h")
+
+
+def test_further_headers_are_sent() -> None:
+    assert b"\nclient-id:c\n" in ClientProtocol().connect(host="h", headers={"client-id": "c"})
+
+
+@pytest.mark.requirement("RCP-06", "A-22")
+@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
+@pytest.mark.parametrize("name", ["receipt", "Receipt", "accept-version", "host", "login", "passcode", "heart-beat"])
+def test_the_protocols_own_headers_of_connect_are_not_given_by_hand(name: str, command: str) -> None:
+    client = ClientProtocol()
+    with pytest.raises(LocalProtocolError, match=f"header '{name}' of a {command} frame cannot be given by hand"):
+        client.connect(host="h", login="u", passcode="p", headers={name: "secret"}, command=command)
+    assert client.state is State.NEW
+
+
+@pytest.mark.requirement("CON-06")
+def test_stomp_is_sent_only_when_asked_for() -> None:
+    assert ClientProtocol().connect(host="h").startswith(b"CONNECT\n")
+    assert ClientProtocol().connect(host="a:b", command="STOMP").startswith(b"STOMP\naccept-version:1.0,1.1,1.2\nhost:a:b")
+
+
+@pytest.mark.requirement("CON-06", "D10-18")
+@pytest.mark.parametrize("version", [DRAFT, V1_0], ids=str)
+def test_1_0_has_no_stomp_frame(version: Version) -> None:
+    with pytest.raises(LocalProtocolError, match="has no STOMP frame"):
+        ClientProtocol(versions=(version,)).connect(host="h", command="STOMP")
+
+
+@pytest.mark.requirement("CON-01")
+@pytest.mark.parametrize("command", ["SEND", "ERROR", "connect", "FOO"])
+def test_only_connect_and_stomp_open_a_session(command: str) -> None:
+    with pytest.raises(LocalProtocolError, match=f"'{command}' may not be sent when nothing was said"):
+        ClientProtocol().connect(host="h", command=command)
+
+
+@pytest.mark.requirement("CON-01", "CON-02")
+def test_connect_is_sent_once() -> None:
+    client = asking()
+    with pytest.raises(LocalProtocolError, match="may not be sent when the client asked for a session"):
+        client.connect(host="h")
+    with pytest.raises(LocalProtocolError):
+        client_of(V1_2).connect(host="h")
+
+
+# ---------------------------------------------------------------------------------------------------- negotiation
+
+
+@pytest.mark.requirement("CON-15", "CON-19", "CON-20", "CON-22", "CON-24", "A-29")
+def test_the_client_takes_a_version_that_it_offered_and_no_other() -> None:
+    subsets = [s for size in (1, 2, 3) for s in itertools.combinations(NEGOTIABLE, size)]
+    for offered, chosen in itertools.product(subsets, (None, "1.0", "1.1", "1.2", "1.3", "2.0", "", "1", "1.0,1.1")):
+        client = asking(*offered)
+        frames = client.receive(wire("CONNECTED", {} if chosen is None else {"version": chosen}))
+        version = next((version for version in offered if version.value == (chosen or "1.0")), None)
+        if version is None or chosen == "":
+            assert (frames, client.state, client.version) == ([], State.FAILED, None)
+            assert isinstance(client.error, VersionMismatch if chosen is None else RemoteProtocolError)
+        else:
+            assert (commands(frames), client.state, client.version) == (["CONNECTED"], State.CONNECTED, version)
+            assert client.error is None
+
+
+@pytest.mark.requirement("CON-22", "A-29")
+def test_a_broker_of_1_0_alone_is_a_mismatch_where_1_0_was_not_offered() -> None:
+    client = asking(V1_1, V1_2)
+    client.receive(b"CONNECTED\nsession: s1\n\n\0")
+    assert isinstance(client.error, VersionMismatch)
+    assert (client.error.offered, client.error.supported) == (("1.1", "1.2"), ("1.0",))
+
+
+@pytest.mark.requirement("A-29")
+def test_a_version_that_was_not_offered_is_named() -> None:
+    client = asking(V1_1, V1_2)
+    client.receive(wire("CONNECTED", {"version": "1.0"}))
+    assert str(client.error) == "the broker chose version '1.0' of 1.1, 1.2 (Protocol Negotiation)"
+
+
+@pytest.mark.requirement("CON-22", "FRM-11", "A-02", "A-14", "A-24", "CON-16")
+def test_a_padded_connected_of_a_1_0_broker_is_understood() -> None:
+    client = asking()
+    (frame,) = client.receive(b"CONNECTED\nsession: s1 \nserver: old/1 \n\n\0")
+    assert (client.version, client.session, client.server) == (V1_0, "s1", "old/1")
+    assert frame.headers["session"] == "s1"
+    client = asking()
+    client.receive(b"CONNECTED\nversion: 1.0\n\n\0")
+    assert client.version is V1_0
+
+
+@pytest.mark.requirement("FRM-10", "CON-17")
+@pytest.mark.parametrize("version", MODERN, ids=str)
+def test_values_of_connected_are_not_trimmed_from_1_1_on(version: Version) -> None:
+    client = client_of(version, extra={"session": " s ", "server": " a/1"})
+    assert (client.session, client.server) == (" s ", " a/1")
+
+
+@pytest.mark.requirement("CON-17", "A-48", "CON-16")
+@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
+def test_session_and_server_are_shown_and_not_needed(version: Version) -> None:
+    client = asking()
+    client.receive(wire("CONNECTED", {"version": version.value}))
+    assert (client.state, client.session, client.server) == (State.CONNECTED, None, None)
+    client = client_of(version, extra={"session": "s", "server": "Apache/1.3.9 (comment) more"})
+    assert (client.session, client.server) == ("s", "Apache/1.3.9 (comment) more")
+
+
+@pytest.mark.requirement("ESC-07", "A-07")
+@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
+def test_connected_is_not_unescaped(version: Version) -> None:
+    assert client_of(version, extra={"session": "a\\cb:c\\t"}).session == "a\\cb:c\\t"
+
+
+@pytest.mark.requirement("BDY-01", "A-11")
+@pytest.mark.parametrize("version", [V1_1, V1_2], ids=str)
+def test_a_body_of_connected_is_refused_from_1_1_on(version: Version) -> None:
+    client = asking()
+    assert client.receive(wire("CONNECTED", CONNECTED_OF[version], b"x")) == []
+    assert str(client.error) == "a CONNECTED frame must not have a body (Body)"
+
+
+@pytest.mark.requirement("A-11")
+def test_a_body_of_connected_is_dropped_in_1_0() -> None:
+    client = asking()
+    (frame,) = client.receive(wire("CONNECTED", {"session": "s"}, b"x"))
+    assert (frame.body, client.version) == (b"", V1_0)
+
+
+@pytest.mark.requirement("HBT-02")
+@pytest.mark.parametrize("version", MODERN, ids=str)
+def test_a_broken_heart_beat_header_ends_the_handshake(version: Version) -> None:
+    client = asking()
+    assert client.receive(wire("CONNECTED", {**CONNECTED_OF[version], "heart-beat": "-1,-1"})) == []
+    assert (client.state, client.version) == (State.FAILED, None)
+    assert "'-1,-1'" in str(client.error)
+
+
+@pytest.mark.requirement("A-14", "FRM-04", "BNF-01")
+@pytest.mark.parametrize("data", [b"\n\nCONNECTED\nversion:1.2\n\n\0", b"CONNECTED\r\nversion:1.2\r\n\r\n\0"])
+def test_the_first_frame_may_end_its_lines_with_cr_lf_and_follow_empty_lines(data: bytes) -> None:
+    client = asking()
+    assert commands(client.receive(data)) == ["CONNECTED"]
+    assert client.version is V1_2
+
+
+# ----------------------------------------------------------------------------------- the right rules after CONNECTED
+
+ESCAPED = b"MESSAGE\ndestination:/q\nmessage-id:1\nsubscription:0\nk:a\\cb\n\n\0"
+CR_LF = b"MESSAGE\r\ndestination:/q\r\nmessage-id:1\r\nsubscription:0\r\n\r\n\0"
+PADDED = b"MESSAGE\ndestination: /q\nmessage-id:1\nsubscription:0\n\n\0"
+
+
+@pytest.mark.requirement("CON-19", "CON-20", "CON-24", "A-14", "FRM-12")
+@pytest.mark.parametrize(
+    ("version", "escaped", "crlf", "destination"),
+    [(V1_0, "a\\cb", True, "/q"), (V1_1, "a:b", False, " /q"), (V1_2, "a:b", True, " /q")],
+    ids=str,
+)
+def test_frames_behind_connected_are_read_by_its_version_however_they_are_cut(
+    version: Version, escaped: str, crlf: bool, destination: str
+) -> None:
+    for chunks in splits(wire("CONNECTED", CONNECTED_OF[version]) + ESCAPED + b"\n" + PADDED + CR_LF):
+        client = asking()
+        frames = [frame for chunk in chunks for frame in client.receive(chunk)]
+        assert frames[1].headers["k"] == escaped
+        assert frames[2].headers["destination"] == destination
+        assert commands(frames) == ["CONNECTED", "MESSAGE", "MESSAGE"] + ["MESSAGE"] * crlf
+        assert (client.error is None) is crlf
+
+
+@pytest.mark.requirement("ESC-01", "ESC-04", "CON-19", "CON-24")
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [
+        (V1_0, b"SEND\ndestination:a:b\\c\n\n\0"),
+        (V1_1, b"SEND\ndestination:a\\cb\\\\c\n\n\0"),
+        (V1_2, b"SEND\ndestination:a\\cb\\\\c\n\n\0"),
+    ],
+    ids=str,
+)
+def test_frames_after_connected_are_written_by_its_version(version: Version, data: bytes) -> None:
+    assert client_of(version).send("SEND", {"destination": "a:b\\c"}) == data
+
+
+@pytest.mark.requirement("FRM-05")
+def test_cr_lf_is_written_in_1_2_only() -> None:
+    assert client_of(V1_2, crlf=True).send("DISCONNECT", {}) == b"DISCONNECT\r\n\r\n\0"
+    for version in (V1_0, V1_1):
+        assert client_of(version, crlf=True).send("DISCONNECT", {}) == b"DISCONNECT\n\n\0"
+    assert ClientProtocol(crlf=True).connect(host="h").count(b"\r") == 0
+
+
+@pytest.mark.requirement("BDY-06", "BDY-07", "BDY-09", "SND-02")
+def test_send_counts_its_body_unless_told_not_to() -> None:
+    client = client_of(V1_2)
+    headers = {"destination": "/q"}
+    assert client.send("SEND", headers, b"hi") == b"SEND\ndestination:/q\ncontent-length:2\n\nhi\0"
+    assert client.send("SEND", headers, b"hi", content_length=False) == b"SEND\ndestination:/q\n\nhi\0"
+    assert b"content-length:3" in client.send("SEND", headers, b"a\0b", content_length=False)
+
+
+@pytest.mark.requirement("BDY-01")
+@pytest.mark.parametrize("version", ALL, ids=str)
+def test_only_send_has_a_body(version: Version) -> None:
+    with pytest.raises(LocalProtocolError, match="must not have a body"):
+        client_of(version).send("SUBSCRIBE", {"destination": "/q", "id": "1"}, b"x")
+
+
+@pytest.mark.requirement("RCP-01")
+@pytest.mark.parametrize("version", ALL, ids=str)
+def test_every_frame_of_a_session_may_ask_for_a_receipt(version: Version) -> None:
+    client, server = client_of(version), server_of(version)
+    ack = {"id": "1", "message-id": "1", "subscription": "1"}
+    frames = [
+        ("SEND", {"destination": "/q"}),
+        ("SUBSCRIBE", {"destination": "/q", "id": "1"}),
+        ("UNSUBSCRIBE", {"id": "1"}),
+        ("ACK", ack),
+        *([("NACK", ack)] if version in MODERN else []),
+        ("BEGIN", {"transaction": "t"}),
+        ("COMMIT", {"transaction": "t"}),
+        ("BEGIN", {"transaction": "u"}),
+        ("ABORT", {"transaction": "u"}),
+        ("DISCONNECT", {}),
+    ]
+    for number, (command, headers) in enumerate(frames):
+        (frame,) = server.receive(client.send(command, {**headers, "receipt": f"r-{number}"}))
+        assert frame.headers["receipt"] == f"r-{number}"
+        answer = server.send("RECEIPT", {"receipt-id": f"r-{number}"})
+        assert [receipt.headers["receipt-id"] for receipt in client.receive(answer)] == [f"r-{number}"]
+
+
+@pytest.mark.requirement("FRM-13", "BNF-11", "ACK-14", "CON-01")
+@pytest.mark.parametrize("version", ALL, ids=str)
+def test_a_session_has_no_other_commands(version: Version) -> None:
+    client = client_of(version)
+    for command in ("FOO", "send", "MESSAGE", "CONNECT", "CONNECTED", "") + (() if version in MODERN else ("NACK", "STOMP")):
+        with pytest.raises(LocalProtocolError, match=f"^'{command}' is no frame of a STOMP {version} session"):
+            client.send(command, {"destination": "/q", "message-id": "1"})
+    assert client.state is State.CONNECTED
+
+
+# --------------------------------------------------------------------------------------------------- order of frames
+
+
+@pytest.mark.requirement("CON-01", "CON-23", "D10-17")
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE", "DISCONNECT", "ACK"])
+def test_nothing_is_sent_before_connected(command: str) -> None:
+    client = ClientProtocol()
+    with pytest.raises(NotConnected, match="there is no session: nothing was said"):
+        client.send(command, {"destination": "/q"})
+    client.connect(host="h")
+    with pytest.raises(NotConnected, match="there is no session: the client asked for a session"):
+        client.send(command, {"destination": "/q"})
+
+
+@pytest.mark.requirement("DIS-03", "DIS-07", "DIS-04", "D10-16")
+@pytest.mark.parametrize("version", ALL, ids=str)
+def test_nothing_is_sent_after_disconnect(version: Version) -> None:
+    client = client_of(version)
+    assert client.send("DISCONNECT", {}).startswith(b"DISCONNECT\n")
+    assert client.state is State.DISCONNECTING
+    for command in ("SEND", "ACK", "DISCONNECT"):
+        with pytest.raises(NotConnected, match="the client said goodbye"):
+            client.send(command, {"destination": "/q", "message-id": "1"})
+
+
+@pytest.mark.requirement("DIS-02", "DIS-06")
+def test_messages_and_the_receipt_may_still_come_after_disconnect() -> None:
+    client = client_of(V1_2)
+    assert client.send("DISCONNECT", {"receipt": "77"}) == b"DISCONNECT\nreceipt:77\n\n\0"
+    frames = client.receive(wire("MESSAGE", MESSAGE) + wire("RECEIPT", {"receipt-id": "77"}))
+    assert (commands(frames), client.error) == (["MESSAGE", "RECEIPT"], None)
+    client.end()
+    assert client.state is State.CLOSED
+
+
+@pytest.mark.requirement("DIS-06")
+def test_the_stream_may_end_without_the_receipt() -> None:
+    client = client_of(V1_2)
+    client.send("DISCONNECT", {"receipt": "77"})
+    client.end()
+    assert (client.state, client.error) == (State.CLOSED, None)
+    with pytest.raises(NotConnected, match="the stream ended"):
+        client.send("SEND", {"destination": "/q"})
+
+
+@pytest.mark.requirement("CON-02", "SRV-01", "BNF-12")
+@pytest.mark.parametrize(
+    ("command", "headers"),
+    [("MESSAGE", MESSAGE), ("RECEIPT", {"receipt-id": "1"}), ("SEND", {"destination": "/q"}), ("FOO", {})],
+)
+def test_only_connected_or_error_may_answer_connect(command: str, headers: dict[str, str]) -> None:
+    client = asking()
+    assert client.receive(wire(command, headers) + wire("CONNECTED", {"version": "1.2"})) == []
+    assert isinstance(client.error, RemoteProtocolError)
+    assert client.receive(wire("CONNECTED", {"version": "1.2"})) == []
+    assert (client.state, client.version) == (State.FAILED, None)
+
+
+@pytest.mark.requirement("CON-02")
+def test_a_connected_that_nobody_asked_for_is_refused() -> None:
+    client = ClientProtocol()
+    assert client.receive(wire("CONNECTED", {"version": "1.2"})) == []
+    assert str(client.error) == "a CONNECTED frame may not come when nothing was said (Connecting)"
+
+
+@pytest.mark.requirement("CON-02")
+@pytest.mark.parametrize("version", ALL, ids=str)
+def test_a_second_connected_is_refused(version: Version) -> None:
+    connected = wire("CONNECTED", CONNECTED_OF[version])
+    for chunks in ([connected + connected], [connected, connected]):
+        client = ClientProtocol(versions=(DRAFT,) if version is DRAFT else NEGOTIABLE)
+        client.connect(host="h")
+        assert commands([frame for chunk in chunks for frame in client.receive(chunk)]) == ["CONNECTED"]
+        assert str(client.error) == "a CONNECTED frame may not come when the session is open (Connecting)"
+
+
+@pytest.mark.requirement("SRV-01", "BNF-12")
+@pytest.mark.parametrize("version", ALL, ids=str)
+@pytest.mark.parametrize("command", ["FOO", "SEND", "CONNECT", "DISCONNECT", "STOMP"])
+def test_a_command_that_is_not_a_servers_is_a_protocol_error(version: Version, command: str) -> None:
+    client = client_of(version)
+    message = wire("MESSAGE", MESSAGE)
+    assert commands(client.receive(message + wire(command, {"destination": "/q"}) + message)) == ["MESSAGE"]
+    assert str(client.error) == f"'{command}' is not a command of a server (Server Frames)"
+    assert client.state is State.FAILED
+
+
+@pytest.mark.requirement("FRM-07", "A-01")
+@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
+def test_commands_are_case_sensitive(version: Version) -> None:
+    client = client_of(version)
+    assert client.receive(wire("message", MESSAGE)) == []
+    assert "'message'" in str(client.error)
+
+
+@pytest.mark.requirement("FRM-07")
+@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
+def test_header_names_are_case_sensitive(version: Version) -> None:
+    client = client_of(version)
+    assert client.receive(wire("MESSAGE", {**MESSAGE, "destination": ""} | {"Message-Id": "1"})) != []
+    assert client.receive(wire("RECEIPT", {"Receipt-Id": "1"})) == []
+    assert "needs a 'receipt-id' header" in str(client.error)
+
+
+# ----------------------------------------------------------------------------------------------------------- ERROR
+
+
+@pytest.mark.requirement("SRV-10", "SRV-11", "SRV-12", "SRV-18", "A-15", "SRV-13", "SRV-14")
+@pytest.mark.parametrize("version", ALL, ids=str)
+def test_an_error_ends_the_session_and_what_follows_it_is_passed_over(version: Version) -> None:
+    error = wire("ERROR", {"message": "not_found"}, b"details")
+    receipt = wire("RECEIPT", {"receipt-id": "1"})
+    for chunks in ([error + receipt + b"garbage\0"], [error, receipt, b"garbage\0"]):
+        client = client_of(version)
+        frames = [frame for chunk in chunks for frame in client.receive(chunk)]
+        assert commands(frames) == ["ERROR"]
+        assert (client.state, client.error) == (State.FAILED, None)
+        with pytest.raises(NotConnected, match="the session failed"):
+            client.send("SEND", {"destination": "/q"})
+
+
+@pytest.mark.requirement("SRV-17", "SRV-13", "SRV-14")
+def test_an_error_needs_no_header_and_no_body() -> None:
+    (frame,) = read(b"ERROR\n\n\0", version=V1_0)
+    assert error_text(frame) == "the broker sent an ERROR without words"
+
+
+RABBIT_REFUSED = (
+    b"ERROR\nmessage:Bad CONNECT\ncontent-type:text/plain\nversion:1.0,1.1,1.2\ncontent-length:32\n\n"
+    b"Access refused for user 'guest'\n\0\n"
+)
+RABBIT_MISMATCH = (
+    b"ERROR\nmessage:Version mismatch\ncontent-type:text/plain\nversion:1.0,1.1,1.2\ncontent-length:43\n\n"
+    b"Supported versions are 1.0,1.1,1.2 only. :(\0\n"
+)
+ACTIVE_REFUSED = (
+    b"ERROR\ncontent-type:text/plain\nmessage:User name [admin] or password is invalid.\n\n"
+    b"java.lang.SecurityException: User name [admin] or password is invalid.\n\tat org.apache.Foo\n\0\n"
+)
+ACTIVE_MISMATCH = (
+    b"ERROR\ncontent-type:text/plain\n"
+    b"message:Invalid Protocol version[9.9], supported versions are: [1.2, 1.1, 1.0]\n\nstack\ttrace\n\0\n"
+)
+ACTIVE_DUPLICATE = (
+    b"ERROR\nmessage:Broker: stompy - Client: dup already connected from tcp://127.0.0.1:53048\n\ntrace\0\n"
+)
+
+
+@pytest.mark.requirement("CON-03", "CON-04", "A-14", "A-23")
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (RABBIT_REFUSED, "Bad CONNECT: Access refused for user 'guest'"),
+        (
+            ACTIVE_REFUSED,
+            "User name [admin] or password is invalid.: "
+            "java.lang.SecurityException: User name [admin] or password is invalid.",
+        ),
+        (ACTIVE_MISMATCH, "Invalid Protocol version[9.9], supported versions are: [1.2, 1.1, 1.0]: stack\ttrace"),
+        (
+            ACTIVE_DUPLICATE,
+            "Broker: stompy - Client: dup already connected from tcp://127.0.0.1:53048: trace",
+        ),
+        (b"ERROR\nmessage: padded \n\n\0", "padded"),
+        (b"ERROR\nmessage:odd\\tescape\\cyes\n\n\0", "odd\\tescape:yes"),
+        (b"ERROR\r\nmessage:m\r\n\r\nm\nmore\0", "m"),
+        (b"ERROR\n\nonly a body \nmore\0", "only a body"),
+        (b"ERROR\n\n\xff\xfe\0", "\ufffd\ufffd"),
+    ],
+)
+def test_an_error_instead_of_connected_is_read_with_its_words(data: bytes, words: str) -> None:
+    for chunks in splits(data):
+        client = asking()
+        frames = [frame for chunk in chunks for frame in client.receive(chunk)]
+        assert commands(frames) == ["ERROR"]
+        assert (client.state, client.error, client.version) == (State.FAILED, None, None)
+    assert refusal(frames[0], NEGOTIABLE) == (words, None)
+    with pytest.raises(NotConnected):
+        client.send("SEND", {"destination": "/q"})
+
+
+@pytest.mark.requirement("CON-21", "A-28")
+@pytest.mark.parametrize(
+    ("offered", "header", "supported"),
+    [
+        ((V1_2,), "1.0,1.1", ("1.0", "1.1")),
+        ((V1_0,), "1.2,2.1", ("1.2", "2.1")),
+        ((V1_1, V1_2), " 1.0 ", ("1.0",)),
+        (NEGOTIABLE, "9.9", ("9.9",)),
+        ((DRAFT,), "1.0,1.1,1.2", ("1.0", "1.1", "1.2")),
+    ],
+    ids=str,
+)
+def test_no_common_version_is_told_with_both_lists(
+    offered: tuple[Version, ...], header: str, supported: tuple[str, ...]
+) -> None:
+    frame = Frame("ERROR", {"message": "no", "version": header}, b"why")
+    words, mismatch = refusal(frame, offered)
+    assert words == "no: why"
+    assert mismatch is not None
+    assert mismatch.offered == tuple(map(str, offered))
+    assert mismatch.supported == supported
+    assert "no: why" in str(mismatch)
+
+
+@pytest.mark.requirement("CON-21")
+def test_a_list_with_a_version_that_was_offered_is_no_mismatch() -> None:
+    (frame,) = asking().receive(RABBIT_MISMATCH)
+    assert refusal(frame, NEGOTIABLE)[1] is None
+    assert refusal(frame, (V1_2,))[1] is None
+
+
+def test_the_words_of_an_error_are_cut() -> None:
+    assert len(error_text(Frame("ERROR", {"message": "x" * 1000}, b"y" * 1000))) == 400
+
+
+# ------------------------------------------------------------------------------------------------- offences, limits
+
+
+@pytest.mark.requirement("LIM-03")
+@pytest.mark.parametrize(
+    ("limits", "data", "name"),
+    [
+        (Limits(max_body=4), wire("MESSAGE", {**MESSAGE, "content-length": "5"}), "max_body"),
+        (Limits(max_body=4), wire("MESSAGE", MESSAGE, b"12345"), "max_body"),
+        (Limits(max_headers=4), wire("MESSAGE", {**MESSAGE, "fifth": "x"}), "max_headers"),
+        (Limits(max_header_line=20), wire("MESSAGE", {**MESSAGE, "k": "x" * 20}), "max_header_line"),
+    ],
+)
+def test_a_frame_past_a_limit_ends_the_session(limits: Limits, data: bytes, name: str) -> None:
+    client = client_of(V1_2, limits=limits)
+    fine = wire("MESSAGE", MESSAGE, b"1234")
+    assert commands(client.receive(fine + data)) == ["MESSAGE"]
+    assert isinstance(client.error, FrameTooLarge)
+    assert client.error.limit_name == name
+    assert f"limit {name}=" in str(client.error)
+    assert client.state is State.FAILED
+
+
+@pytest.mark.requirement("A-05", "ESC-06")
+@pytest.mark.parametrize("version", MODERN, ids=str)
+def test_an_offence_of_the_codec_ends_the_session_behind_the_frames_before_it(version: Version) -> None:
+    client = client_of(version)
+    bad = wire("MESSAGE", {**MESSAGE, "k": "\\t"})
+    assert commands(client.receive(wire("MESSAGE", MESSAGE) + bad + wire("MESSAGE", MESSAGE))) == ["MESSAGE"]
+    assert "undefined escape" in str(client.error)
+    assert client.state is State.FAILED
+    first = client.error
+    assert client.receive(wire("FOO")) == []
+    assert client.error is first
+    with pytest.raises(NotConnected):
+        client.send("SEND", {"destination": "/q"})
+
+
+def test_parser_and_accept_apart_do_what_receive_does() -> None:
+    client = client_of(V1_2)
+    frames = client.parser.feed(wire("MESSAGE", MESSAGE) + b"GET / HTTP/1.1\n\n\0")
+    assert commands(client.accept(frames)) == ["MESSAGE"]
+    assert client.error is client.parser.error is not None
+    assert client.accept([Frame("MESSAGE", MESSAGE)]) == []
+
+
+# ---------------------------------------------------------------------------------------------------- leniencies
+
+
+def test_a_client_is_strict_by_default() -> None:
+    cases = [
+        (V1_2, wire("MESSAGE", {**MESSAGE, "k": "\\t"})),
+        (V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"})),
+        (V1_1, CR_LF),
+        (V1_2, b"MESSAGE\ndestination:/q\nmessage-id:1\nsubscription:0\nk:\xff\n\n\0"),
+        (V1_2, wire("RECEIPT", {"receipt-id": "1"}, b"x")),
+    ]
+    for version, data in cases:
+        client = client_of(version)
+        assert client.receive(data) == []
+        assert client.error is not None
+
+
+@pytest.mark.requirement("A-03", "A-05", "A-06", "A-11", "A-38")
+@pytest.mark.parametrize(
+    ("leniency", "version", "data", "value"),
+    [
+        (Leniency.UNDEFINED_ESCAPES, V1_2, wire("MESSAGE", {**MESSAGE, "k": "\\t"}), "\\t"),
+        (Leniency.UNDEFINED_ESCAPES, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\\r"),
+        (Leniency.CR_ESCAPE_IN_1_1, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\r"),
+        (Leniency.CRLF_IN_1_1, V1_1, CR_LF.replace(b"subscription:0\r", b"subscription:0\r\nk:v\r"), "v"),
+        (Leniency.INVALID_UTF8, V1_2, wire("MESSAGE", MESSAGE)[:-2] + b"k:\xff\n\n\0", "\udcff"),
+        (Leniency.UNEXPECTED_BODY, V1_2, wire("RECEIPT", {"receipt-id": "1", "k": "v"}, b"x"), "v"),
+        (Leniency.ESCAPES_IN_1_0, V1_0, wire("MESSAGE", {**MESSAGE, "k": "a\\cb\\r"}), "a:b\r"),
+    ],
+    ids=str,
+)
+def test_a_leniency_bears_with_what_is_fatal_or_unknown_without_it(
+    leniency: Leniency, version: Version, data: bytes, value: str
+) -> None:
+    client = client_of(version, leniency=leniency)
+    (frame,) = client.receive(data)
+    assert (client.error, frame.headers["k"], frame.body) == (None, value, b"")
+
+
+@pytest.mark.requirement("A-11")
+def test_unexpected_body_bears_with_a_body_of_connected() -> None:
+    client = asking(leniency=Leniency.UNEXPECTED_BODY)
+    (frame,) = client.receive(wire("CONNECTED", {"version": "1.2"}, b"x"))
+    assert (client.version, frame.body) == (V1_2, b"")
+
+
+@pytest.mark.requirement("A-07")
+def test_escaped_connect_changes_both_frames_of_the_handshake() -> None:
+    client = ClientProtocol(leniency=Leniency.ESCAPED_CONNECT)
+    assert b"\npasscode:a\\cb\\\\\n" in client.connect(host="h", passcode="a:b\\")
+    client.receive(wire("CONNECTED", {"version": "1.2", "session": "s\\c1", "server": "a\\tb"}))
+    assert (client.session, client.server) == ("s:1", "a\\tb")
+
+
+@pytest.mark.requirement("A-04")
+def test_escapes_in_1_0_changes_what_is_written_too() -> None:
+    client = client_of(V1_0, leniency=Leniency.ESCAPES_IN_1_0)
+    assert client.send("SEND", {"destination": "a:b\n"}) == b"SEND\ndestination:a\\cb\\n\n\n\0"
+    with pytest.raises(LocalProtocolError):
+        client_of(V1_0).send("SEND", {"destination": "a:b\n"})
+
+
+@pytest.mark.parametrize(
+    "leniency", [flag for flag in Leniency if flag not in (Leniency.ESCAPES_IN_1_0, Leniency.ESCAPED_CONNECT)], ids=str
+)
+@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
+def test_no_other_leniency_changes_what_is_written(leniency: Leniency, version: Version) -> None:
+    headers = {"destination": "a:b\\c\x0bd", "é": "é"}
+    strict, lenient = client_of(version), client_of(version, leniency=leniency)
+    assert lenient.send("SEND", headers, b"x") == strict.send("SEND", headers, b"x")
+    connects = {ClientProtocol(leniency=one).connect(host="a:b\\") for one in (Leniency.NONE, leniency)}
+    assert len(connects) == 1
+
+
+# ------------------------------------------------------------------------------------------------------- the draft
+
+
+@pytest.mark.requirement("D10-13", "D10-14", "A-25", "D10-07", "D10-03", "CON-01")
+def test_the_draft_connects_with_username_and_passcode() -> None:
+    client = ClientProtocol(versions=(DRAFT,))
+    data = client.connect(host="h", login="fred", passcode="xyzzy")
+    assert data == b"CONNECT\nusername:fred\npasscode:xyzzy\ncontent-length:0\n\n\0"
+    assert ClientProtocol(versions=(DRAFT,)).connect(host="h").startswith(b"CONNECT\nusername:\npasscode:\n")
+
+
+@pytest.mark.requirement("D10-07")
+def test_the_drafts_own_headers_are_not_given_by_hand_in_any_case() -> None:
+    with pytest.raises(LocalProtocolError, match="'UserName'"):
+        ClientProtocol(versions=(DRAFT,)).connect(host="h", headers={"UserName": "x"})
+
+
+@pytest.mark.requirement("D10-15", "CON-16")
+def test_the_draft_needs_a_session_in_connected() -> None:
+    client = ClientProtocol(versions=(DRAFT,))
+    client.connect(host="h")
+    assert client.receive(b"CONNECTED\n\n\0") == []
+    assert str(client.error) == "a CONNECTED frame needs a 'session' header in STOMP 1.0-draft (CONNECTED)"
+    client = client_of(DRAFT)
+    assert (client.version, client.session) == (DRAFT, "s")
+
+
+@pytest.mark.requirement("D10-01", "D10-02", "D10-03", "D10-05", "D10-07", "D10-19", "D10-20")
+def test_the_draft_folds_case_and_strips() -> None:
+    client = client_of(DRAFT)
+    data = b"\n\nreceipt\nReceipt-ID: foo9876 \r\n \nignored\0\nReceipt\nreceipt-id: b\n\n\0"
+    frames = client.receive(data)
+    assert client.error is None
+    assert [(frame.command, frame.headers["receipt-id"], frame.body) for frame in frames] == [
+        ("RECEIPT", "foo9876", b""),
+        ("RECEIPT", "b", b""),
+    ]
+
+
+@pytest.mark.requirement("D10-21", "D10-10", "D10-07", "D10-22", "D10-12")
+def test_the_draft_counts_every_body() -> None:
+    client = client_of(DRAFT)
+    assert client.send("SEND", {"destination": "/q"}) == b"SEND\ndestination:/q\ncontent-length:0\n\n\0"
+    assert client.send("SEND", {"destination": "/q", "X-Id": "7"}, "é".encode()) == (
+        "SEND\ndestination:/q\nx-id:7\ncontent-length:2\n\né\0".encode()
+    )
+
+
+@pytest.mark.requirement("D10-08")
+def test_a_control_character_is_no_header_of_the_draft() -> None:
+    client = client_of(DRAFT)
+    with pytest.raises(LocalProtocolError, match="1.0-draft"):
+        client.send("SEND", {"destination": "a\tb"})
+    assert client.receive(wire("RECEIPT", {"receipt-id": "a\tb"})) == []
+    assert "control character" in str(client.error)
+
+
+# ------------------------------------------------------------------------------------------- both sides, end to end
+
+
+@pytest.mark.requirement("CON-24", "SND-02", "SRV-02", "SRV-03", "SRV-07", "BDY-10", "SND-03", "FRM-09")
+@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
+@pytest.mark.parametrize("body", [b"", b"text", b"a\0b", "𝄞 é".encode(), b"line\n"])
+def test_a_message_goes_through_both_ends_unchanged(version: Version, body: bytes) -> None:
+    client, server = pair_of(version)
+    destination = "a b:c/é\\"
+    (sent,) = server.receive(client.send("SEND", {"destination": destination, "x": "𝄞"}, body))
+    assert (sent.headers["destination"], sent.body) == (destination, body)
+    headers = {"destination": destination, "message-id": "1", "subscription": "0", "x": sent.headers["x"]}
+    (got,) = client.receive(server.send("MESSAGE", headers, sent.body))
+    assert (got.headers["destination"], got.headers["x"], got.body) == (destination, "𝄞", body)

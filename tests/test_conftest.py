@@ -1,0 +1,63 @@
+"""The fixture that watches over every test does see a thread that is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+Verdict = Callable[[str], pytest.RunResult]
+
+CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
+
+SESSION_WIDE = """
+import threading
+import pytest
+
+release = threading.Event()
+
+def start(name):
+    thread = threading.Thread(target=release.wait, args=(30,), name=name, daemon=True)
+    thread.start()
+    return thread
+"""
+
+
+@pytest.fixture
+def verdict(pytester: pytest.Pytester) -> Verdict:
+    """Run a file of tests under our conftest, with a short deadline, and return the result."""
+    short = CONFTEST.replace("THREADS_GONE_WITHIN = 5.0", "THREADS_GONE_WITHIN = 0.05")
+    assert short != CONFTEST
+    pytester.makeconftest(short)
+
+    def run(source: str) -> pytest.RunResult:
+        pytester.makepyfile(SESSION_WIDE + source)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider")
+
+    return run
+
+
+def test_a_thread_left_behind_is_named(verdict: Verdict) -> None:
+    result = verdict("def test_leaks(): start('stompy-left')\ndef test_after(): release.set()")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*threads left behind: stompy-left*"])
+
+
+def test_a_thread_on_its_way_out_is_waited_for(verdict: Verdict) -> None:
+    verdict("def test_ends(): start('stompy-ending'); release.set()").assert_outcomes(passed=1)
+
+
+def test_the_threads_of_others_are_none_of_ours(verdict: Verdict) -> None:
+    result = verdict("def test_other(): start('pool-1')\ndef test_after(): release.set()")
+    result.assert_outcomes(passed=2)
+
+
+def test_the_threads_of_a_wider_fixture_may_stay(verdict: Verdict) -> None:
+    result = verdict(
+        "@pytest.fixture(scope='module')\ndef broker():\n    start('stompy-broker'); yield; release.set()\n"
+        "def test_one(broker): pass\ndef test_two(broker): pass"
+    )
+    result.assert_outcomes(passed=2)
