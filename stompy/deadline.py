@@ -6,6 +6,10 @@ import math
 import time
 
 
+_LONGEST_WAIT = 1e8
+"""Seconds; the platform's waits take no larger number."""
+
+
 class Deadline:
     """A moment on the monotonic clock by which a whole operation must be done.
 
@@ -25,7 +29,7 @@ class Deadline:
         """Return the seconds left, never below 0, or `None` if there is no limit."""
         if self._at == math.inf:
             return None
-        return max(0.0, self._at - time.monotonic())
+        return min(max(0.0, self._at - time.monotonic()), _LONGEST_WAIT)
 
     @property
     def expired(self) -> bool:

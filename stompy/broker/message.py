@@ -5,10 +5,13 @@ Everything here is guarded by the router's lock, except that the writers read fi
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from stompy.frames.encoder import encode
-from stompy.frames.headers import Headers, Pairs
+from stompy.frames.headers import Pairs
+from stompy.frames.limits import Limits
+from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 _COMMAND = "MESSAGE"
 _COMMAND_LINE = len(_COMMAND) + 1
+_NO_LIMITS = Limits(max_headers=sys.maxsize, max_header_line=sys.maxsize, max_body=sys.maxsize)  # it was let in already
 
 # The broker writes these itself or they speak of the SEND alone, so that a sender's own must not show (SRV-07).
 _NOT_PASSED_ON = frozenset(
@@ -82,9 +86,9 @@ class Message:
         return Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
 
     def _pairs(self) -> list[tuple[str, str]]:
-        text = "\n" + self._head.decode("utf-8", self._grammar.utf8_errors).removesuffix("\n\n")
-        headers = Headers.from_wire(text, self._grammar, escaped=self._grammar.escaped(_COMMAND))
-        return [pair for pair in headers.pairs if pair[0] != "content-length"]
+        octets = b"".join((_COMMAND.encode("ascii"), b"\n", self._head, self.body, b"\0"))
+        (frame,) = Parser(self._grammar, _NO_LIMITS).feed(octets)
+        return [pair for pair in frame.headers.pairs if pair[0] != "content-length"]
 
     def __repr__(self) -> str:
         return f"<Message {self.destination!r} {len(self.body)} octets>"

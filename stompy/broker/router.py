@@ -61,7 +61,7 @@ class Router:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the lock; at the end hand messages out, release the lock, and only then wake writers and log."""
+        """Hold the lock; at the end hand messages out, release the lock, and only then log and wake writers."""
         touched: list[Outbox] = []
         notices: list[tuple[int, str]] = []
         try:
@@ -77,10 +77,10 @@ class Router:
                     for outbox in touched:
                         outbox.clear_announcement()
         finally:
-            for outbox in touched:
-                outbox.wake()
             for level, notice in notices:
                 _LOG.log(level, "%s", notice)
+            for outbox in touched:
+                outbox.wake()
 
     def flush(self) -> None:
         """Hand out what was published or has come back.

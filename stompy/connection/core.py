@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -247,7 +248,13 @@ class Core:
         except BaseException:
             self._forget(subscription)
             subscription.end(None)
+            self._take_back(link, subscription)
             raise
+
+    def _take_back(self, link: Link, subscription: Subscription) -> None:
+        """End a subscription that the broker has not confirmed, and may have made all the same."""
+        with contextlib.suppress(StompError):
+            link.request("UNSUBSCRIBE", {"id": subscription.id}, timeout=0)
 
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
         """End a subscription at the broker; a dead link has ended it already."""

@@ -45,8 +45,8 @@ class Transaction:
     """One transaction; made by `Connection.transaction` and used as a context manager.
 
     The block's end commits and waits for the broker's receipt; an exception in the block aborts. Frames are coalesced:
-    they leave when enough has come together, at the latest with the commit. It belongs to the link it began on and dies with
-    it. One thread at a time; several transactions of one connection are independent.
+    they leave when enough has come together, at the latest with the commit. It belongs to the link it began on and dies
+    with it. One thread at a time; several transactions of one connection are independent.
 
     Attributes:
         id: the `transaction` header.

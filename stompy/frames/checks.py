@@ -87,7 +87,7 @@ class HeadChecker:
             self._lines += count
             line_start = source.rfind(b"\n") + 1
         elif self._lines:
-            self._check_length(len(source) - line_start, source[-1:])
+            self.check_length(len(source) - line_start, source[-1:])
         else:
             self.command(source[at:])
         self._seen, self._line_start = len(source) - at, line_start - at
@@ -100,7 +100,7 @@ class HeadChecker:
         if not self._lines:
             self.command(lines.pop(0))
         for line in lines:
-            self._check_length(len(line), line[-1:])
+            self.check_length(len(line), line[-1:])
 
     def command(self, line: bytes | bytearray) -> str:
         """Return the command of a first line that is not simply one of the known ones.
@@ -126,7 +126,7 @@ class HeadChecker:
         if len(block) > self._harmless:
             self._check_count(block.count(b"\n") - 1)
             for line in block.split(b"\n"):
-                self._check_length(len(line), line[-1:])
+                self.check_length(len(line), line[-1:])
         if grammar.draft:
             block = _TRAILING.sub(b"", block)
         try:
@@ -166,7 +166,8 @@ class HeadChecker:
         if count > self._limits.max_headers:
             raise FrameTooLarge("too many headers in a frame", limit_name="max_headers", limit=self._limits.max_headers)
 
-    def _check_length(self, length: int, last: bytes | bytearray) -> None:
+    def check_length(self, length: int, last: bytes | bytearray) -> None:
+        """Refuse a line of more octets than the limit; `last` is its last octet, as a CR may belong to the line end."""
         limit = self._limits.max_header_line
         if length > limit and (length > limit + 1 or not self._grammar.crlf or last != b"\r"):
             raise FrameTooLarge("a header line is too long", limit_name="max_header_line", limit=limit)

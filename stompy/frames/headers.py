@@ -73,6 +73,20 @@ class Headers(Mapping[str, str]):
         start += len(name) + 2
         return _value(text[start : text.index("\n", start)], self._grammar, self._escaped)
 
+    def surely_has(self, line_starts: Iterable[str]) -> bool:
+        r"""Whether headers are there, told in passing from the unsplit text; `False` where only a look could tell.
+
+        Args:
+            line_starts: each a LF, a name that no escape can spell, and a colon: `"\ndestination:"`.
+        """
+        text = self._text
+        if text is None or self._grammar.draft:
+            return False
+        for start in line_starts:  # noqa: SIM110 - a generator would cost more than the search
+            if start not in text:
+                return False
+        return True
+
     def getall(self, name: str) -> tuple[str, ...]:
         """Return every value of `name` in order; empty where there is none."""
         return tuple(value for key, value in self.pairs if key == name)

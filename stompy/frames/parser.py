@@ -158,7 +158,9 @@ class Parser:
         if match is None:
             self._head.partial(source, at)
             return None
-        return match.span()
+        stop, start = match.span()
+        self._head.check_length(start - stop - 2, source[start - 2 : start - 1])
+        return stop, start
 
     def _frame(self, source: bytes, at: int, stop: int, start: int, frames: list[Frame]) -> int:
         """Take the frame whose head lies in `at:stop` and whose body begins at `start`; return where it ends."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectionLost, NotConnected, SendTimeout, StompError
+from stompy.errors import BrokerError, ConnectionLost, NotConnected, Outcome, SendTimeout, StompError
 from stompy.frames.encoder import HEARTBEAT
 from stompy.frames.frame import Frame
 from stompy.link.flow import Gate
@@ -168,8 +168,11 @@ class Link:
             ConnectionLost: the link died; `SendTimeout` if the broker stopped reading.
             LocalProtocolError: the frame may not or cannot be sent; nothing left.
         """
+        if _LOG.isEnabledFor(logging.DEBUG):
+            _LOG.debug("> %r", Frame(command, headers, body))
         deadline = Deadline(self._settings.send_timeout if timeout is None else timeout)
         handle: Receipt | None = None
+        leaving = False
         self._acquire_write(deadline)
         try:
             if receipt:
@@ -183,6 +186,7 @@ class Link:
                 raise
             # From DISCONNECT on, the end of the stream is what we asked for.
             self._closing = self._closing or command == "DISCONNECT"
+            leaving = True
             self._sendall(data, deadline)
             self.counters.frames_out += 1
         except ConnectionLost as error:
@@ -191,7 +195,7 @@ class Link:
             return handle
         finally:
             self._write_lock.release()
-        raise self._write_failed(failure)
+        raise self._write_failed(failure, failure.outcome if leaving else "not-sent")
 
     def encode(
         self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True
@@ -204,10 +208,12 @@ class Link:
     def transmit(self, data: bytes, *, frames: int, timeout: float | None = None) -> None:
         """Send frames that `encode` made, in one write. Raises as `request` does."""
         deadline = Deadline(self._settings.send_timeout if timeout is None else timeout)
+        leaving = False
         self._acquire_write(deadline)
         try:
             # DISCONNECT may have gone out since they were encoded, and nothing may follow it.
             self.check_open()
+            leaving = True
             self._sendall(data, deadline)
             self.counters.frames_out += frames
         except ConnectionLost as error:
@@ -216,14 +222,14 @@ class Link:
             return
         finally:
             self._write_lock.release()
-        raise self._write_failed(failure)
+        raise self._write_failed(failure, failure.outcome if leaving else "not-sent")
 
     def check_open(self) -> None:
         """Raise the reason if nothing can be sent any more."""
         if self._closing:
             raise NotConnected("the connection is closed")
         if self._end is not None:
-            raise self._end.with_traceback(None)
+            raise _retold(self._end, "not-sent")
 
     def _acquire_write(self, deadline: Deadline) -> None:
         remaining = deadline.remaining()
@@ -237,15 +243,14 @@ class Link:
         self.counters.octets_out += len(data)
         self.pulse.sent(time.monotonic())
 
-    def _write_failed(self, error: ConnectionLost) -> StompError:
+    def _write_failed(self, error: ConnectionLost, outcome: Outcome) -> StompError:
         """End the link after a failed write, and return the best reason for it; called without locks."""
         if not isinstance(error, SendTimeout) and not self._reader.is_current():
             # A broker that refuses us says why and closes: the reason lies in front of the end of the stream.
             with self.gate.hold():
                 self.ended.wait(_LAST_WORDS)
         self.fail(error)
-        reason = self._end
-        return error if reason is None or reason is error else _with_outcome(reason, error)
+        return _retold(self._end or error, outcome)
 
     def beat(self) -> bool:
         """Send a heart-beat if the line is free; return whether one went out. Never waits."""
@@ -296,9 +301,11 @@ class Link:
             StompError: it did not work out in time; the link is over all the same.
         """
         try:
+            remaining = deadline.remaining()
+            others = deadline.sooner(None if remaining is None else remaining / 2)
             for receipt in self.receipts.outstanding():
                 with contextlib.suppress(StompError):
-                    receipt.wait(deadline.remaining())
+                    receipt.wait(others.remaining())
             receipt_of_goodbye = self.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
             assert receipt_of_goodbye is not None
             receipt_of_goodbye.wait(deadline.remaining())
@@ -325,8 +332,8 @@ class Link:
         self.transport.close()
         if self._pacemaker is not None:
             self._pacemaker.stop()
-        unknown = ConnectionLost("the connection was closed before the broker confirmed") if self._closing else reason
-        self.receipts.fail_all(unknown)
+        closed = ConnectionLost("the connection was closed before the broker confirmed")
+        self.receipts.fail_all(closed if self._closing else _retold(reason, "unknown"))
         self.ended.set()
         self.owner.ended(self, None if self._closing else reason)
 
@@ -339,10 +346,14 @@ class Link:
         return f"<Link {self.name} to {self.address} {'alive' if self.alive else 'over'}>"
 
 
-def _with_outcome(reason: StompError, write_error: ConnectionLost) -> StompError:
-    """Return `reason`, saying of this frame what the failed write knows of it."""
+def _retold(reason: StompError, outcome: Outcome) -> StompError:
+    """Return the reason of the end as a fresh error that says what became of one caller's frame."""
+    told: StompError
     if isinstance(reason, BrokerError):
-        return BrokerError(str(reason), frame=reason.frame, receipt_id=reason.receipt_id, outcome=write_error.outcome)
-    if isinstance(reason, NotConnected):
-        return reason
-    return write_error
+        told = BrokerError(str(reason), frame=reason.frame, receipt_id=reason.receipt_id, outcome=outcome)
+    elif isinstance(reason, ConnectionLost):
+        told = type(reason)(str(reason), outcome=outcome)
+    else:
+        told = NotConnected(str(reason))
+    told.__cause__ = reason
+    return told

@@ -74,6 +74,9 @@ class Reader(HouseThread):
         """Hand whole runs of messages over, since each hand-over is what costs."""
         link = self._link
         link.counters.frames_in += len(frames)
+        if _LOG.isEnabledFor(logging.DEBUG):
+            for frame in frames:
+                _LOG.debug("< %r", frame)
         start = 0
         for place, frame in enumerate(frames):
             if frame.command == "MESSAGE":
@@ -84,7 +87,6 @@ class Reader(HouseThread):
             if frame.command == "RECEIPT":
                 self._receipt(frame)
             elif frame.command == "ERROR":
-                _LOG.debug("< %r", frame)
                 link.fail_by_error(frame)
         if start < len(frames):
             link.owner.messages(link, frames[start:])

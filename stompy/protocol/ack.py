@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
@@ -110,13 +111,8 @@ class Ledger(Generic[T]):
         """
         named = self.find(token)
         waiting = self._by_subscription[named.subscription]
-        taken = [named]
-        if cumulative:
-            taken = []
-            for entry in waiting.values():
-                taken.append(entry)
-                if entry is named:
-                    break
+        earlier = takewhile(lambda entry: entry is not named, waiting.values()) if cumulative else ()
+        taken = [*earlier, named]
         for entry in taken:
             del self._by_token[entry.token]
             del waiting[entry.token]

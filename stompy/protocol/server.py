@@ -15,7 +15,6 @@ from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
 from stompy.protocol.ids import SessionIds
-from stompy.protocol.ids import subscription_key as subscription_key  # part of what this file offers
 from stompy.protocol.negotiation import accept_version, highest_common, offered_by, speakable
 from stompy.protocol.state import EVENTS, Event, State, after, ended
 
@@ -65,7 +64,7 @@ class ServerProtocol:
         self.heartbeats = Heartbeats()
         self._ids = SessionIds()
         self.subscriptions = self._ids.subscriptions
-        """Key of each live subscription to its ack mode; see `subscription_key`."""
+        """Key of each live subscription to its ack mode; see `ids.subscription_key`."""
         self.transactions = self._ids.transactions
         """Ids of the open transactions."""
         self.error: RemoteProtocolError | None = None
