@@ -35,6 +35,7 @@ from stompy.errors import (
     VersionMismatch,
 )
 from stompy.frames.frame import Frame
+from stompy.frames.grammar import Leniency
 from stompy.frames.headers import Headers
 from stompy.frames.limits import Limits
 from stompy.frames.version import Version
@@ -61,6 +62,7 @@ __all__ = [
     "FrameTooLarge",
     "Headers",
     "HeartBeatTimeout",
+    "Leniency",
     "Limits",
     "LocalProtocolError",
     "Marks",

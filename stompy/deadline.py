@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-
 _LONGEST_WAIT = 1e8
 """Seconds; the platform's waits take no larger number."""
 

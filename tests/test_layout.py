@@ -8,7 +8,7 @@ import pytest
 
 TOP = Path(__file__).parent.parent
 
-OF_THE_WHOLE = frozenset({"architecture", "conftest", "door", "layout", "metadata"})
+OF_THE_WHOLE = frozenset({"architecture", "conftest", "door", "examples", "layout", "metadata"})
 """Files right under tests/ that are about the package as a whole."""
 
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stompy.connection.dialects import leniency_of
 from stompy.errors import ConfigurationError
+from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version, parse_version
 from stompy.link.flow import Marks
@@ -38,6 +40,7 @@ class Config:
         inbox: how much may wait for user code before the broker is held back.
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
+        leniency: deviations of the broker to bear with; `None` takes what the broker is known to need.
         name: part of thread names and receipt ids.
     """
 
@@ -56,6 +59,7 @@ class Config:
     inbox: Marks = field(default_factory=Marks)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_length: bool = True
+    leniency: Leniency | None = None
     name: str = "connection"
 
     def __post_init__(self) -> None:
@@ -84,6 +88,8 @@ class Config:
             headers=self.headers,
             limits=self.limits,
             marks=self.inbox,
+            leniency=self.leniency or Leniency.NONE,
+            leniency_for=leniency_of if self.leniency is None else None,
             send_timeout=self.send_timeout,
             receipt_timeout=self.receipt_timeout,
         )

@@ -20,6 +20,7 @@ from stompy.connection.subscription import AckMode, Handler, Subscription, check
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
 from stompy.errors import StompError
+from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.link.flow import Marks
@@ -318,6 +319,7 @@ def connect(
     inbox: Marks | None = None,
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
+    leniency: Leniency | None = None,
     listeners: Iterable[ConnectionListener] = (),
     name: str = "connection",
 ) -> Connection:
@@ -339,6 +341,7 @@ def connect(
         inbox: how much may wait for user code before the broker is held back.
         headers: further headers of CONNECT, such as `client-id`.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
+        leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
         listeners: heard from the first event on.
         name: part of thread names.
 
@@ -362,6 +365,7 @@ def connect(
         inbox=inbox or Marks(),
         headers=user_headers(headers),
         content_length=content_length,
+        leniency=leniency,
         name=name,
     )
     core = Core(config, tuple(listeners))

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from stompy.errors import ConfigurationError
+from stompy.frames.grammar import Leniency
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Dialect:
         priority: SEND header.
         expires: SEND header with the moment of expiry in milliseconds since the epoch.
         expires_in: SEND header with the time to live in milliseconds.
+        leniency: what it needs to be borne with.
         subscribes_temporary: a temporary queue is subscribed to (RabbitMQ does it by itself).
     """
 
@@ -30,6 +32,7 @@ class Dialect:
     priority: str | None = None
     expires: str | None = None
     expires_in: str | None = None
+    leniency: Leniency = Leniency.NONE
     subscribes_temporary: bool = True
 
     def prefetch_headers(self, count: int) -> dict[str, str]:
@@ -93,6 +96,8 @@ _RABBITMQ = Dialect(
     transient=False,
     priority="priority",
     expires_in="expiration",
+    # It escapes in every version, also what the version has no escape for, and passes on octets that are not UTF-8.
+    leniency=Leniency.ESCAPES_IN_1_0 | Leniency.CR_ESCAPE_IN_1_1 | Leniency.INVALID_UTF8,
     subscribes_temporary=False,
 )
 _EMBEDDED = Dialect("stompy-broker", prefetch="prefetch-count")
@@ -107,6 +112,11 @@ def dialect_of(server: str | None) -> Dialect:
         if name.startswith(dialect.product.lower()):
             return dialect
     return Dialect(server or "unknown")
+
+
+def leniency_of(server: str | None) -> Leniency:
+    """Return what the broker that calls itself `server` needs to be borne with."""
+    return dialect_of(server).leniency
 
 
 def _is_count(value: object) -> bool:

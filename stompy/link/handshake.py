@@ -57,7 +57,11 @@ def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> 
         LocalProtocolError: CONNECT cannot be written (a line end in the login, say); nothing was sent.
     """
     protocol = ClientProtocol(
-        versions=settings.versions, heartbeat=settings.heartbeat, leniency=settings.leniency, limits=settings.limits
+        versions=settings.versions,
+        heartbeat=settings.heartbeat,
+        leniency=settings.leniency,
+        leniency_for=settings.leniency_for,
+        limits=settings.limits,
     )
     request = protocol.connect(
         host=settings.vhost if settings.vhost is not None else dialer.host,

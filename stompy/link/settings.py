@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stompy.frames.grammar import Leniency
@@ -27,6 +27,7 @@ class LinkSettings:
         limits: maxima for a frame of the broker.
         marks: when the inbox is full.
         leniency: deviations of the broker to bear with.
+        leniency_for: adds more of them, by the `server` header of CONNECTED.
         send_timeout: how long one frame may take to leave.
         receipt_timeout: the default wait for a receipt.
     """
@@ -41,5 +42,6 @@ class LinkSettings:
     limits: Limits = field(default_factory=Limits)
     marks: Marks = field(default_factory=Marks)
     leniency: Leniency = Leniency.NONE
+    leniency_for: Callable[[str | None], Leniency] | None = None
     send_timeout: float = 30.0
     receipt_timeout: float = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
 from stompy.frames.encoder import encode
@@ -31,6 +31,7 @@ class ClientProtocol:
         versions: the versions to offer; `(Version.DRAFT,)` alone speaks the 1.0-draft.
         heartbeat: what to put into the `heart-beat` header.
         leniency: deviations of the peer to bear with.
+        leniency_for: adds more of them, by the `server` header of CONNECTED.
         limits: maxima for a frame of the broker.
         crlf: end lines with CR LF where the version allows it.
     """
@@ -41,6 +42,7 @@ class ClientProtocol:
         versions: Sequence[Version] = NEGOTIABLE,
         heartbeat: HeartbeatOffer | None = None,
         leniency: Leniency = Leniency.NONE,
+        leniency_for: Callable[[str | None], Leniency] | None = None,
         limits: Limits = DEFAULT_LIMITS,
         crlf: bool = False,
     ) -> None:
@@ -48,6 +50,7 @@ class ClientProtocol:
         self._draft = self._versions == (Version.DRAFT,)
         self._offer = heartbeat or HeartbeatOffer()
         self._leniency = leniency
+        self._leniency_for = leniency_for or (lambda _: Leniency.NONE)
         self._crlf = crlf
         self.state = State.NEW
         self.version: Version | None = None
@@ -194,7 +197,7 @@ class ClientProtocol:
 
     def _connected(self, frame: Frame) -> None:
         version = Version.DRAFT if self._draft else self._agreed(frame.headers.peek("version"))
-        grammar = grammar_of(version, self._leniency)
+        grammar = grammar_of(version, self._leniency | self._leniency_for(frame.headers.peek("server")))
         if version is Version.V1_0:
             frame.headers = frame.headers.trimmed()
         header = frame.headers.peek

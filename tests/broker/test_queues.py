@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.message import Delivery, Item
+from stompy.broker.message import Item
 from stompy.broker.queues import Queue
 from tests.broker.conftest import a_consumer, a_message, a_queue, an_account
 
@@ -98,14 +98,14 @@ def test_a_message_that_a_consumer_cannot_be_told_of_is_returned_with_the_reason
 
 
 def test_it_may_be_forgotten_when_nothing_depends_on_it() -> None:
-    queue = a_queue()
-    assert queue.forgettable
-    account = an_account()
+    queue, account = a_queue(), an_account()
+    states = [queue.forgettable]
     consumer = a_consumer(account, queue)
-    assert not queue.forgettable
+    states.append(queue.forgettable)
     queue.append(Item(a_message(), 1))
     queue.dispatch()
     queue.leave(consumer)
-    assert not queue.forgettable
+    states.append(queue.forgettable)
     assert repr(queue) == "<Queue '/queue/a' ready=0 unacked=1 consumers=0>"
-    assert isinstance(account.ledger.take_all()[0].item, Delivery)
+    queue.unacked = 0
+    assert [*states, queue.forgettable] == [True, False, False, True]

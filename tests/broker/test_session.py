@@ -423,7 +423,8 @@ def test_a_client_that_waits_for_room_itself_is_not_taken_for_dead(serve: Serve)
     served = serve(capacity=2_000, max_outbox_bytes=2_000, heartbeat=(0, 0.05))
     client = served.client(heart_beat="50,0")
     frame = client.encoded("SEND", {"destination": "/topic/nobody", "receipt": "r" * 100})
-    thread = threading.Thread(target=lambda: [client.transport.sendall(frame, _NEVER) for _ in range(200)], daemon=True)
+    octets = frame * 200
+    thread = threading.Thread(target=client.transport.sendall, args=(octets, _NEVER), daemon=True)
     thread.start()
     time.sleep(1.0)  # longer than the silence that is allowed
     for _ in range(200):

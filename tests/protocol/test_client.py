@@ -110,7 +110,9 @@ def test_the_protocols_own_headers_of_connect_are_not_given_by_hand(name: str, c
 @pytest.mark.requirement("CON-06")
 def test_stomp_is_sent_only_when_asked_for() -> None:
     assert ClientProtocol().connect(host="h").startswith(b"CONNECT\n")
-    assert ClientProtocol().connect(host="a:b", command="STOMP").startswith(b"STOMP\naccept-version:1.0,1.1,1.2\nhost:a:b")
+    assert (
+        ClientProtocol().connect(host="a:b", command="STOMP").startswith(b"STOMP\naccept-version:1.0,1.1,1.2\nhost:a:b")
+    )
 
 
 @pytest.mark.requirement("CON-06", "D10-18")
@@ -326,7 +328,9 @@ def test_every_frame_of_a_session_may_ask_for_a_receipt(version: Version) -> Non
 @pytest.mark.parametrize("version", ALL, ids=str)
 def test_a_session_has_no_other_commands(version: Version) -> None:
     client = client_of(version)
-    for command in ("FOO", "send", "MESSAGE", "CONNECT", "CONNECTED", "") + (() if version in MODERN else ("NACK", "STOMP")):
+    for command in ("FOO", "send", "MESSAGE", "CONNECT", "CONNECTED", "") + (
+        () if version in MODERN else ("NACK", "STOMP")
+    ):
         with pytest.raises(LocalProtocolError, match=f"^'{command}' is no frame of a STOMP {version} session"):
             client.send(command, {"destination": "/q", "message-id": "1"})
     assert client.state is State.CONNECTED
@@ -487,8 +491,7 @@ ACTIVE_DUPLICATE = (
         (RABBIT_REFUSED, "Bad CONNECT: Access refused for user 'guest'"),
         (
             ACTIVE_REFUSED,
-            "User name [admin] or password is invalid.: "
-            "java.lang.SecurityException: User name [admin] or password is invalid.",
+            "User name [admin] or password is invalid.",
         ),
         (ACTIVE_MISMATCH, "Invalid Protocol version[9.9], supported versions are: [1.2, 1.1, 1.0]: stack\ttrace"),
         (
@@ -498,6 +501,8 @@ ACTIVE_DUPLICATE = (
         (b"ERROR\nmessage: padded \n\n\0", "padded"),
         (b"ERROR\nmessage:odd\\tescape\\cyes\n\n\0", "odd\\tescape:yes"),
         (b"ERROR\r\nmessage:m\r\n\r\nm\nmore\0", "m"),
+        (b"ERROR\nmessage:who  a b\n\nwho: a\\b\n\0", "who: a\\b"),
+        (b"ERROR\nmessage:\n\nwhy\0", "why"),
         (b"ERROR\n\nonly a body \nmore\0", "only a body"),
         (b"ERROR\n\n\xff\xfe\0", "\ufffd\ufffd"),
     ],
@@ -719,7 +724,7 @@ def test_the_draft_counts_every_body() -> None:
 @pytest.mark.requirement("D10-08")
 def test_a_control_character_is_no_header_of_the_draft() -> None:
     client = client_of(DRAFT)
-    with pytest.raises(LocalProtocolError, match="1.0-draft"):
+    with pytest.raises(LocalProtocolError, match=r"1\.0-draft"):
         client.send("SEND", {"destination": "a\tb"})
     assert client.receive(wire("RECEIPT", {"receipt-id": "a\tb"})) == []
     assert "control character" in str(client.error)

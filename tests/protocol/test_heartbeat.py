@@ -54,8 +54,10 @@ def test_two_numbers_are_read(value: str, offer: HeartbeatOffer) -> None:
 @pytest.mark.requirement("HBT-02", "A-13")
 @pytest.mark.parametrize(
     "value",
-    ["", ",", "1", "1,", ",1", "abc", "1,b", "1,2,3", "-1,0", "0,-1", "+1,0", "1.5,0", "1e3,0", "1;2", "1 2", "\t1,2"]
-    + ["٣,٣", "1,2\n", "10000000000,0", "0,99999999999", "0x1,0"],
+    [
+        *("", ",", "1", "1,", ",1", "abc", "1,b", "1,2,3", "-1,0", "0,-1", "+1,0", "1.5,0", "1e3,0", "1;2", "1 2"),
+        *("\t1,2", "٣,٣", "1,2\n", "10000000000,0", "0,99999999999", "0x1,0"),
+    ],
 )
 def test_anything_else_is_refused(value: str) -> None:
     with pytest.raises(RemoteProtocolError, match=r"^heart-beat must be two numbers of at most 10 digits, not '"):
@@ -274,7 +276,7 @@ def test_a_peer_that_went_away_while_the_machine_slept_is_dead_one_silence_later
     pulse, clock = pulse_of(Heartbeats(receive=1.0))
     pulse.next_look(clock.now)
     assert not pulse.dead(clock.forward(3600.0))
-    wait = pulse.next_look(clock.now)
+    wait = pulse.next_look(clock.now) or 0.0
     assert wait == pytest.approx(3.0)
     assert pulse.dead(clock.forward(wait + 0.001))
 

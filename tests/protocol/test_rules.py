@@ -67,7 +67,14 @@ ROWS = {
     "RECEIPT": "SRV-08",
     "ERROR": "SRV-10",
 }
-FOUND = {"id": "7", "destination": "/q", "message-id": "m-7", "subscription": "7", "transaction": "t", "receipt-id": "r"}
+FOUND = {
+    "id": "7",
+    "destination": "/q",
+    "message-id": "m-7",
+    "subscription": "7",
+    "transaction": "t",
+    "receipt-id": "r",
+}
 
 
 def cases(sheet: dict[str, dict[Version, tuple[str, ...]]]) -> list[object]:

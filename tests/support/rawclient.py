@@ -91,7 +91,7 @@ class RawClient:
         receipt = f"sure-{next(self._numbers)}"
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         self.say(command, [*pairs, ("receipt", receipt)], body)
-        before = []
+        before: list[Frame] = []
         while True:
             frame = self.frame()
             if frame.command == "RECEIPT" and frame.headers["receipt-id"] == receipt:

@@ -108,9 +108,9 @@ class Reference:
             except OpenLine as last:
                 self.check_line(last.octets, command is None)
                 raise Incomplete from None
+            self.check_line(line, command is None)
             if command is not None and not self.is_data(line):
                 return command, lines, octets
-            self.check_line(line, command is None)
             if command is None:
                 command = line.decode("ascii")
                 if self.profile == "1.0-draft":
@@ -173,7 +173,8 @@ class Reference:
             value = value.strip(" ")
         if not value or any(char not in "0123456789" for char in value):
             raise Refusal("no decimal number in content-length")
-        if int(value) > self.limits.max_body:
+        value = value.lstrip("0") or "0"
+        if len(value) > 18 or int(value) > self.limits.max_body:
             raise Refusal("content-length above the limit")
         return int(value)
 
@@ -181,7 +182,9 @@ class Reference:
         return self.profile in ("1.1", "1.2") and Leniency.UNEXPECTED_BODY not in self.leniency
 
     def drops_bodies(self) -> bool:
-        return self.profile in ("1.0", "1.0-draft") or Leniency.UNEXPECTED_BODY in self.leniency
+        if self.profile in ("1.1", "1.2"):
+            return Leniency.UNEXPECTED_BODY in self.leniency
+        return self.profile != "handshake"
 
     def counted(self, octets: bytes, length: int) -> tuple[bytes, bytes]:
         if len(octets) <= length:
