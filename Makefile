@@ -11,11 +11,12 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test dev lint format types docs architecture coverage build check clean
+.PHONY: help demo test test-load dev lint format types docs architecture coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
 	@echo "make test          the tests"
+	@echo "make test-load     the tests that take minutes"
 	@echo "make check         lint, types, architecture, tests, docs, build"
 	@echo "make lint | format | types | architecture | coverage | docs | build | dev | clean"
 
@@ -41,6 +42,10 @@ demo: $(VENV)/.installed-package
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(ARGS)
+
+# What takes minutes: hundreds of thousands of messages through the embedded broker.
+test-load: $(VENV)/.installed-test
+	STOMPY_LOAD=1 $(BIN)/python -m pytest -m load $(ARGS)
 
 dev: $(VENV)/.installed-dev
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stompy.connection.connection import Connection, connect
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
+from stompy.connection.reconnect import Reconnect
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
 from stompy.connection.transaction import Transaction
@@ -73,6 +74,7 @@ __all__ = [
     "Receipt",
     "ReceiptTimeout",
     "ReceiveTimeout",
+    "Reconnect",
     "RemoteProtocolError",
     "SendTimeout",
     "StompError",

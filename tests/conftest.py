@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+import stompy.link.locks
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+stompy.link.locks.checked = True  # every lock made in a test asserts its rank
 
 THREAD_PREFIX = "stompy-"
 THREADS_GONE_WITHIN = 5.0
@@ -42,3 +46,13 @@ def no_thread_left_behind() -> Iterator[None]:
     left = sorted(thread.name for thread in _own_threads() - before)
     if left:
         pytest.fail(f"threads left behind: {', '.join(left)}", pytrace=False)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes minutes, unless STOMPY_LOAD asks for it."""
+    if os.environ.get("STOMPY_LOAD"):
+        return
+    heavy = [item for item in items if item.get_closest_marker("load")]
+    if heavy:
+        config.hook.pytest_deselected(items=heavy)
+        items[:] = [item for item in items if item.get_closest_marker("load") is None]

@@ -2,9 +2,9 @@
 
 | thread | owns | may block on |
 |---|---|---|
-| `stompy-broker-acceptor` | the list of sessions while it runs | `accept`, which closing the listener ends |
+| `stompy-broker-acceptor` | new connections | `accept`, which closing the listener ends |
 
-Locks: `Broker._state` guards what is started; it is held over nothing that waits.
+Locks: `Broker._state` guards what is started and the list of sessions; it is held over nothing that waits.
 """
 
 from __future__ import annotations
@@ -193,9 +193,11 @@ class Broker:
         deadline = Deadline(timeout)
         listener.close()
         acceptor.join(deadline.remaining())
-        sessions, self._sessions = self._sessions, []
-        for session in sessions:
-            session.hang_up()
+        with self._state:
+            sessions, self._sessions = self._sessions, []
+        with self._router.turn():  # all at once, so that what comes back from one is not given to the next
+            for session in sessions:
+                self._router.hang_up(session.account)
         grace = deadline.sooner(_GRACE)
         for session in sessions:
             session.join(grace.remaining())
@@ -203,7 +205,7 @@ class Broker:
             session.abort()
         for session in sessions:
             session.join(deadline.remaining())
-        left = sum(session.alive for session in sessions)
+        left = sum(not session.ended for session in sessions)
         if left:
             _LOG.error("%d sessions did not end within %g s", left, timeout)
         _LOG.info("stopped listening on %s", self._where())
@@ -250,9 +252,6 @@ class Broker:
 
     def _accept_all(self, listener: Listener) -> None:
         while (transport := listener.accept()) is not None:
-            # Ended sessions are left out now and then, so that the list does not grow with the clients served.
-            if len(self._sessions) >= 2 * self._router.sessions + 16:
-                self._sessions = [session for session in self._sessions if session.alive]
             self._serve(transport)
 
     def _serve(self, transport: Transport) -> None:
@@ -265,11 +264,23 @@ class Broker:
             name=f"{self._instance}-{number}",
             number=number,
         )
+        with self._state:
+            # A `stop` that did not wait for this thread has taken the list already.
+            stopped = self._acceptor is not threading.current_thread()
+            if not stopped:
+                self._add(session)
+        if stopped:
+            transport.close()
+            return
         try:
             session.start()
         except RuntimeError as error:  # no more threads
             _LOG.error("cannot serve %s: %s", transport.peer, error)
-            return
+
+    def _add(self, session: Session) -> None:
+        # Ended sessions are left out now and then, so that the list does not grow with the clients served.
+        if len(self._sessions) >= 2 * self._router.sessions + 16:
+            self._sessions = [other for other in self._sessions if not other.ended]
         self._sessions.append(session)
 
     def _where(self) -> str:

@@ -23,7 +23,7 @@ from stompy.broker.outbox import Outbox
 from stompy.broker.queues import Queue
 from stompy.broker.settings import Settings, is_topic
 from stompy.broker.stats import BrokerStats, Counters, QueueDepth
-from stompy.errors import LocalProtocolError, RemoteProtocolError
+from stompy.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from stompy.broker.account import Account
@@ -118,10 +118,7 @@ class Router:
         if account.ended:
             return
         self.detach(account)
-        try:
-            data = account.protocol.fail(message, offender=offender)
-        except LocalProtocolError:  # a header of the ERROR cannot be written in the version of the session
-            data = account.protocol.fail("a frame cannot be processed or described in this version of STOMP")
+        data = account.protocol.fail(message, offender=offender)
         self.counters.errors += 1
         self._notices.append((logging.INFO, f"{account.peer}: ended with ERROR: {message}"))
         account.outbox.answer(data)
@@ -157,6 +154,11 @@ class Router:
             queue.put_back(returned)
             self._dirty[queue] = None
             self.counters.redelivered += len(returned)
+
+    def hang_up(self, account: Account) -> None:
+        """End a session without a word: the client finds the end of the stream."""
+        self.detach(account)
+        account.outbox.finish()
 
     def refill(self, account: Account) -> None:
         """Go on with the subscriptions of a session that waited for room."""

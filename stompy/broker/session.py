@@ -76,6 +76,7 @@ class Session:
         self._account = Account(name, peer=transport.peer, protocol=self._protocol, outbox=self._outbox)
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: Pulse | None = None
+        self._over = threading.Event()
         self._writer = Writer(self._outbox, transport, on_room=self._refill, name=f"stompy-broker-{number}-writer")
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
@@ -90,28 +91,29 @@ class Session:
             self._reader.start()
         except RuntimeError:
             with self._router.turn():
-                self._outbox.finish()
+                self._router.hang_up(self._account)
             self._transport.close()
+            self._over.set()
             raise
 
     @property
-    def alive(self) -> bool:
-        """Whether its threads run."""
-        return self._reader.is_alive()
+    def ended(self) -> bool:
+        """Whether it was started, or could not be, and its threads have ended."""
+        return self._over.is_set() and not self._reader.is_alive()
 
-    def hang_up(self) -> None:
-        """End the session from this side: what it has not settled goes back, then the stream ends. From any thread."""
-        with self._router.turn():
-            self._router.detach(self._account)
-            self._outbox.finish()
+    @property
+    def account(self) -> Account:
+        """What the broker holds for it."""
+        return self._account
 
     def abort(self) -> None:
         """End whatever its threads wait for. From any thread."""
         self._transport.shutdown()
 
     def join(self, timeout: float | None) -> None:
-        """Wait until both threads have ended."""
-        self._reader.join(timeout)
+        """Wait until both threads have ended; also if they are only about to be started."""
+        if self._over.wait(timeout) and self._reader.ident is not None:
+            self._reader.join()  # its last act was to say so
 
     # The reader
 
@@ -225,13 +227,15 @@ class Session:
 
     def _end(self) -> None:
         """Let the last words reach the client, within the linger time; then close (STOMP 1.2, Connection Lingering)."""
-        self.hang_up()
+        with self._router.turn():
+            self._router.hang_up(self._account)
         deadline = Deadline(self._settings.linger)
         self._discard(deadline)
         self._writer.join(deadline.remaining())
         self._transport.shutdown()
         self._writer.join()
         self._transport.close()
+        self._over.set()
 
     def _discard(self, deadline: Deadline) -> None:
         """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still under way."""

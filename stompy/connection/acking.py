@@ -5,34 +5,17 @@ Any thread; a claim is taken under a leaf lock, so that two threads cannot settl
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from stompy.connection.message import Message
 from stompy.errors import AckError, LocalProtocolError
-from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
 from stompy.protocol.ack import ack_headers
 
 
-class Linked(Protocol):
-    """Whoever knows the newest link."""
-
-    @property
-    def link(self) -> Link:
-        """The newest link."""
-        ...
-
-
 class Acker:
-    """Sends ACK and NACK for messages of one connection, each message once.
+    """Sends ACK and NACK for messages of one connection, each message once and over the link it came by."""
 
-    Args:
-        core: knows the newest link.
-    """
-
-    def __init__(self, core: Linked) -> None:
-        self._core = core
+    def __init__(self) -> None:
         self._claims = make_lock(Rank.LEAF, "claims")
 
     def acknowledge(self, message: Message, command: str, *, receipt: bool = False) -> Receipt | None:
@@ -56,7 +39,7 @@ class Acker:
         if message.ack_mode == "auto":
             raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
         link = message.link
-        if link is not self._core.link or not link.alive:
+        if not link.alive:
             raise AckError("the link that this message came by is gone; the broker will deliver it again")
         version = link.protocol.version
         assert version is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stompy.connection.dialects import leniency_of
+from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
@@ -40,6 +41,7 @@ class Config:
         inbox: how much may wait for user code before the broker is held back.
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
+        reconnect: how to replace a lost link; `None` does not.
         leniency: deviations of the broker to bear with; `None` takes what the broker is known to need.
         name: part of thread names and receipt ids.
     """
@@ -59,6 +61,7 @@ class Config:
     inbox: Marks = field(default_factory=Marks)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_length: bool = True
+    reconnect: Reconnect | None = None
     leniency: Leniency | None = None
     name: str = "connection"
 

@@ -15,6 +15,7 @@ from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, ve
 from stompy.connection.core import Core, check_destination
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
+from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import AckMode, Handler, Subscription, check_ack_mode
 from stompy.connection.transaction import Transaction
@@ -240,21 +241,21 @@ class Connection:
         check_ack_mode(ack)
         check_destination(destination)
         core = self._core
-        fields = {"id": id if id is not None else core.new_subscription_id(), "destination": destination, "ack": ack}
+        identity = id if id is not None else core.new_subscription_id()
         extra = user_headers(headers)
         if prefetch is not None:
             extra.update(core.dialect.prefetch_headers(prefetch))
         dispatcher = core.new_dispatcher() if own_thread and handler is not None else None
         subscription = Subscription(
             core,
-            id=fields["id"],
+            id=identity,
             destination=destination,
             ack=ack,
             handler=handler,
             headers=extra,
             dispatcher=dispatcher,
         )
-        core.subscribe(subscription, {**extra, **fields}, timeout=timeout)
+        core.subscribe(subscription, timeout=timeout)
         return subscription
 
     def add_listener(self, listener: ConnectionListener) -> None:
@@ -319,6 +320,7 @@ def connect(
     inbox: Marks | None = None,
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
+    reconnect: bool | Reconnect = False,
     leniency: Leniency | None = None,
     listeners: Iterable[ConnectionListener] = (),
     name: str = "connection",
@@ -341,6 +343,8 @@ def connect(
         inbox: how much may wait for user code before the broker is held back.
         headers: further headers of CONNECT, such as `client-id`.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
+        reconnect: replace a link that is lost: `True`, or a policy; the first connect is not repeated. Subscriptions
+            come back by themselves; `send` waits for the next link, up to the send timeout.
         leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
         listeners: heard from the first event on.
         name: part of thread names.
@@ -365,6 +369,7 @@ def connect(
         inbox=inbox or Marks(),
         headers=user_headers(headers),
         content_length=content_length,
+        reconnect=reconnect_of(reconnect),
         leniency=leniency,
         name=name,
     )

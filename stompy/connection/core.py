@@ -23,13 +23,13 @@ from stompy.connection.config import Config
 from stompy.connection.dialects import Dialect, dialect_of
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
-from stompy.connection.opening import open_first
 from stompy.connection.requests import Replies
 from stompy.connection.routing import Router
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
+from stompy.connection.supervisor import Supervisor
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, HeartBeatTimeout, LocalProtocolError, NotConnected, StompError
+from stompy.errors import BrokerError, HeartBeatTimeout, LocalProtocolError, StompError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
@@ -58,7 +58,7 @@ class Core:
         self.name = f"{config.name}-{next(_NUMBERS)}"
         self.listeners = list(listeners)
         self.dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher")
-        self._acker = Acker(self)
+        self._acker = Acker()
         self.router = Router(self)
         self.replies = Replies(self)
         self.batches = _Batches()
@@ -68,19 +68,15 @@ class Core:
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._ids = itertools.count(1)
         self._transactions = itertools.count(1)
-        self._link: Link | None = None
+        self.supervisor = Supervisor(config, self, name=self.name)
         self._closed = False
 
     def open(self) -> None:
-        """Open the link; in the caller's thread."""
-        opened = open_first(self.config)
+        """Open the first link; in the caller's thread."""
+        self.dispatcher.start()
         try:
-            self._link = Link(opened, self.config.link_settings(self.config.addresses[0]), self, name=self.name)
-            self.dispatcher.start()
-            self._tell("on_connected", opened.connected)
-            self._link.start()
+            self.supervisor.open()
         except BaseException:
-            opened.transport.close()
             self.dispatcher.stop()
             raise
 
@@ -89,20 +85,11 @@ class Core:
     @property
     def link(self) -> Link:
         """The newest link."""
-        if self._link is None:
-            raise NotConnected("the connection was never opened")
-        return self._link
+        return self.supervisor.link
 
     def live_link(self) -> Link:
-        """Return the link to use now.
-
-        Raises:
-            NotConnected: closed by its owner.
-            ConnectionLost: the link died.
-        """
-        link = self.link
-        link.check_open()
-        return link
+        """Return the link to use now; raises as `Supervisor.live` does."""
+        return self.supervisor.live()
 
     @property
     def acker(self) -> Acker:
@@ -164,6 +151,7 @@ class Core:
             subscriptions=len(self.subscriptions()),
             unrouted=self.router.unrouted,
             late_replies=self.replies.late,
+            reconnects=self.supervisor.reconnects,
             gate_shut=link.gate.shut,
             times_shut=link.gate.times_shut,
             silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
@@ -226,23 +214,23 @@ class Core:
             return self._subscriptions.get(identity)
         return next((one for one in self.subscriptions() if one.destination == destination), None)
 
-    def subscribe(self, subscription: Subscription, headers: dict[str, str] | None, *, timeout: float | None) -> None:
+    def subscribe(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
         """Register a subscription, then tell the broker and wait until it has taken it.
 
         Args:
             subscription: registered first, as its messages may come before the receipt.
-            headers: of the SUBSCRIBE frame; `None` tells the broker nothing.
             timeout: seconds; `None` takes the receipt timeout.
+            tell: whether the broker must be told.
         """
         link = self.live_link()
         with self._lock:
             if subscription.id in self._subscriptions:
                 raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
             self._subscriptions[subscription.id] = subscription
-        if headers is None:
+        if not tell:
             return
         try:
-            receipt = link.request("SUBSCRIBE", headers, receipt=True)
+            receipt = link.request("SUBSCRIBE", subscription.subscribe_headers(), receipt=True)
             assert receipt is not None
             receipt.wait(timeout)
         except BaseException:
@@ -287,15 +275,42 @@ class Core:
         if self.listeners:
             self._tell("on_receipt", frame)
 
-    def ended(self, link: Link, reason: StompError | None) -> None:
-        """Tell everybody that the link is over."""
+    # What the supervisor tells; with its lock held, but for `replay` and `finished`.
+
+    def replay(self, link: Link) -> None:
+        """Make the subscriptions on a new link, before anybody else uses it."""
+        wanted = self.subscriptions()
+        receipts = [link.request("SUBSCRIBE", one.subscribe_headers(), receipt=True) for one in wanted]
+        for receipt in receipts:
+            assert receipt is not None
+            receipt.wait()
+        for one in wanted:
+            if not self._is_known(one):
+                self._take_back(link, one)
+
+    def connected(self, frame: Frame) -> None:
+        """Tell listeners of a new session."""
+        self._tell("on_connected", frame)
+
+    def lost(self, reason: StompError | None) -> None:
+        """Tell everybody that the session is over."""
         for subscription in self.subscriptions():
-            subscription.end(reason)
+            if reason is not None and subscription.lost(reason):
+                self._forget(subscription)
         if isinstance(reason, BrokerError):
             self._tell("on_error", reason.frame)
         elif isinstance(reason, HeartBeatTimeout):
             self._tell("on_heartbeat_timeout")
         self._tell("on_disconnected", reason)
+
+    def reconnecting(self, attempt: int, delay: float) -> None:
+        """Tell listeners that an attempt is to come."""
+        self._tell("on_reconnecting", attempt, delay)
+
+    def finished(self, reason: StompError | None) -> None:
+        """End what waits for messages: there will be no other session."""
+        for subscription in self.subscriptions():
+            subscription.end(reason)
         self._stop_dispatchers()
 
     def call_soon(self, function: Callable[[], None], dispatcher: Dispatcher | None = None) -> None:
@@ -318,20 +333,19 @@ class Core:
     def disconnect(self, *, timeout: float | None, drain: bool) -> None:
         """Say goodbye and end the threads; see `Connection.disconnect`."""
         deadline = Deadline(self.config.close_timeout if timeout is None else timeout)
-        if self._link is None:
-            self._closed = True
-            return
-        if drain and self._link.alive:
+        link = self.link
+        if drain and link.alive:
             self._drain(deadline)
         self._closed = True
+        self.supervisor.close()
         try:
-            if self._link.alive:
-                self._link.say_goodbye(deadline)
+            if link.alive:
+                link.say_goodbye(deadline)
         except StompError as error:
             _LOG.info("DISCONNECT of %s was not confirmed: %s", self.name, error)
         finally:
             self.abandon()
-            self._link.join(deadline)
+            self.supervisor.join(deadline)
             ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
             if not all(ended):
                 _LOG.warning("a callback of %s still runs at the close deadline", self.name)
@@ -350,9 +364,8 @@ class Core:
     def abandon(self) -> None:
         """Close without a word and without waiting."""
         self._closed = True
-        if self._link is not None:
-            self._link.close()
-        self._stop_dispatchers()
+        self.supervisor.close()
+        self.link.close()
 
 
 def check_destination(destination: object) -> None:

@@ -29,5 +29,8 @@ class ConnectionListener:
     def on_heartbeat_timeout(self) -> None:
         """Hear that the broker fell silent; `on_disconnected` follows."""
 
+    def on_reconnecting(self, attempt: int, delay: float) -> None:
+        """Hear that attempt number `attempt` at a new session comes in `delay` seconds."""
+
     def on_disconnected(self, reason: StompError | None) -> None:
         """Hear, once a session, that it is over; `None` where `disconnect` ended it."""

@@ -36,8 +36,8 @@ class Requesting(Subscriptions, Protocol):
         """Return the link to use now."""
         ...
 
-    def subscribe(self, subscription: Subscription, headers: dict[str, str] | None, *, timeout: float | None) -> None:
-        """Register a subscription and tell the broker; `None` for headers only registers."""
+    def subscribe(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
+        """Register a subscription, and tell the broker if asked."""
         ...
 
     def send(
@@ -94,6 +94,11 @@ class ReplyInbox(Subscription):
                 continue
             waiting.reply = message
             waiting.arrived.set()
+
+    def lost(self, reason: StompError) -> bool:
+        """End for good: a temporary queue lives as long as its session."""
+        self.end(reason)
+        return True
 
     def end(self, reason: StompError | None) -> None:
         """Fail every request under way."""
@@ -166,10 +171,7 @@ class Replies:
             if self._inbox is None or self._inbox.closed:
                 dialect = self._core.dialect
                 inbox = ReplyInbox(self._core, name=f"/temp-queue/{secrets.token_hex(8)}")
-                fields = {"id": inbox.id, "destination": inbox.destination, "ack": "auto"}
-                self._core.subscribe(
-                    inbox, fields if dialect.subscribes_temporary else None, timeout=deadline.remaining()
-                )
+                self._core.subscribe(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
                 self._inbox = inbox
             return self._inbox
         finally:

@@ -20,6 +20,7 @@ class ConnectionStats:
         subscriptions: live subscriptions.
         unrouted: messages that came for no known subscription.
         late_replies: replies to requests that had timed out.
+        reconnects: how often a lost link was replaced.
         gate_shut: whether the broker is held back because user code is slow.
         times_shut: how often that happened.
         silent_for: seconds since the last octet of the broker.
@@ -35,6 +36,7 @@ class ConnectionStats:
     subscriptions: int
     unrouted: int
     late_replies: int
+    reconnects: int
     gate_shut: bool
     times_shut: int
     silent_for: float

@@ -88,20 +88,35 @@ class Subscription:
             self._inbox.extend(messages)
             self._condition.notify(len(messages))
 
+    def lost(self, reason: StompError) -> bool:
+        """Drop what the broker will send again, as the link is gone; return whether the subscription ends with it."""
+        self._drop_unacknowledged()
+        return False
+
     def end(self, reason: StompError | None) -> None:
         """Let no more messages come; what waits can still be received, unless the broker will send it again."""
         with self._condition:
             if not self._closed:
                 self._closed, self._reason = True, reason
-            dropped = list(self._inbox) if reason is not None and self.ack != "auto" else []
-            if dropped:
-                self._inbox.clear()
             self._condition.notify_all()
-        for message in dropped:
-            message.link.gate.removed(1, len(message.body))
+        if reason is not None:
+            self._drop_unacknowledged()
 
         if self.dispatcher is not None:
             self.dispatcher.stop()
+
+    def _drop_unacknowledged(self) -> None:
+        if self.ack == "auto":
+            return
+        with self._condition:
+            dropped = list(self._inbox)
+            self._inbox.clear()
+        for message in dropped:
+            message.link.gate.removed(1, len(message.body))
+
+    def subscribe_headers(self) -> dict[str, str]:
+        """Return the headers of the SUBSCRIBE frame, the same on each link."""
+        return {**self.headers, "id": self.id, "destination": self.destination, "ack": self.ack}
 
     def wait_empty(self, deadline: Deadline) -> bool:
         """Wait until everything was received; return whether it was."""

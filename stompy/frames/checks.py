@@ -78,8 +78,6 @@ class HeadChecker:
             RemoteProtocolError: a NUL, or a first line that cannot be a command.
         """
         start, line_start = at + self._seen, at + self._line_start
-        if source.find(b"\0", start) >= 0:
-            raise _nul_in_head(source[at:])
         count = source.count(b"\n", start)
         if count:
             self._check_count(self._lines + count - 1)
@@ -90,6 +88,8 @@ class HeadChecker:
             self.check_length(len(source) - line_start, source[-1:])
         else:
             self.command(source[at:])
+        if source.find(b"\0", start) >= 0:
+            raise _nul_in_head(source[at:])
         self._seen, self._line_start = len(source) - at, line_start - at
         # Only the last LF can be the first half of the empty line that ends the head, if nothing but blank followed it.
         half = self._lines and self._open_line.match(source, line_start)

@@ -94,6 +94,8 @@ class Gate:
             self._octets -= octets
             if self._shut and self._messages * 2 <= self._marks.messages and self._octets * 2 <= self._marks.octets:
                 self._shut = False
+            # Also where the gate stays shut but is held and has fallen below the hard limit.
+            if self._waiting and not self._blocked():
                 self._condition.notify_all()
 
     @contextlib.contextmanager

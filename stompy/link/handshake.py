@@ -21,7 +21,6 @@ from stompy.frames.frame import Frame
 from stompy.frames.version import Version
 from stompy.link.settings import LinkSettings
 from stompy.protocol.client import ClientProtocol, refusal
-from stompy.protocol.state import State
 from stompy.transport.base import Dialer, Transport
 
 _LOG = logging.getLogger("stompy.link")
@@ -104,8 +103,8 @@ def _first_frames(
         if isinstance(protocol.error, VersionMismatch):
             error = protocol.error
             raise VersionMismatch(str(error), offered=error.offered, supported=error.supported, address=address)
-        if protocol.state is State.CONNECTED and frames:
-            return frames  # an offence behind CONNECTED is the link's to report
+        if frames:
+            return frames  # CONNECTED; an offence or an ERROR behind it is the link's to report
         if protocol.error is not None:
             raise protocol.error
 

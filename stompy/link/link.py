@@ -239,7 +239,14 @@ class Link:
         raise SendTimeout(f"another frame to {self.address} did not leave in time", outcome="not-sent")
 
     def _sendall(self, data: bytes, deadline: Deadline) -> None:
-        self.transport.sendall(data, deadline)
+        try:
+            self.transport.sendall(data, deadline)
+        except ConnectionLost:
+            raise
+        except BaseException:
+            # Ctrl-C, say: part of the frame may have left, and the next one would be read as the rest of it.
+            self.fail(ConnectionLost("a frame was interrupted on its way out"))
+            raise
         self.counters.octets_out += len(data)
         self.pulse.sent(time.monotonic())
 
@@ -332,10 +339,12 @@ class Link:
         self.transport.close()
         if self._pacemaker is not None:
             self._pacemaker.stop()
+        # An ERROR in the answer to DISCONNECT is about a frame before it, and must not get lost.
+        farewell = self._closing and not isinstance(reason, BrokerError)
         closed = ConnectionLost("the connection was closed before the broker confirmed")
-        self.receipts.fail_all(closed if self._closing else _retold(reason, "unknown"))
+        self.receipts.fail_all(closed if farewell else _retold(reason, "unknown"))
         self.ended.set()
-        self.owner.ended(self, None if self._closing else reason)
+        self.owner.ended(self, None if farewell else reason)
 
     @property
     def state(self) -> State:

@@ -96,7 +96,8 @@ class ClientProtocol:
         own = _NEVER_BY_HAND.union(fields)
         for name, value in (headers or {}).items():
             if name.lower() in own:
-                raise LocalProtocolError(f"header {rules.shown(name)} of a {command} frame cannot be given by hand")
+                what = f"header {rules.shown(name)} of a {command} frame"
+                raise LocalProtocolError(f"{what} cannot be given by hand (CONNECT or STOMP Frame)")
             fields[name] = value
         data = encode(command, fields.items(), grammar=self.grammar)
         self.state = state
@@ -167,8 +168,8 @@ class ClientProtocol:
                 self._accept(frame)
             except (ProtocolError, VersionMismatch) as error:
                 self._fail(error)
-                break
-            accepted.append(frame)
+            else:
+                accepted.append(frame)
         if self.parser.error is not None and self.state is not State.FAILED:
             self._fail(self.parser.error)
         return accepted

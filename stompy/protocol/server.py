@@ -95,8 +95,8 @@ class ServerProtocol:
                 self._accept(frame)
             except RemoteProtocolError as error:
                 self.error, self.offender = error, frame
-                break
-            accepted.append(frame)
+            else:
+                accepted.append(frame)
         if not self._over:
             self.error = self.parser.error
         return accepted
@@ -158,7 +158,7 @@ class ServerProtocol:
         """
         version = self.version
         if version is None or self.state is not State.CONNECTING:
-            raise LocalProtocolError(f"CONNECTED may not be sent when {self.state.value}")
+            raise LocalProtocolError(f"CONNECTED may not be sent when {self.state.value} (Connecting)")
         if _UNSAFE.search(session):
             raise LocalProtocolError(f"peers may misread the session id {rules.shown(session)} (Value Encoding)")
         fields = {"session": session}
@@ -183,7 +183,7 @@ class ServerProtocol:
         if EVENTS.get(command) is not Event.SERVER_FRAME:
             raise LocalProtocolError(f"{rules.shown(command)} is neither MESSAGE nor RECEIPT (Server Frames)")
         if self.version is None or after(self.state, command) is None:
-            raise LocalProtocolError(f"{command} may not be sent when {self.state.value}")
+            raise LocalProtocolError(f"{command} may not be sent when {self.state.value} (Connecting)")
         wrong = rules.violation(command, headers.get, self.version)
         if wrong is None and command == "MESSAGE" and self._lacks_ack(headers):
             wrong = "a MESSAGE that waits for an ACK needs an 'ack' header in STOMP 1.2 (MESSAGE)"
@@ -209,7 +209,7 @@ class ServerProtocol:
         """
         state = after(self.state, "ERROR")
         if state is None:
-            raise LocalProtocolError(f"ERROR may not be sent when {self.state.value}")
+            raise LocalProtocolError(f"ERROR may not be sent when {self.state.value} (Connecting)")
         handshake = self.grammar.handshake
         text = message.encode("utf-8", "replace").decode("utf-8")
         # Before escapes are agreed on the headers keep to characters that every version reads alike.

@@ -26,6 +26,14 @@ from stompy.transport.tcp import TcpDialer
 from tests.support.rawclient import WITHIN, RawClient
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    give_up = time.monotonic() + WITHIN
+    while not holds():
+        assert time.monotonic() < give_up, "it did not come about"
+        time.sleep(0.001)
+
+
 class Served:
     """A running broker and the clients that a test made."""
 
@@ -53,10 +61,7 @@ class Served:
 
     def until(self, holds: Callable[[BrokerStats], bool]) -> None:
         """Wait until the broker's statistics are as wanted."""
-        give_up = time.monotonic() + WITHIN
-        while not holds(self.broker.stats()):
-            assert time.monotonic() < give_up, self.broker.stats()
-            time.sleep(0.001)
+        until(lambda: holds(self.broker.stats()))
 
     def close(self) -> None:
         """Drop all clients."""

@@ -19,8 +19,9 @@ import pytest
 from stompy.broker import Broker
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompError
-from stompy.transport.memory import MemoryListener
-from tests.broker.conftest import Serve, Served, tcp_dialer
+from stompy.transport.base import Transport
+from stompy.transport.memory import MemoryListener, memory_pair
+from tests.broker.conftest import Serve, Served, tcp_dialer, until
 from tests.support.rawclient import WITHIN, RawClient
 
 FDS = Path("/proc/self/fd")
@@ -180,9 +181,35 @@ def test_a_stop_without_time_abandons_nobody_for_long(serve: Serve) -> None:
     served = serve(linger=60.0)
     served.client()
     served.broker.stop(timeout=0.0)
-    give_up = Deadline(WITHIN)
-    while _threads():
-        assert not give_up.expired
+    until(lambda: not _threads())
+
+
+class _LateListener:
+    """Hands over one more connection after it was closed, when it is told to."""
+
+    address = "late"
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = memory_pair()
+        self.told = threading.Event()
+        self._given = False
+
+    def accept(self) -> Transport | None:
+        self.told.wait(WITHIN)
+        given, self._given = self._given, True
+        return None if given else self.theirs
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_client_accepted_after_stop_is_hung_up_on() -> None:
+    listener = _LateListener()
+    broker = Broker(listener=listener).start()
+    broker.stop(timeout=0.0)
+    listener.told.set()
+    assert listener.ours.recv(Deadline(WITHIN)) == b""
+    until(lambda: _threads() == [])
 
 
 def test_a_machine_without_threads_refuses_the_client_and_serves_the_next(
@@ -225,9 +252,7 @@ def test_500_clients_that_come_and_go_leave_nothing_behind(caplog: pytest.LogCap
         for number in range(500):
             with socket.create_connection((host, int(port))) as sock:
                 sock.sendall(connect + (b"DISCONNECT\n\n\0" if number % 2 else b""))
-        give_up = Deadline(WITHIN)
-        while broker.depth("/queue/a") < 500 or len(_threads()) > 1:
-            assert not give_up.expired, broker.stats()
+        until(lambda: broker.depth("/queue/a") == 500 and len(_threads()) == 1)
         stats = broker.stats()
         assert (stats.sessions, stats.sessions_total, stats.errors) == (0, 500, 0)
         if FDS.exists():
@@ -268,9 +293,7 @@ def test_many_producers_and_consumers_lose_and_double_nothing(mode: str, quick_s
             thread.start()
         for thread in threads:
             thread.join(WITHIN)
-        give_up = Deadline(WITHIN)
-        while sum(map(len, taken)) < producers * count:
-            assert not give_up.expired
+        until(lambda: sum(map(len, taken)) >= producers * count)
         broker.stop()
         for thread in readers:
             thread.join(WITHIN)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 import threading
 import time
 
 import pytest
 
+from stompy.broker.commands import Commands
 from stompy.deadline import Deadline
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
-from tests.broker.conftest import Serve, Served
+from tests.broker.conftest import Serve, Served, until
 from tests.support.rawclient import RawClient
 
 _NEVER = Deadline(None)
@@ -334,7 +337,38 @@ def test_a_malformed_heartbeat_header_is_an_error(served: Served, value: str) ->
     client.error()
 
 
+# The 1.0-draft, which both sides must be told
+
+
+@pytest.mark.requirement("D10-03", "D10-15", "D10-19", "D10-22", "A-25")
+def test_a_broker_of_the_draft_speaks_nothing_else(serve: Serve) -> None:
+    served = serve(versions=("1.0-draft",), users={"alice": "s3cret"})
+    client = served.dial("1.0-draft")
+    client.raw(b"connect\nusername: alice\npasscode: s3cret\n\n\0")
+    assert client.connected().headers["session"]
+    client.raw(b"subscribe\nid: 1\ndestination: /queue/a\nack: client\nreceipt: r\n\n\0")
+    assert client.expect("RECEIPT").headers["receipt-id"] == "r"
+    client.raw(b"send\ndestination: /queue/a\n\nhello\0")
+    message = client.expect("MESSAGE")
+    assert message.body == b"hello"
+    assert message.headers.getall("content-length") == ("5",)
+    client.raw(b"ack\nmessage-id:%b\nreceipt:s\n\n\0" % message.headers["message-id"].encode())
+    client.expect("RECEIPT")
+    assert served.depth("/queue/a") == (0, 0)
+
+
 # The end
+
+
+def test_a_fault_of_the_broker_itself_is_told_and_logged(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = served.client()
+    monkeypatch.setattr(Commands, "process", lambda *arguments: 1 / 0)
+    client.say("SEND", {"destination": "/queue/a"}, b"x")
+    assert "internal error" in client.error().headers["message"]
+    until(lambda: "the session failed" in caplog.text)
+    served.until(lambda stats: stats.sessions == 0)
 
 
 @pytest.mark.parametrize("octets", [b"", b"CONNECT\naccept-ver"])
@@ -387,16 +421,29 @@ def test_everything_sent_before_a_close_is_processed(serve_tcp: Serve) -> None:
     assert served.broker.depth("/queue/a") == 100
 
 
+@pytest.mark.requirement("DIS-01", "TXN-07")
+def test_a_reset_connection_is_cleaned_up(serve_tcp: Serve) -> None:
+    served = serve_tcp()
+    host, _, port = served.broker.url.removeprefix("stomp://").rpartition(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(
+            b"CONNECT\naccept-version:1.2\nhost:h\n\n\0BEGIN\ntransaction:t\n\n\0"
+            b"SEND\ndestination:/queue/a\ntransaction:t\n\nx\0SEND\ndestination:/queue/b\n\nx\0"
+        )
+        served.until(lambda stats: "/queue/b" in stats.queues)
+        # Closing now resets the connection instead of ending it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    served.until(lambda stats: stats.sessions == 0)
+    stats = served.broker.stats()
+    assert (stats.transactions, list(stats.queues)) == (0, ["/queue/b"])
+
+
 @pytest.mark.requirement("DIS-06")
 def test_a_client_that_does_not_close_is_closed_after_the_linger_time(serve_tcp: Serve) -> None:
     client = serve_tcp(linger=0.05).client()
-    before = {thread.name for thread in threading.enumerate()}
-    assert any(name.endswith("-reader") for name in before)
+    assert any(thread.name.endswith("-reader") for thread in threading.enumerate())
     client.sure("DISCONNECT")
-    give_up = time.monotonic() + 20
-    while any(thread.name.endswith(("-reader", "-writer")) for thread in threading.enumerate()):
-        assert time.monotonic() < give_up
-        time.sleep(0.005)
+    until(lambda: not any(thread.name.endswith(("-reader", "-writer")) for thread in threading.enumerate()))
 
 
 def test_a_client_that_never_fetches_its_receipts_does_not_fill_the_memory(serve: Serve) -> None:

@@ -208,16 +208,23 @@ def _connecting(server: ServerProtocol) -> ServerProtocol:
     return server
 
 
+def _nothing(name: str) -> None:
+    return None
+
+
 LOCAL: list[tuple[Callable[[], object], str]] = [
     (lambda: ClientProtocol().connect(host="h", command="FOO"), "Connecting"),
     (lambda: ClientProtocol(versions=(V1_0,)).connect(host="h", command="STOMP"), "CONNECT or STOMP Frame"),
     (lambda: ClientProtocol().connect(host="h", passcode=f"{SECRET}\n"), "Value Encoding"),
+    (lambda: ClientProtocol().connect(host="h", headers={"receipt": SECRET}), "CONNECT or STOMP Frame"),
+    (lambda: server_of(V1_2).connected("s"), "Connecting"),
+    (lambda: ServerProtocol().send("RECEIPT", {"receipt-id": "1"}), "Connecting"),
     (lambda: client_of(V1_2).send(LONG, {}), "Client Frames"),
     (lambda: client_of(V1_2).send("SEND", {}), "SEND"),
     (lambda: client_of(V1_2).send("SUBSCRIBE", {"destination": "/q", "id": "1"}, b"x"), "Body"),
     (lambda: client_of(V1_2).send("COMMIT", {"transaction": LONG}), "COMMIT"),
-    (lambda: ack_headers("NACK", {}.get, V1_0), "NACK"),
-    (lambda: ack_headers("ACK", {}.get, V1_2), "ACK"),
+    (lambda: ack_headers("NACK", _nothing, V1_0), "NACK"),
+    (lambda: ack_headers("ACK", _nothing, V1_2), "ACK"),
     (lambda: ServerProtocol(server=LONG + " "), "CONNECTED Frame"),
     (lambda: _connecting(ServerProtocol()).connected(LONG + ":"), "Value Encoding"),
     (lambda: server_of(V1_2).send(LONG, {}), "Server Frames"),

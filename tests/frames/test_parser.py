@@ -7,10 +7,10 @@ from stompy.frames.grammar import grammar_of, handshake_grammar
 from stompy.frames.limits import Limits
 from stompy.frames.parser import Parser
 from stompy.frames.version import Version
-from tests.frames.cases import ALL, DRAFT, FINAL, GROUPS, HANDSHAKE, V1_0, V1_1, V1_2, Case, frame
+from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, V1_0, V1_1, V1_2, Case, frame
+from tests.frames.cases import GROUPS
 from tests.support.codec import cut, feed_all, parser, plain
 from tests.support.reference import Reference
-
 
 EVERY_CASE = [
     pytest.param(case, profile, id=f"{profile} {group}: {case.name}", marks=pytest.mark.requirement(*case.rows))
@@ -53,9 +53,142 @@ def test_the_parser_makes_of_it(case: Case, profile: str) -> None:
     check(case, profile, [octets, b"\n", b"\n"])
 
 
-
 @pytest.mark.parametrize(("case", "profile"), EVERY_CASE)
 def test_the_reference_makes_of_it(case: Case, profile: str) -> None:
     frames, refusal = Reference(profile, case.leniency, case.limits).decode(case.octets)
     assert frames == list(case.frames)
     assert (refusal is not None) == (case.error is not None)
+
+
+@pytest.mark.requirement("A-14", "CON-19")
+def test_after_the_first_frame_the_rest_waits_for_the_version() -> None:
+    parser = Parser(handshake_grammar(), single=True)
+    rest = b"MESSAGE\nk: a\\tb \n\n\0"
+    assert plain(parser.feed(b"\r\nCONNECTED\r\nsession: 1\n\n\0\n" + rest[:7])) == [frame("CONNECTED", "session: 1")]
+    assert parser.feed(rest[7:]) == []
+    assert parser.pending == len(rest)
+
+    parser.switch(grammar_of(Version.V1_0))
+    assert plain(parser.feed(b"")) == [frame("MESSAGE", "k:a\\tb")]
+    assert plain(parser.feed(rest)) == [frame("MESSAGE", "k:a\\tb")]
+    assert parser.pending == 0
+
+
+def test_a_first_frame_with_a_body_in_two_reads_also_stops_the_parser() -> None:
+    parser = Parser(handshake_grammar(), single=True)
+    assert parser.feed(b"ERROR\n\nn") == []
+    assert plain(parser.feed(b"o\0ERROR\n\nno\0")) == [frame("ERROR", body=b"no")]
+    assert parser.feed(b"") == []
+    parser.switch(grammar_of(Version.V1_2))
+    assert plain(parser.feed(b"")) == [frame("ERROR", body=b"no")]
+
+
+@pytest.mark.parametrize("reads", [[b"MESS"], [b"MESSAGE\nk:v\n", b"l:"], [b"\r"]])
+def test_an_unfinished_head_is_read_anew_after_a_switch(reads: list[bytes]) -> None:
+    parser = Parser(grammar_of(Version.V1_2))
+    for read in reads:
+        assert parser.feed(read) == []
+    assert parser.pending == len(b"".join(reads))
+    parser.switch(grammar_of(Version.V1_0))
+    rest = {b"MESS": b"AGE\n\n\0", b"\r": b"\nMESSAGE\n\n\0"}.get(reads[0], b"w\n\n\0")
+    assert [found.command for found in parser.feed(rest)] == ["MESSAGE"]
+
+
+def test_what_ended_the_parsing_is_raised_by_every_later_feed() -> None:
+    parser = Parser(grammar_of(Version.V1_2))
+    assert plain(parser.feed(b"SEND\n\nx\0SEND\nfoo\n\n\0SEND\n\ny\0")) == [frame("SEND", body=b"x")]
+    assert parser.error is not None
+    assert parser.pending == 0
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError) as caught:
+            parser.feed(b"SEND\n\nx\0")
+        assert caught.value is parser.error
+
+
+def test_pending_counts_the_octets_of_the_unfinished_frame() -> None:
+    parser = Parser(grammar_of(Version.V1_2))
+    parser.feed(b"SEND\n\nx\0SEND\nk:")
+    assert parser.pending == len(b"SEND\nk:")
+    parser.feed(b"v\n\nbo")
+    assert parser.pending == len(b"bo")
+    parser.feed(b"dy\0\n")
+    assert parser.pending == 0
+
+
+@pytest.mark.requirement("D10-01")
+def test_an_endless_blank_line_between_frames_of_the_draft_is_not_kept() -> None:
+    parser = Parser(grammar_of(Version.DRAFT))
+    for _ in range(100):
+        assert parser.feed(b" \r ") == []
+        assert parser.pending == 1
+    assert plain(parser.feed(b"\nSEND\n\nx\0")) == [frame("SEND", body=b"x")]
+
+
+@pytest.mark.requirement("LIM-01", "LIM-03")
+@pytest.mark.parametrize("profile", ALL)
+@pytest.mark.parametrize(
+    ("octets", "name", "limit"),
+    [
+        (b"SEND\na:1\nb:2\n", "max_headers", 1),
+        (b"SEND\na:1234\n", "max_header_line", 5),
+        (b"SEND\n\n1234567", "max_body", 6),
+        (b"SEND\ncontent-length:7\n\n", "max_body", 6),
+    ],
+)
+def test_a_limit_that_was_passed_is_named(profile: str, octets: bytes, name: str, limit: int) -> None:
+    limits = Limits(**{name: limit})
+    for size in (1, len(octets)):
+        _, error = feed_all(parser(profile, limits=limits), cut(octets, size))
+        assert isinstance(error, FrameTooLarge)
+        assert (error.limit_name, error.limit) == (name, limit)
+        assert f"{name}={limit}" in str(error)
+        assert parser(profile).feed(octets) == []
+
+
+@pytest.mark.parametrize("profile", [*FINAL, HANDSHAKE])
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"CONNECT\nlogin:u\npasscode:s3cret\0\n",
+        b"CONNECT\npasscode:s3\ncret\n\n\0",
+        b"CONNECT\npasscode:s3\r\ncret\n\n\0",
+        b"STOMP\npasscode:s3\ncret\n\n\0",
+        b"passcode:s3cret\n\n\0",
+        b"CONNECT\npasscode:s3cret\n\n\0passcode:s3cret\n",
+    ],
+)
+def test_no_error_shows_a_passcode(profile: str, octets: bytes) -> None:
+    for size in (1, 16, len(octets)):
+        _, error = feed_all(parser(profile), cut(octets, size))
+        assert error is not None
+        assert "cret" not in str(error)
+
+
+def test_lines_that_came_whole_in_one_read_are_measured_before_the_head_ends() -> None:
+    limits = Limits(max_header_line=8)
+    _, error = feed_all(parser(V1_2, limits=limits), [b"SEND\nk:1", b"\nlong:6789\nk:"])
+    assert isinstance(error, FrameTooLarge)
+
+
+def test_a_head_longer_than_the_fast_search_is_read() -> None:
+    lines = "".join(f"name-{number}:value {number}\n" for number in range(600))
+    octets = f"MESSAGE\n{lines}\nbody\0".encode()
+    for profile in ALL:
+        for reads in ([octets], cut(octets, 1), cut(octets, 4096)):
+            frames, error = feed_all(parser(profile), [*reads, octets])
+            assert error is None
+            assert [len(pairs) for _, pairs, _ in frames] == [600, 600]
+
+
+@pytest.mark.requirement("FRM-12")
+@pytest.mark.parametrize("profile", [V1_0, V1_1, V1_2, DRAFT, HANDSHAKE])
+def test_frames_of_every_size_come_out_of_reads_of_every_size(profile: str) -> None:
+    octets = b"".join(
+        b"MESSAGE\ndestination:/q\nsize:%d\n%s\n%s\0\n"
+        % (size, b"content-length:%d\n" % size * (size % 2), b"x" * size)
+        for size in (0, 1, 2, 3, 5, 20, 100, 300, 1000)
+    )
+    expected, _ = Reference(profile).decode(octets)
+    assert len(expected) == 9
+    for size in (1, 2, 3, 7, 50, 333, 1024, len(octets)):
+        assert feed_all(parser(profile), cut(octets, size)) == (expected, None)

@@ -1,41 +1,21 @@
-"""Links over memory streams whose other end is a scripted broker, and calls in threads of their own."""
+"""Links over memory streams whose other end is a scripted broker."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
 
 from stompy.transport.memory import memory_pair
 from tests.support.peer import Linked, link_over
-from tests.transport.conftest import Call
+from tests.transport.conftest import Calling
+from tests.transport.conftest import calling as calling  # the fixture serves here too
 
 
 class Linking(Protocol):
     def __call__(self, *, capacity: int = 65_536, **options: Any) -> Linked: ...
-
-
-class Calling(Protocol):
-    def __call__(self, function: Callable[[], Any], /) -> Call: ...
-
-
-@pytest.fixture
-def calling() -> Iterator[Calling]:
-    """Start functions in threads; what a test leaves running fails it."""
-    calls = []
-
-    def start(function: Callable[[], Any]) -> Call:
-        call = Call(function)
-        calls.append(call)
-        call.start()
-        return call
-
-    yield start
-    for call in calls:
-        call.join(20)
-    assert not [call for call in calls if call.is_alive()]
 
 
 @pytest.fixture

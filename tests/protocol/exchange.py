@@ -95,3 +95,17 @@ def splits(data: bytes) -> Iterator[list[bytes]]:
     yield [data[at : at + 1] for at in range(len(data))]
     for at in range(1, len(data)):
         yield [data[:at], data[at:]]
+
+
+def asking(*versions: Version, leniency: Leniency = Leniency.NONE) -> ClientProtocol:
+    """Return a client that has sent CONNECT and waits for the answer."""
+    client = ClientProtocol(versions=versions or NEGOTIABLE, leniency=leniency)
+    client.connect(host="h")
+    return client
+
+
+def refused(server: ServerProtocol, data: bytes) -> str:
+    """Feed what must be refused and return why."""
+    assert server.receive(data) == []
+    assert server.error is not None
+    return str(server.error)

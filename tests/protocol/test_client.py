@@ -6,7 +6,6 @@ import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError, NotConnected, RemoteProtocolError, VersionMismatch
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol.client import ClientProtocol, error_text, refusal
@@ -20,9 +19,9 @@ from tests.protocol.exchange import (
     V1_0,
     V1_1,
     V1_2,
+    asking,
     client_of,
     commands,
-    pair_of,
     read,
     server_of,
     splits,
@@ -30,13 +29,6 @@ from tests.protocol.exchange import (
 )
 
 MESSAGE = {"destination": "/q", "message-id": "1", "subscription": "0", "ack": "a1"}
-
-
-def asking(*versions: Version, leniency: Leniency = Leniency.NONE) -> ClientProtocol:
-    """Return a client that has sent CONNECT and waits for the answer."""
-    client = ClientProtocol(versions=versions or NEGOTIABLE, leniency=leniency)
-    client.connect(host="h")
-    return client
 
 
 # ------------------------------------------------------------------------------------------------------- CONNECT
@@ -597,150 +589,3 @@ def test_parser_and_accept_apart_do_what_receive_does() -> None:
     assert commands(client.accept(frames)) == ["MESSAGE"]
     assert client.error is client.parser.error is not None
     assert client.accept([Frame("MESSAGE", MESSAGE)]) == []
-
-
-# ---------------------------------------------------------------------------------------------------- leniencies
-
-
-def test_a_client_is_strict_by_default() -> None:
-    cases = [
-        (V1_2, wire("MESSAGE", {**MESSAGE, "k": "\\t"})),
-        (V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"})),
-        (V1_1, CR_LF),
-        (V1_2, b"MESSAGE\ndestination:/q\nmessage-id:1\nsubscription:0\nk:\xff\n\n\0"),
-        (V1_2, wire("RECEIPT", {"receipt-id": "1"}, b"x")),
-    ]
-    for version, data in cases:
-        client = client_of(version)
-        assert client.receive(data) == []
-        assert client.error is not None
-
-
-@pytest.mark.requirement("A-03", "A-05", "A-06", "A-11", "A-38")
-@pytest.mark.parametrize(
-    ("leniency", "version", "data", "value"),
-    [
-        (Leniency.UNDEFINED_ESCAPES, V1_2, wire("MESSAGE", {**MESSAGE, "k": "\\t"}), "\\t"),
-        (Leniency.UNDEFINED_ESCAPES, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\\r"),
-        (Leniency.CR_ESCAPE_IN_1_1, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\r"),
-        (Leniency.CRLF_IN_1_1, V1_1, CR_LF.replace(b"subscription:0\r", b"subscription:0\r\nk:v\r"), "v"),
-        (Leniency.INVALID_UTF8, V1_2, wire("MESSAGE", MESSAGE)[:-2] + b"k:\xff\n\n\0", "\udcff"),
-        (Leniency.UNEXPECTED_BODY, V1_2, wire("RECEIPT", {"receipt-id": "1", "k": "v"}, b"x"), "v"),
-        (Leniency.ESCAPES_IN_1_0, V1_0, wire("MESSAGE", {**MESSAGE, "k": "a\\cb\\r"}), "a:b\r"),
-    ],
-    ids=str,
-)
-def test_a_leniency_bears_with_what_is_fatal_or_unknown_without_it(
-    leniency: Leniency, version: Version, data: bytes, value: str
-) -> None:
-    client = client_of(version, leniency=leniency)
-    (frame,) = client.receive(data)
-    assert (client.error, frame.headers["k"], frame.body) == (None, value, b"")
-
-
-@pytest.mark.requirement("A-11")
-def test_unexpected_body_bears_with_a_body_of_connected() -> None:
-    client = asking(leniency=Leniency.UNEXPECTED_BODY)
-    (frame,) = client.receive(wire("CONNECTED", {"version": "1.2"}, b"x"))
-    assert (client.version, frame.body) == (V1_2, b"")
-
-
-@pytest.mark.requirement("A-07")
-def test_escaped_connect_changes_both_frames_of_the_handshake() -> None:
-    client = ClientProtocol(leniency=Leniency.ESCAPED_CONNECT)
-    assert b"\npasscode:a\\cb\\\\\n" in client.connect(host="h", passcode="a:b\\")
-    client.receive(wire("CONNECTED", {"version": "1.2", "session": "s\\c1", "server": "a\\tb"}))
-    assert (client.session, client.server) == ("s:1", "a\\tb")
-
-
-@pytest.mark.requirement("A-04")
-def test_escapes_in_1_0_changes_what_is_written_too() -> None:
-    client = client_of(V1_0, leniency=Leniency.ESCAPES_IN_1_0)
-    assert client.send("SEND", {"destination": "a:b\n"}) == b"SEND\ndestination:a\\cb\\n\n\n\0"
-    with pytest.raises(LocalProtocolError):
-        client_of(V1_0).send("SEND", {"destination": "a:b\n"})
-
-
-@pytest.mark.parametrize(
-    "leniency", [flag for flag in Leniency if flag not in (Leniency.ESCAPES_IN_1_0, Leniency.ESCAPED_CONNECT)], ids=str
-)
-@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
-def test_no_other_leniency_changes_what_is_written(leniency: Leniency, version: Version) -> None:
-    headers = {"destination": "a:b\\c\x0bd", "é": "é"}
-    strict, lenient = client_of(version), client_of(version, leniency=leniency)
-    assert lenient.send("SEND", headers, b"x") == strict.send("SEND", headers, b"x")
-    connects = {ClientProtocol(leniency=one).connect(host="a:b\\") for one in (Leniency.NONE, leniency)}
-    assert len(connects) == 1
-
-
-# ------------------------------------------------------------------------------------------------------- the draft
-
-
-@pytest.mark.requirement("D10-13", "D10-14", "A-25", "D10-07", "D10-03", "CON-01")
-def test_the_draft_connects_with_username_and_passcode() -> None:
-    client = ClientProtocol(versions=(DRAFT,))
-    data = client.connect(host="h", login="fred", passcode="xyzzy")
-    assert data == b"CONNECT\nusername:fred\npasscode:xyzzy\ncontent-length:0\n\n\0"
-    assert ClientProtocol(versions=(DRAFT,)).connect(host="h").startswith(b"CONNECT\nusername:\npasscode:\n")
-
-
-@pytest.mark.requirement("D10-07")
-def test_the_drafts_own_headers_are_not_given_by_hand_in_any_case() -> None:
-    with pytest.raises(LocalProtocolError, match="'UserName'"):
-        ClientProtocol(versions=(DRAFT,)).connect(host="h", headers={"UserName": "x"})
-
-
-@pytest.mark.requirement("D10-15", "CON-16")
-def test_the_draft_needs_a_session_in_connected() -> None:
-    client = ClientProtocol(versions=(DRAFT,))
-    client.connect(host="h")
-    assert client.receive(b"CONNECTED\n\n\0") == []
-    assert str(client.error) == "a CONNECTED frame needs a 'session' header in STOMP 1.0-draft (CONNECTED)"
-    client = client_of(DRAFT)
-    assert (client.version, client.session) == (DRAFT, "s")
-
-
-@pytest.mark.requirement("D10-01", "D10-02", "D10-03", "D10-05", "D10-07", "D10-19", "D10-20")
-def test_the_draft_folds_case_and_strips() -> None:
-    client = client_of(DRAFT)
-    data = b"\n\nreceipt\nReceipt-ID: foo9876 \r\n \nignored\0\nReceipt\nreceipt-id: b\n\n\0"
-    frames = client.receive(data)
-    assert client.error is None
-    assert [(frame.command, frame.headers["receipt-id"], frame.body) for frame in frames] == [
-        ("RECEIPT", "foo9876", b""),
-        ("RECEIPT", "b", b""),
-    ]
-
-
-@pytest.mark.requirement("D10-21", "D10-10", "D10-07", "D10-22", "D10-12")
-def test_the_draft_counts_every_body() -> None:
-    client = client_of(DRAFT)
-    assert client.send("SEND", {"destination": "/q"}) == b"SEND\ndestination:/q\ncontent-length:0\n\n\0"
-    assert client.send("SEND", {"destination": "/q", "X-Id": "7"}, "é".encode()) == (
-        "SEND\ndestination:/q\nx-id:7\ncontent-length:2\n\né\0".encode()
-    )
-
-
-@pytest.mark.requirement("D10-08")
-def test_a_control_character_is_no_header_of_the_draft() -> None:
-    client = client_of(DRAFT)
-    with pytest.raises(LocalProtocolError, match=r"1\.0-draft"):
-        client.send("SEND", {"destination": "a\tb"})
-    assert client.receive(wire("RECEIPT", {"receipt-id": "a\tb"})) == []
-    assert "control character" in str(client.error)
-
-
-# ------------------------------------------------------------------------------------------- both sides, end to end
-
-
-@pytest.mark.requirement("CON-24", "SND-02", "SRV-02", "SRV-03", "SRV-07", "BDY-10", "SND-03", "FRM-09")
-@pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
-@pytest.mark.parametrize("body", [b"", b"text", b"a\0b", "𝄞 é".encode(), b"line\n"])
-def test_a_message_goes_through_both_ends_unchanged(version: Version, body: bytes) -> None:
-    client, server = pair_of(version)
-    destination = "a b:c/é\\"
-    (sent,) = server.receive(client.send("SEND", {"destination": destination, "x": "𝄞"}, body))
-    assert (sent.headers["destination"], sent.body) == (destination, body)
-    headers = {"destination": destination, "message-id": "1", "subscription": "0", "x": sent.headers["x"]}
-    (got,) = client.receive(server.send("MESSAGE", headers, sent.body))
-    assert (got.headers["destination"], got.headers["x"], got.body) == (destination, "𝄞", body)

@@ -9,7 +9,7 @@ from stompy.errors import ConfigurationError, RemoteProtocolError
 from stompy.frames.version import Version
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, SEND_SHARE, HeartbeatOffer, Heartbeats, Pulse
 from stompy.protocol.server import ServerProtocol
-from tests.protocol.exchange import DRAFT, MODERN, V1_0, client_of, server_of, wire
+from tests.protocol.exchange import CONNECT_OF, DRAFT, MODERN, V1_0, V1_2, client_of, server_of, wire
 
 NONE = Heartbeats()
 
@@ -164,6 +164,13 @@ def test_a_broker_reads_no_heart_beat_header_in_1_0_and_writes_none() -> None:
     assert server.receive(wire("CONNECT", {"accept-version": "1.0", "heart-beat": "garbage"}))
     assert (server.error, server.heartbeats) == (None, NONE)
     assert b"heart-beat" not in server.connected("s")
+
+
+@pytest.mark.requirement("CON-14", "HBT-01")
+def test_what_was_agreed_on_heart_beats_is_known_before_connected_is_sent() -> None:
+    server = ServerProtocol(heartbeat=HeartbeatOffer(100, 200))
+    server.receive(wire("CONNECT", {**CONNECT_OF[V1_2], "heart-beat": "300,50"}))
+    assert (server.heartbeats.send, server.heartbeats.receive) == (0.1, 0.3)
 
 
 # -------------------------------------------------------------------------------------------------------- the pulse

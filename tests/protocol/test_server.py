@@ -11,8 +11,6 @@ from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol.client import ClientProtocol, refusal
-from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.ids import subscription_key
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import State
 from tests.protocol.exchange import (
@@ -25,7 +23,7 @@ from tests.protocol.exchange import (
     V1_2,
     client_of,
     commands,
-    pair_of,
+    refused,
     server_of,
     splits,
     wire,
@@ -40,13 +38,6 @@ def parsed(data: bytes, version: Version) -> Frame:
     client = client_of(version)
     (frame,) = client.receive(data)
     return frame
-
-
-def refused(server: ServerProtocol, data: bytes) -> str:
-    """Feed what must be refused and return why."""
-    assert server.receive(data) == []
-    assert server.error is not None
-    return str(server.error)
 
 
 # -------------------------------------------------------------------------------------------------------- CONNECT
@@ -619,106 +610,3 @@ def test_a_connect_past_a_limit_is_refused_too() -> None:
     assert server.fail(str(server.error)).startswith(
         b"ERROR\nmessage:a header line is too long (limit max_header_line=100)\n"
     )
-
-
-# ---------------------------------------------------------------------------------------------------- leniencies
-
-
-def test_a_broker_is_strict_by_default() -> None:
-    cases = [
-        (V1_2, b"SEND\ndestination:/q\nk:\\t\n\n\0"),
-        (V1_1, b"SEND\ndestination:/q\nk:\\r\n\n\0"),
-        (V1_1, b"SEND\r\ndestination:/q\r\n\r\n\0"),
-        (V1_2, b"SEND\ndestination:/q\nk:\xff\n\n\0"),
-        (V1_2, b"SUBSCRIBE\ndestination:/q\nid:1\n\nx\0"),
-    ]
-    for version, data in cases:
-        refused(server_of(version), data)
-
-
-@pytest.mark.requirement("A-03", "A-05", "A-06", "A-11", "A-38", "BDY-02")
-@pytest.mark.parametrize(
-    ("leniency", "version", "data", "value"),
-    [
-        (Leniency.UNDEFINED_ESCAPES, V1_2, b"SEND\ndestination:/q\nk:\\t\n\n\0", "\\t"),
-        (Leniency.CR_ESCAPE_IN_1_1, V1_1, b"SEND\ndestination:/q\nk:\\r\n\n\0", "\r"),
-        (Leniency.CRLF_IN_1_1, V1_1, b"SEND\r\ndestination:/q\r\nk:v\r\n\r\n\0", "v"),
-        (Leniency.INVALID_UTF8, V1_2, b"SEND\ndestination:/q\nk:\xff\n\n\0", "\udcff"),
-        (Leniency.UNEXPECTED_BODY, V1_2, b"SUBSCRIBE\ndestination:/q\nid:1\nk:v\n\nx\0", "v"),
-        (Leniency.ESCAPES_IN_1_0, V1_0, b"SEND\ndestination:/q\nk:a\\cb\n\n\0", "a:b"),
-        (Leniency.NONE, V1_0, b"SUBSCRIBE\ndestination:/q\nk:v\n\njunk\0", "v"),
-        (Leniency.NONE, V1_0, b"SEND\ndestination:/q\nk:a\\cb\n\n\0", "a\\cb"),
-    ],
-    ids=str,
-)
-def test_a_leniency_bears_with_what_is_fatal_or_unknown_without_it(
-    leniency: Leniency, version: Version, data: bytes, value: str
-) -> None:
-    server = server_of(version, leniency=leniency)
-    (frame,) = server.receive(data)
-    assert (server.error, frame.headers["k"], frame.body) == (None, value, b"")
-
-
-@pytest.mark.requirement("A-07", "A-08")
-@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_escaped_connect_unescapes_the_credentials(command: str) -> None:
-    data = wire(command, {**CONNECT_OF[V1_2], "passcode": "a\\cb\\\\"})
-    assert ServerProtocol().receive(data)[0].headers["passcode"] == "a\\cb\\\\"
-    assert ServerProtocol(leniency=Leniency.ESCAPED_CONNECT).receive(data)[0].headers["passcode"] == "a:b\\"
-
-
-# ------------------------------------------------------------------------------------------------------- the draft
-
-
-@pytest.mark.requirement("D10-13", "D10-14", "D10-05", "A-25", "D10-15")
-def test_the_draft_wants_username_and_passcode() -> None:
-    server = ServerProtocol(versions=(DRAFT,))
-    (frame,) = server.receive(b"\n\nconnect\nUserName: fred\nPassCode: xyzzy \r\n\nignored\0")
-    assert (frame.command, dict(frame.headers), frame.body) == (
-        "CONNECT",
-        {"username": "fred", "passcode": "xyzzy"},
-        b"",
-    )
-    assert server.connected("s-1") == b"CONNECTED\nsession:s-1\ncontent-length:0\n\n\0"
-    for missing, data in [("username", {"passcode": "x", "login": "u"}), ("passcode", {"username": "u"})]:
-        why = refused(ServerProtocol(versions=(DRAFT,)), wire("CONNECT", data))
-        assert why == f"a CONNECT frame needs a {missing!r} header in STOMP 1.0-draft (CONNECT)"
-
-
-@pytest.mark.requirement("D10-03", "D10-07", "D10-01", "A-01", "A-02")
-def test_the_draft_folds_case_and_strips() -> None:
-    server = server_of(DRAFT)
-    (frame,) = server.receive(b"send\nDestination:/q \r\n\r\nx\0")
-    assert (frame.command, frame.headers["destination"], frame.body) == ("SEND", "/q", b"x")
-
-
-@pytest.mark.requirement("D10-04")
-def test_the_draft_allows_nothing_behind_the_command() -> None:
-    assert "not a STOMP command line" in refused(server_of(DRAFT), b"SEND x\ndestination:/q\n\n\0")
-
-
-@pytest.mark.requirement("D10-18")
-@pytest.mark.parametrize("command", ["NACK", "STOMP", "nack"])
-def test_the_draft_has_neither_nack_nor_stomp(command: str) -> None:
-    why = refused(server_of(DRAFT), wire(command, {"message-id": "1"}))
-    assert why == f"unknown command {command.upper()!r} in STOMP 1.0-draft (Client Frames)"
-
-
-@pytest.mark.requirement("D10-17", "D10-16", "D10-22")
-def test_the_draft_from_connect_to_disconnect() -> None:
-    client, server = pair_of(DRAFT)
-    assert server.heartbeats.send is None
-    (frame,) = server.receive(client.send("SUBSCRIBE", {"destination": "/q"}))
-    assert subscription_key(frame.headers.get) == "@/q"
-    (message,) = client.receive(server.send("MESSAGE", {"destination": "/q", "message-id": "1"}, b"hello, world!"))
-    assert message.body == b"hello, world!"
-    assert commands(server.receive(client.send("ACK", {"message-id": "1"}))) == ["ACK"]
-    assert commands(server.receive(client.send("DISCONNECT", {"receipt": "r"}))) == ["DISCONNECT"]
-    assert commands(client.receive(server.send("RECEIPT", {"receipt-id": "r"}))) == ["RECEIPT"]
-
-
-@pytest.mark.requirement("CON-14", "HBT-01")
-def test_what_was_agreed_on_heart_beats_is_known_before_connected_is_sent() -> None:
-    server = ServerProtocol(heartbeat=HeartbeatOffer(100, 200))
-    server.receive(wire("CONNECT", {**CONNECT_OF[V1_2], "heart-beat": "300,50"}))
-    assert (server.heartbeats.send, server.heartbeats.receive) == (0.1, 0.3)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from stompy.frames.grammar import (
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    RAW_COMMANDS,
+    SERVER_COMMANDS,
+    Leniency,
+    grammar_of,
+    handshake_grammar,
+)
+from stompy.frames.version import Version
+
+FACETS = ("escapes", "crlf", "bare_cr", "trim", "unexpected_body", "draft")
+
+
+@pytest.mark.requirement("ESC-01", "ESC-02", "ESC-03", "ESC-10", "FRM-03", "FRM-04", "FRM-10", "FRM-11", "BDY-01")
+@pytest.mark.parametrize(
+    ("version", "escapes", "crlf", "bare_cr", "trim", "body", "draft"),
+    [
+        (Version.DRAFT, "", True, True, True, "drop", True),
+        (Version.V1_0, "", True, True, True, "drop", False),
+        (Version.V1_1, "\\\n:", False, True, False, "refuse", False),
+        (Version.V1_2, "\\\n:\r", True, False, False, "refuse", False),
+    ],
+)
+def test_each_version_has_its_rules(
+    version: Version, escapes: str, crlf: bool, bare_cr: bool, trim: bool, body: str, draft: bool
+) -> None:
+    grammar = grammar_of(version)
+    facets = ("".join(grammar.escapes), grammar.crlf, grammar.bare_cr, grammar.trim, grammar.unexpected_body)
+    assert (*facets, grammar.draft) == (escapes, crlf, bare_cr, trim, body, draft)
+    assert grammar.version is version
+    assert grammar.unescapes == {sequence: char for char, sequence in grammar.escapes.items()}
+    assert (grammar.lenient_escapes, grammar.escape_raw_commands, grammar.handshake) == (False, False, False)
+    assert grammar.utf8_errors == "strict"
+
+
+@pytest.mark.requirement("A-14")
+def test_the_handshake_is_read_by_rules_that_fit_every_version() -> None:
+    grammar = handshake_grammar()
+    assert grammar.handshake
+    assert (grammar.crlf, grammar.bare_cr, grammar.trim, grammar.unexpected_body) == (True, True, False, "keep")
+    assert grammar.lenient_escapes
+    assert not grammar.escaped("CONNECT")
+    assert grammar.escaped("ERROR")
+
+
+@pytest.mark.requirement("ESC-07", "A-08")
+def test_connect_stomp_and_connected_are_raw_unless_the_peer_escapes_them() -> None:
+    assert frozenset({"CONNECT", "STOMP", "CONNECTED"}) == RAW_COMMANDS
+    for version in (Version.V1_1, Version.V1_2):
+        for command in CLIENT_COMMANDS | SERVER_COMMANDS:
+            assert grammar_of(version).escaped(command) == (command not in RAW_COMMANDS)
+            assert grammar_of(version, Leniency.ESCAPED_CONNECT).escaped(command)
+    assert handshake_grammar(Leniency.ESCAPED_CONNECT).escaped("CONNECT")
+    assert not grammar_of(Version.V1_0, Leniency.ESCAPED_CONNECT).escaped("CONNECT")
+
+
+@pytest.mark.parametrize(
+    ("leniency", "changes"),
+    [
+        (Leniency.UNDEFINED_ESCAPES, dict.fromkeys(Version, "lenient_escapes")),
+        (Leniency.CR_ESCAPE_IN_1_1, {Version.V1_1: "unescapes"}),
+        (Leniency.ESCAPES_IN_1_0, {Version.V1_0: "escapes unescapes"}),
+        (Leniency.CRLF_IN_1_1, {Version.V1_1: "crlf"}),
+        (Leniency.INVALID_UTF8, dict.fromkeys(Version, "utf8_errors")),
+        (Leniency.UNEXPECTED_BODY, {Version.V1_1: "unexpected_body", Version.V1_2: "unexpected_body"}),
+        (Leniency.ESCAPED_CONNECT, dict.fromkeys(Version, "escape_raw_commands")),
+    ],
+)
+def test_a_leniency_changes_one_rule_and_no_other(leniency: Leniency, changes: dict[Version, str]) -> None:
+    for version in Version:
+        strict, lenient = (dataclasses.asdict(grammar_of(version, by)) for by in (Leniency.NONE, leniency))
+        assert {name for name in strict if strict[name] != lenient[name]} == set(changes.get(version, "").split())
+
+
+@pytest.mark.requirement("BDY-01", "BNF-10", "BNF-11", "BNF-12")
+def test_the_commands_are_those_of_the_specification() -> None:
+    assert frozenset({"SEND", "MESSAGE", "ERROR"}) == BODY_COMMANDS
+    client = "CONNECT STOMP SEND SUBSCRIBE UNSUBSCRIBE ACK NACK BEGIN COMMIT ABORT DISCONNECT"
+    assert frozenset(client.split()) == CLIENT_COMMANDS
+    assert frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}) == SERVER_COMMANDS
+
+
+def test_a_grammar_is_made_once() -> None:
+    assert grammar_of(Version.V1_2) is grammar_of(Version.V1_2)
+    assert handshake_grammar() is handshake_grammar()

@@ -1,0 +1,23 @@
+"""The coverage-guided fuzzer of the codec; README.md tells how to run it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+with atheris.instrument_imports(include=["stompy.frames"]):
+    from tests.fuzz import target
+
+
+def main() -> None:
+    """Write the seeds where there are none yet, then fuzz until libFuzzer ends the process."""
+    atheris.Setup(sys.argv, target.check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What holds for any octets: what the fuzzer asserts, and the seeds it starts from.
+
+The first octets of an input choose the rules; the rest is the stream::
+
+    octet 0   profile: one of the versions, or the handshake (modulo 5); above that, limits: none or tight ones
+    octet 1   leniencies, one a bit
+    octet 2   size of the reads: 0 whole, else so many octets each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stompy.errors import LocalProtocolError
+from stompy.frames.encoder import encode
+from stompy.frames.grammar import Leniency
+from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from tests.frames.cases import GROUPS
+from tests.support.codec import cut, feed_all, grammar, parser
+from tests.support.reference import PROFILES, Decoded, Reference
+
+TIGHT = Limits(max_headers=3, max_header_line=12, max_body=6)
+PREFIX = 3
+
+
+def check(data: bytes) -> None:
+    """Assert that parser and reference agree on `data`, however it is cut, and that frames survive a second trip."""
+    if len(data) < PREFIX:
+        return
+    profile = PROFILES[data[0] % len(PROFILES)]
+    limits = TIGHT if data[0] // len(PROFILES) % 2 else DEFAULT_LIMITS
+    leniency = Leniency(data[1] & 0x7F)
+    octets = data[PREFIX:]
+    check_stream(octets, profile, leniency, limits, size=data[2] or len(octets) or 1)
+
+
+def check_stream(octets: bytes, profile: str, leniency: Leniency, limits: Limits, *, size: int) -> None:
+    """Assert the same of a stream that comes in reads of `size` octets."""
+    expected, refusal = Reference(profile, leniency, limits).decode(octets)
+    reader = parser(profile, leniency, limits)
+    frames, error = feed_all(reader, cut(octets, size))
+    assert frames == expected, (frames, expected, error, refusal)
+    assert (error is None) == (refusal is None), (error, refusal)
+    assert reader.pending <= len(octets)
+    for frame in frames:
+        check_second_trip(frame, profile, leniency)
+
+
+def check_second_trip(frame: Decoded, profile: str, leniency: Leniency) -> None:
+    """Assert that a frame that came in comes out of what is written of it; the encoder may refuse the few it must."""
+    command, pairs, body = frame
+    headers = [(name, value) for name, value in pairs if name != "content-length"]
+    try:
+        octets = encode(command, headers, body, grammar=grammar(profile, leniency))
+    except LocalProtocolError as error:
+        assert _unwritable(frame, profile, leniency), (frame, error)
+        return
+    again, error = feed_all(parser(profile, leniency), [octets])
+    assert error is None, (frame, octets)
+    ((command_again, pairs_again, body_again),) = again
+    assert (command_again, body_again) == (command, body)
+    assert [pair for pair in pairs_again if pair[0] != "content-length"] == headers, (octets, pairs_again)
+
+
+def _unwritable(frame: Decoded, profile: str, leniency: Leniency) -> bool:
+    """Whether reading takes more than writing gives: the handshake and 1.0 bear what no version may send."""
+    command, pairs, body = frame
+    if profile == "1.0-draft":
+        return True  # names of any form are read
+    if body and profile == "handshake" and command not in ("SEND", "MESSAGE", "ERROR"):
+        return True
+    return any("\r" in name + value for name, value in pairs) and (command in RAW or profile != "1.2")
+
+
+RAW = ("CONNECT", "STOMP", "CONNECTED")
+
+
+def seeds() -> Iterator[tuple[str, bytes]]:
+    """Return a name and the octets of a seed for every case of the codec, in each profile it names."""
+    for group, cases in GROUPS.items():
+        for place, case in enumerate(cases):
+            for profile in case.profiles:
+                if len(case.octets) > 1000:
+                    continue
+                tight = len(PROFILES) * (case.limits is not DEFAULT_LIMITS)
+                prefix = bytes((PROFILES.index(profile) + tight, case.leniency.value, 0))
+                yield f"{group.replace(' ', '-')}-{place:02}-{profile}", prefix + case.octets

@@ -1,0 +1,154 @@
+"""The gate in front of the reader."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from stompy.errors import ConfigurationError
+from stompy.link.flow import Gate, Marks
+from stompy.protocol.heartbeat import Heartbeats, Pulse
+from tests.support.peer import until
+from tests.transport.conftest import Call, Calling
+from tests.transport.conftest import calling as calling
+
+
+def gate_of(messages: int = 4, octets: int = 100, hard_octets: int = 1000, receive: float = 1.0) -> Gate:
+    pulse = Pulse(Heartbeats(receive=receive), time.monotonic())
+    return Gate(Marks(messages=messages, octets=octets, hard_octets=hard_octets), pulse)
+
+
+def stopped_at(gate: Gate, calling: Calling) -> Call:
+    """Return a reader that waits at the gate."""
+    reader = calling(gate.wait_open)
+    until(lambda: gate.shut)
+    return reader
+
+
+@pytest.mark.parametrize(("messages", "octets"), [(3, 0), (0, 99), (3, 99)])
+def test_below_its_marks_the_gate_is_open(messages: int, octets: int) -> None:
+    gate = gate_of()
+    gate.added(messages, octets)
+    gate.wait_open()
+    assert (gate.shut, gate.times_shut) == (False, 0)
+    assert (gate.waiting_messages, gate.waiting_octets) == (messages, octets)
+
+
+@pytest.mark.parametrize(("messages", "octets"), [(4, 0), (1, 100), (100, 10_000)])
+def test_a_mark_reached_shuts_the_gate(messages: int, octets: int, calling: Calling) -> None:
+    gate = gate_of()
+    gate.added(messages, octets)
+    reader = stopped_at(gate, calling)
+    assert gate.times_shut == 1
+    gate.removed(messages, octets)
+    reader.result()
+    assert not gate.shut
+
+
+def test_the_gate_opens_at_half_of_both_marks(calling: Calling) -> None:
+    gate = gate_of(messages=4, octets=100)
+    gate.added(4, 100)
+    reader = stopped_at(gate, calling)
+    gate.removed(1, 50)
+    assert gate.shut
+    gate.removed(1, 0)
+    reader.result()
+    gate.wait_open()
+
+
+def test_a_gate_of_one_message_opens_when_it_is_taken(calling: Calling) -> None:
+    gate = gate_of(messages=1)
+    gate.added(1, 0)
+    reader = stopped_at(gate, calling)
+    gate.removed(1, 0)
+    reader.result()
+
+
+def test_somebody_who_waits_for_a_receipt_holds_the_gate_open(calling: Calling) -> None:
+    gate = gate_of()
+    gate.added(10, 100)
+    reader = stopped_at(gate, calling)
+    with gate.hold():
+        reader.result()
+        gate.wait_open()
+        gate.added(10, 100)
+        gate.wait_open()
+    stopped_at(gate, calling)
+    gate.abandon()
+
+
+def test_the_gate_stays_held_until_the_last_holder_is_gone(calling: Calling) -> None:
+    gate = gate_of()
+    gate.added(10, 100)
+    with gate.hold():
+        with gate.hold():
+            gate.wait_open()
+        gate.wait_open()
+    stopped_at(gate, calling)
+    gate.abandon()
+
+
+def test_the_hard_limit_shuts_a_held_gate(calling: Calling) -> None:
+    gate = gate_of(hard_octets=1000)
+    with gate.hold():
+        gate.added(1, 999)
+        gate.wait_open()
+        gate.added(1, 1)
+        reader = stopped_at(gate, calling)
+        gate.removed(1, 1)  # nowhere near the low mark, but below the hard one
+        reader.result()
+
+
+def test_an_abandoned_gate_never_stops_anybody(calling: Calling) -> None:
+    gate = gate_of()
+    gate.added(10, 100)
+    reader = stopped_at(gate, calling)
+    gate.abandon()
+    reader.result()
+    gate.added(100, 10_000)
+    gate.wait_open()
+
+
+@pytest.mark.requirement("HBT-11")
+def test_silence_is_death_while_the_gate_is_open() -> None:
+    gate = gate_of(receive=1.0)
+    now = time.monotonic()
+    assert not any(gate.dead(now + half / 2) for half in range(6))  # somebody looks often, so that no look is late
+    assert gate.dead(now + 3.2)
+
+
+def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Calling) -> None:
+    gate = gate_of(receive=1.0)
+    gate.added(10, 100)
+    reader = stopped_at(gate, calling)
+    now = time.monotonic()
+    assert not any(gate.dead(now + seconds) for seconds in (1, 4, 4.5, 5, 100))
+    gate.removed(10, 100)
+    reader.result()
+
+
+def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
+    pulse = Pulse(Heartbeats(receive=1.0), time.monotonic() - 1000)
+    gate = Gate(Marks(messages=1), pulse)
+    gate.added(1, 0)
+    reader = stopped_at(gate, calling)
+    before = time.monotonic()
+    gate.removed(1, 0)
+    reader.result()
+    assert pulse.last_heard >= before
+    assert not gate.dead(before)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"messages": 0},
+        {"octets": 0},
+        {"octets": 100, "hard_octets": 99},
+        {"messages": -1},
+    ],
+)
+def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="inbox limits"):
+        Marks(**wrong)

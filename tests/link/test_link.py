@@ -1,0 +1,622 @@
+"""A live session against a scripted broker: who writes, what is pending, and how it ends."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pytest
+
+from stompy.deadline import Deadline
+from stompy.errors import (
+    BrokerError,
+    ConnectionLost,
+    HeartBeatTimeout,
+    LocalProtocolError,
+    NotConnected,
+    ReceiptTimeout,
+    SendTimeout,
+    StompError,
+)
+from stompy.frames.frame import Frame
+from stompy.link.flow import Marks
+from stompy.link.link import Link
+from stompy.link.receipts import Receipt
+from stompy.transport.memory import MemoryTransport
+from stompy.transport.tcp import TcpDialer, TcpTransport
+from tests.link.conftest import Linking
+from tests.support.peer import WITHIN, Linked, Peer, RecordingOwner, link_over, until
+from tests.transport.conftest import Calling
+
+SEND = {"destination": "/queue/a"}
+
+
+def send(link: Link, body: bytes = b"x", *, timeout: float | None = None) -> None:
+    link.request("SEND", dict(SEND), body, timeout=timeout)
+
+
+def send_many(link: Link, body: bytes, count: int) -> None:
+    for _ in range(count):
+        send(link, body)
+
+
+def asked(link: Link, body: bytes = b"x") -> Receipt:
+    receipt = link.request("SEND", dict(SEND), body, receipt=True)
+    assert receipt is not None
+    return receipt
+
+
+def gone(linked: Linked) -> bool:
+    """Whether the link's threads have ended."""
+    return linked.link.join(Deadline(WITHIN))
+
+
+# Writing
+
+
+def test_frames_leave_whole_and_in_the_order_of_the_calls(linking: Linking) -> None:
+    linked = linking()
+    for number in range(50):
+        send(linked.link, b"%d" % number)
+    assert [linked.peer.expect("SEND").body for _ in range(50)] == [b"%d" % number for number in range(50)]
+    assert linked.link.counters.frames_out == 50
+    assert linked.link.alive
+
+
+def test_frames_of_many_threads_never_mix(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=64)
+    bodies = [bytes([65 + thread]) * 500 for thread in range(8)]
+    calls = [calling(partial(send_many, linked.link, body, 5)) for body in bodies]
+    got = [linked.peer.expect("SEND").body for _ in range(40)]
+    for call in calls:
+        call.result()
+    assert sorted(got) == sorted(bodies * 5)
+
+
+def test_a_receipt_is_registered_before_the_bytes_leave(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=200)
+    call = calling(lambda: asked(linked.link, b"x" * 1000))
+    call.until_blocked()
+    assert len(linked.link.receipts) == 1
+    linked.peer.expect_and_confirm("SEND")
+    call.result().wait(WITHIN)
+
+
+@pytest.mark.parametrize(
+    ("command", "headers", "body"),
+    [
+        ("SEND", {}, b""),
+        ("SUBSCRIBE", {"destination": "/q", "id": "1"}, b"body"),
+        ("FLY", {}, b""),
+        ("CONNECT", {}, b""),
+    ],
+)
+def test_what_may_not_be_sent_leaves_nothing_behind(
+    linking: Linking, command: str, headers: dict[str, str], body: bytes
+) -> None:
+    linked = linking()
+    with pytest.raises(LocalProtocolError):
+        linked.link.request(command, headers, body, receipt=True)
+    assert len(linked.link.receipts) == 0
+    send(linked.link, b"next")
+    assert linked.peer.expect("SEND").body == b"next"
+
+
+def test_many_frames_may_share_one_write(linking: Linking) -> None:
+    link, peer = (linked := linking()).link, linked.peer
+    data = b"".join(link.encode("SEND", SEND, b"%d" % number) for number in range(3))
+    assert peer.quiet()
+    link.transmit(data, frames=3)
+    assert [peer.expect("SEND").body for _ in range(3)] == [b"0", b"1", b"2"]
+    assert link.counters.frames_out == 3
+
+
+# Two full windows
+
+
+@pytest.mark.parametrize("carrier", ["memory", "tcp"])
+def test_two_sides_that_both_send_3_mb_before_they_read_do_not_stop_each_other(
+    linking: Linking, calling: Calling, tcp_linked: Linked, carrier: str
+) -> None:
+    linked = linking() if carrier == "memory" else tcp_linked
+    body = bytes(range(256)) * 4 * 1024 * 3
+    sending = calling(lambda: send(linked.link, body))
+    linked.peer.deliver(body)
+    linked.owner.await_messages(1)
+    assert linked.owner.bodies == [body]
+    assert linked.peer.expect("SEND").body == body
+    sending.result()
+
+
+def test_messages_and_receipts_come_in_while_a_send_is_stuck(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1000)
+    receipt = asked(linked.link)
+    sending = calling(lambda: send(linked.link, b"x" * 100_000))
+    sending.until_blocked()
+    linked.peer.deliver(*[b"y" * 100] * 100)
+    linked.peer.receipt(receipt.id)
+    linked.owner.await_messages(100)
+    receipt.wait(WITHIN)
+    linked.peer.expect("SEND")
+    assert len(linked.peer.expect("SEND").body) == 100_000
+    sending.result()
+
+
+# Receipts
+
+
+def test_a_thousand_receipts_may_be_under_way(linking: Linking) -> None:
+    linked = linking(capacity=1 << 20)
+    receipts = [asked(linked.link) for _ in range(1000)]
+    frames = [linked.peer.expect("SEND") for _ in range(1000)]
+    for frame in reversed(frames):
+        linked.peer.receipt(frame)
+    for receipt in receipts:
+        receipt.wait(WITHIN)
+    assert len(linked.link.receipts) == 0
+
+
+@pytest.mark.requirement("A-20")
+def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
+    linked = linking()
+    receipt = asked(linked.link)
+    with pytest.raises(ReceiptTimeout):
+        receipt.wait(0)
+    for name in (receipt.id, receipt.id, "unknown", ""):
+        linked.peer.receipt(name)
+    after = asked(linked.link)
+    linked.peer.receipt(after.id)
+    after.wait(WITHIN)
+    receipt.wait(0)
+    assert linked.link.alive
+    assert linked.owner.receipts == [receipt.id, receipt.id, "unknown", "", after.id]
+
+
+@pytest.mark.requirement("SRV-17", "SRV-18")
+def test_an_error_without_receipt_id_fails_every_pending_receipt(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1 << 20)
+    receipts = [asked(linked.link) for _ in range(100)]
+    waiters = [calling(receipt.wait) for receipt in receipts[:2]]
+    for waiter in waiters:
+        waiter.until_blocked()
+    linked.peer.error("out of order", b"details\nmore")
+    for waiter in waiters:
+        with pytest.raises(BrokerError, match="the broker reports an error: out of order: details"):
+            waiter.result()
+    reason = linked.owner.await_end()
+    assert isinstance(reason, BrokerError)
+    assert reason.frame.body == b"details\nmore"
+    assert reason.receipt_id is None
+    assert {receipt.outcome for receipt in receipts} == {"unknown"}
+    assert {type(receipt.error) for receipt in receipts} == {BrokerError}
+
+
+@pytest.mark.requirement("SRV-18")
+def test_an_error_with_receipt_id_rejects_that_one_and_ends_the_others(linking: Linking) -> None:
+    linked = linking(capacity=1 << 20)
+    receipts = [asked(linked.link) for _ in range(100)]
+    linked.peer.error("no such queue", headers={"receipt-id": receipts[42].id})
+    reason = linked.owner.await_end()
+    assert isinstance(reason, BrokerError)
+    assert reason.receipt_id == receipts[42].id
+    assert [receipt.outcome for receipt in receipts] == ["unknown"] * 42 + ["rejected"] + ["unknown"] * 57
+    with pytest.raises(BrokerError, match="no such queue"):
+        receipts[42].wait(0)
+    with pytest.raises(ConnectionLost, match="no such queue"):
+        receipts[0].wait(0)
+
+
+@pytest.mark.requirement("SRV-18")
+def test_after_an_error_nothing_can_be_sent_and_the_stream_is_closed(linking: Linking) -> None:
+    linked = linking()
+    linked.peer.error("no")
+    linked.owner.await_end()
+    with pytest.raises(BrokerError, match="no"):
+        send(linked.link)
+    assert linked.peer.rest() == []
+    assert not linked.link.alive
+    assert isinstance(linked.link.end_reason, BrokerError)
+
+
+def test_whatever_a_broker_says_behind_its_error_is_passed_over(linking: Linking) -> None:
+    linked = linking()
+    receipt = asked(linked.link)
+    peer = linked.peer
+    confirmation = peer.encoded("RECEIPT", {"receipt-id": receipt.id})
+    peer.raw(peer.encoded("ERROR", {"message": "no"}) + peer.message() + confirmation)
+    assert isinstance(linked.owner.await_end(), BrokerError)
+    assert receipt.outcome == "unknown"
+    assert linked.owner.frames == []
+
+
+# Back-pressure
+
+FEW = Marks(messages=10, octets=10_000, hard_octets=100_000)
+
+
+def counting(link: Link, frames: Sequence[Frame]) -> None:
+    """What a connection does with messages that wait for user code."""
+    link.gate.added(len(frames), sum(len(frame.body) for frame in frames))
+
+
+@pytest.fixture
+def slow(linking: Linking) -> Linked:
+    """A link whose messages nobody takes, over narrow pipes."""
+    owner = RecordingOwner()
+    owner.on_messages = counting
+    return linking(capacity=2_000, owner=owner, marks=FEW)
+
+
+def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> None:
+    flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 1000))
+    until(lambda: slow.link.gate.shut)
+    flood.until_blocked()
+    held = len(slow.owner.frames)
+    assert 10 <= held < 100
+    assert slow.link.gate.waiting_messages == held
+    while len(slow.owner.frames) < 1000:  # user code takes some
+        slow.link.gate.removed(slow.link.gate.waiting_messages, slow.link.gate.waiting_octets)
+        until(lambda: slow.link.gate.shut or len(slow.owner.frames) == 1000)
+    flood.result()
+    assert slow.link.gate.times_shut > 1
+    slow.link.gate.removed(slow.link.gate.waiting_messages, slow.link.gate.waiting_octets)
+
+
+def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked, calling: Calling) -> None:
+    receipt = asked(slow.link)
+    peer = slow.peer
+    confirmation = peer.encoded("RECEIPT", {"receipt-id": receipt.id})
+    data = b"".join(peer.message(b"x" * 100) for _ in range(200)) + confirmation
+    flood = calling(lambda: peer.raw(data))
+    until(lambda: slow.link.gate.shut)
+    assert not receipt.done
+    receipt.wait(WITHIN)
+    flood.result()
+    assert len(slow.owner.frames) == 200
+
+
+def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked, calling: Calling) -> None:
+    receipt = asked(slow.link)
+    flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
+    waiter = calling(lambda: receipt.wait(1.0))
+    until(lambda: slow.link.gate.waiting_octets >= FEW.hard_octets)
+    until(lambda: slow.link.gate.shut)
+    with pytest.raises(ReceiptTimeout, match="inbox is full"):
+        waiter.result()
+    assert slow.link.gate.waiting_octets < FEW.hard_octets + 5_000
+    slow.close()
+    with pytest.raises(ConnectionLost):
+        flood.result()
+
+
+def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Calling) -> None:
+    flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 100))
+    until(lambda: slow.link.gate.shut)
+    flood.until_blocked()
+    send(slow.link, b"still here")
+    slow.close()
+    with pytest.raises(ConnectionLost):
+        flood.result()
+
+
+def test_a_link_can_be_closed_while_its_gate_is_shut(slow: Linked, calling: Calling) -> None:
+    flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 100))
+    until(lambda: slow.link.gate.shut)
+    slow.link.close()
+    assert gone(slow)
+    with pytest.raises(ConnectionLost):
+        flood.result()
+
+
+# A peer that stops reading
+
+
+def test_a_writer_stuck_on_a_deaf_peer_ends_by_its_own_timeout(linking: Linking) -> None:
+    linked = linking(capacity=1_000)
+    receipt = asked(linked.link)
+    with pytest.raises(SendTimeout) as caught:
+        send(linked.link, b"x" * 10_000, timeout=0.05)
+    assert caught.value.outcome == "unknown"
+    assert isinstance(linked.owner.await_end(), SendTimeout)
+    assert receipt.outcome == "unknown"
+    with pytest.raises(SendTimeout):
+        send(linked.link)
+
+
+def test_the_send_timeout_of_the_settings_is_the_default(linking: Linking) -> None:
+    linked = linking(capacity=1_000, send_timeout=0.05)
+    with pytest.raises(SendTimeout):
+        send(linked.link, b"x" * 10_000)
+
+
+def test_who_waits_behind_a_stuck_writer_gives_up_without_ending_the_link(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1_000)
+    stuck = calling(lambda: send(linked.link, b"x" * 10_000))
+    stuck.until_blocked()
+    with pytest.raises(SendTimeout) as caught:
+        send(linked.link, timeout=0.05)
+    assert caught.value.outcome == "not-sent"
+    assert linked.link.alive
+    assert len(linked.peer.expect("SEND").body) == 10_000
+    stuck.result()
+
+
+def test_a_frame_cut_by_an_interrupt_ends_the_link(linking: Linking, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked = linking(capacity=1 << 20)
+    whole = MemoryTransport.sendall
+
+    def interrupted(transport: MemoryTransport, data: bytes, deadline: Deadline) -> None:
+        whole(transport, data[:10], deadline)
+        raise KeyboardInterrupt
+
+    receipt = asked(linked.link)
+    linked.peer.expect("SEND")
+    monkeypatch.setattr(MemoryTransport, "sendall", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        send(linked.link, b"half of a frame is on the wire")
+    monkeypatch.undo()
+    with pytest.raises(ConnectionLost):
+        send(linked.link, b"this would be read as the rest of that frame")
+    assert receipt.outcome == "unknown"
+    assert not linked.link.alive
+
+
+# The end, and its reason
+
+
+def test_the_end_of_the_stream_is_the_end_of_the_link(linking: Linking) -> None:
+    linked = linking()
+    receipt = asked(linked.link)
+    linked.peer.hang_up()
+    reason = linked.owner.await_end()
+    assert isinstance(reason, ConnectionLost)
+    assert str(reason) == "peer:61613 closed the connection"
+    assert receipt.outcome == "unknown"
+    with pytest.raises(ConnectionLost):
+        send(linked.link)
+    assert gone(linked)
+    assert linked.owner.times_ended == 1
+
+
+def test_a_reset_is_the_end_of_the_link(tcp_linked: Linked) -> None:
+    receipt = asked(tcp_linked.link)
+    tcp_linked.peer.expect("SEND")
+    reset(tcp_linked.peer)
+    reason = tcp_linked.owner.await_end()
+    assert isinstance(reason, ConnectionLost)
+    assert isinstance(receipt.error, ConnectionLost)
+    assert gone(tcp_linked)
+
+
+def test_a_reset_during_a_send_is_the_end_of_both(tcp_linked: Linked, calling: Calling) -> None:
+    sending = calling(lambda: send(tcp_linked.link, b"x" * 50_000_000))
+    sending.until_blocked()
+    reset(tcp_linked.peer)
+    with pytest.raises(ConnectionLost) as caught:
+        sending.result()
+    assert caught.value.outcome == "unknown"
+    assert isinstance(tcp_linked.owner.await_end(), ConnectionLost)
+
+
+def test_the_brokers_error_is_the_reason_of_a_write_that_failed(linking: Linking, calling: Calling) -> None:
+    """A broker says why and closes; our write meets the closed stream before the reader has read the words."""
+    linked = linking(start=False)
+    linked.peer.error("frame too large")
+    linked.peer.close()
+    sending = calling(lambda: send(linked.link))
+    sending.until_blocked()
+    linked.link.start()
+    with pytest.raises(BrokerError, match="frame too large") as caught:
+        sending.result()
+    assert caught.value.outcome == "not-sent"
+    assert isinstance(linked.owner.await_end(), BrokerError)
+
+
+def test_a_stuck_send_is_told_that_the_broker_fell_silent(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1_000, heartbeat=(0.0, 0.05))
+    sending = calling(lambda: send(linked.link, b"x" * 10_000))
+    with pytest.raises(HeartBeatTimeout) as caught:
+        sending.result()
+    assert caught.value.outcome == "unknown"
+    assert isinstance(linked.owner.await_end(), HeartBeatTimeout)
+
+
+@pytest.mark.parametrize(
+    "offence", [b"NONSENSE\n\n\0", b"MESSAGE\nbroken\n\n\0", b"RECEIPT\n\n\0", b"CONNECTED\nversion:1.2\n\n\0"]
+)
+def test_a_broken_protocol_ends_the_link_and_says_how(linking: Linking, offence: bytes) -> None:
+    linked = linking()
+    receipt = asked(linked.link)
+    linked.peer.raw(linked.peer.message("before") + offence)
+    reason = linked.owner.await_end()
+    assert isinstance(reason, ConnectionLost)
+    assert "broke the protocol" in str(reason)
+    assert linked.owner.bodies == [b"before"]
+    assert isinstance(receipt.error, ConnectionLost)
+    assert str(receipt.error) == str(reason)
+
+
+def test_the_first_reason_stays(linking: Linking) -> None:
+    linked = linking()
+    first, second = ConnectionLost("first"), ConnectionLost("second")
+    linked.link.fail(first)
+    linked.link.fail(second)
+    assert linked.owner.await_end() is first
+    assert linked.link.end_reason is first
+
+
+# Closing
+
+
+@pytest.mark.requirement("DIS-02", "DIS-03")
+def test_goodbye_is_disconnect_its_receipt_and_the_end_of_the_stream(linking: Linking, calling: Calling) -> None:
+    linked = linking()
+    leaving = calling(lambda: linked.link.say_goodbye(Deadline(WITHIN)))
+    frame = linked.peer.expect("DISCONNECT")
+    assert list(frame.headers) == ["receipt"]
+    with pytest.raises(NotConnected):
+        send(linked.link)
+    linked.peer.receipt(frame)
+    leaving.result()
+    assert linked.peer.rest() == []
+    assert gone(linked)
+    assert linked.owner.await_end() is None
+    with pytest.raises(NotConnected):
+        send(linked.link)
+
+
+def test_goodbye_waits_for_the_receipts_under_way_first(linking: Linking, calling: Calling) -> None:
+    linked = linking()
+    receipt = asked(linked.link)
+    sent = linked.peer.expect("SEND")
+    leaving = calling(lambda: linked.link.say_goodbye(Deadline(WITHIN)))
+    leaving.until_blocked()
+    assert linked.peer.quiet()
+    linked.peer.receipt(sent)
+    assert linked.peer.goodbye() == []
+    leaving.result()
+    assert receipt.outcome == "confirmed"
+
+
+@pytest.mark.requirement("DIS-06")
+def test_goodbye_without_an_answer_ends_with_its_deadline(linking: Linking) -> None:
+    linked = linking()
+    with pytest.raises(ReceiptTimeout):
+        linked.link.say_goodbye(Deadline(0.05))
+    assert gone(linked)
+    assert linked.owner.await_end() is None
+
+
+@pytest.mark.requirement("DIS-06")
+@pytest.mark.parametrize("how", ["end", "reset"])
+def test_goodbye_to_a_broker_that_just_closes_ends_at_once(tcp_linked: Linked, calling: Calling, how: str) -> None:
+    leaving = calling(lambda: tcp_linked.link.say_goodbye(Deadline(WITHIN)))
+    tcp_linked.peer.expect("DISCONNECT")
+    if how == "end":
+        tcp_linked.peer.close()
+    else:
+        reset(tcp_linked.peer)
+    with pytest.raises(ConnectionLost, match="closed before the broker confirmed"):
+        leaving.result()
+    assert gone(tcp_linked)
+    assert tcp_linked.owner.await_end() is None
+
+
+def test_an_error_in_the_answer_to_disconnect_is_not_lost(linking: Linking, calling: Calling) -> None:
+    """It is about a frame before DISCONNECT, which the broker had not looked at yet."""
+    linked = linking()
+    send(linked.link, b"refused later")
+    leaving = calling(lambda: linked.link.say_goodbye(Deadline(WITHIN)))
+    linked.peer.expect("SEND")
+    linked.peer.expect("DISCONNECT")
+    linked.peer.error("not allowed to write")
+    with pytest.raises(BrokerError, match="not allowed to write"):
+        leaving.result()
+    reason = linked.owner.await_end()
+    assert isinstance(reason, BrokerError)
+
+
+def test_goodbye_to_a_deaf_peer_ends_with_its_deadline(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1_000)
+    sending = calling(lambda: send(linked.link, b"x" * 10_000))
+    sending.until_blocked()
+    with pytest.raises(SendTimeout):
+        linked.link.say_goodbye(Deadline(0.05))
+    with pytest.raises(StompError):
+        sending.result()
+    assert gone(linked)
+
+
+def test_a_close_wakes_whoever_waits(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1_000)
+    receipt = asked(linked.link)
+    waiting = calling(receipt.wait)
+    sending = calling(lambda: send(linked.link, b"x" * 10_000))
+    behind = calling(lambda: send(linked.link))
+    for call in (waiting, sending):
+        call.until_blocked()
+    linked.link.close()
+    for call in (waiting, sending, behind):
+        with pytest.raises(StompError):
+            call.result()
+    assert gone(linked)
+
+
+def test_a_close_may_come_from_the_reader_thread(linking: Linking) -> None:
+    owner = RecordingOwner()
+    owner.on_messages = lambda link, frames: link.close()
+    linked = linking(owner=owner)
+    linked.peer.deliver("one")
+    assert owner.await_end() is None
+    assert gone(linked)
+
+
+def test_a_join_on_the_reader_thread_waits_for_nobody_but_the_others(linking: Linking) -> None:
+    owner = RecordingOwner()
+    joined: list[bool] = []
+
+    def close_and_join(link: Link, frames: Sequence[Frame]) -> None:
+        link.close()
+        joined.append(link.join(Deadline(0)))
+
+    owner.on_messages = close_and_join
+    linked = linking(owner=owner)
+    linked.peer.deliver("one")
+    owner.await_end()
+    assert joined == [True]
+
+
+def test_a_close_is_idempotent_and_told_once(linking: Linking, calling: Calling) -> None:
+    linked = linking(heartbeat=(1.0, 1.0))
+    for call in [calling(linked.link.close) for _ in range(10)]:
+        call.result()
+    assert gone(linked)
+    assert linked.owner.times_ended == 1
+    assert linked.owner.reason is None
+    assert repr(linked.link) == "<Link test-1 to peer:61613 over>"
+
+
+def test_a_receipt_asked_for_at_the_moment_of_the_end_is_never_left_hanging(linking: Linking, calling: Calling) -> None:
+    for _ in range(50):
+        linked = linking()
+        asking = calling(partial(asked, linked.link))
+        linked.peer.hang_up()
+        try:
+            receipt = asking.result()
+        except ConnectionLost:
+            pass
+        else:
+            with pytest.raises(ConnectionLost):
+                receipt.wait(WITHIN)
+        linked.close()
+
+
+# TCP
+
+
+def reset(peer: Peer) -> None:
+    """Close the stream so that the other side gets RST instead of the end of the stream."""
+    transport = peer.transport
+    assert isinstance(transport, ResettableTransport)
+    transport.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.sock.close()
+
+
+class ResettableTransport(TcpTransport):
+    """A TCP stream whose socket a test may treat roughly."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock, peer="client")
+        self.sock = sock
+
+
+@pytest.fixture
+def tcp_linked(calling: Calling) -> Iterator[Linked]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = TcpDialer(*server.getsockname()).dial(Deadline(WITHIN))
+        theirs, _ = server.accept()
+    linked = link_over(ours, ResettableTransport(theirs))
+    yield linked
+    linked.close()

@@ -1,0 +1,241 @@
+"""Receipts by themselves; with a broker behind them they are in test_link.py."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stompy.errors import BrokerError, ConnectionLost, ReceiptTimeout, StompTimeout
+from stompy.frames.frame import Frame
+from stompy.link.receipts import Receipt, Receipts
+from tests.transport.conftest import Calling
+from tests.transport.conftest import calling as calling
+
+
+class Around:
+    """What receipts need of a link."""
+
+    def __init__(self) -> None:
+        self.receipt_timeout = 20.0
+        self.gate_shut = False
+        self.holders = 0
+        self.held_at_most = 0
+        self.jobs: list[Callable[[], None]] = []
+
+    @contextlib.contextmanager
+    def hold_gate(self) -> Iterator[None]:
+        self.holders += 1
+        self.held_at_most = max(self.held_at_most, self.holders)
+        try:
+            yield
+        finally:
+            self.holders -= 1
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        self.jobs.append(function)
+
+
+@pytest.fixture
+def around() -> Around:
+    return Around()
+
+
+@pytest.fixture
+def receipts(around: Around) -> Receipts:
+    return Receipts("c-1-", around)
+
+
+def test_ids_begin_with_the_prefix_and_never_repeat(receipts: Receipts) -> None:
+    ids = [receipts.new().id for _ in range(100)]
+    assert len(set(ids)) == 100
+    assert all(one.startswith("c-1-") for one in ids)
+
+
+def test_a_new_receipt_is_pending(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    assert (receipt.outcome, receipt.done, receipt.error) == ("pending", False, None)
+    assert repr(receipt) == "<Receipt 'c-1-1' pending>"
+    assert len(receipts) == 1
+
+
+def test_a_confirmed_receipt_lets_its_waiter_go(receipts: Receipts, calling: Calling) -> None:
+    receipt = receipts.new()
+    waiter = calling(receipt.wait)
+    waiter.until_blocked()
+    assert receipts.confirm(receipt.id)
+    waiter.result()
+    assert (receipt.outcome, receipt.done, receipt.error, len(receipts)) == ("confirmed", True, None, 0)
+    receipt.wait(0)
+
+
+def test_several_threads_may_wait_for_one_receipt(receipts: Receipts, calling: Calling) -> None:
+    receipt = receipts.new()
+    waiters = [calling(receipt.wait) for _ in range(5)]
+    for waiter in waiters:
+        waiter.until_blocked()
+    receipts.confirm(receipt.id)
+    for waiter in waiters:
+        waiter.result()
+
+
+def test_receipts_are_matched_by_id_and_never_by_order(receipts: Receipts) -> None:
+    first, second, third = receipts.new(), receipts.new(), receipts.new()
+    receipts.confirm(third.id)
+    receipts.confirm(first.id)
+    assert [one.done for one in (first, second, third)] == [True, False, True]
+
+
+def test_a_wait_that_is_too_long_ends_with_a_timeout_that_names_the_receipt(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    with pytest.raises(ReceiptTimeout, match="no receipt 'c-1-1' within 0 s") as caught:
+        receipt.wait(0)
+    assert caught.value.receipt_id == receipt.id
+    assert isinstance(caught.value, StompTimeout)
+    assert isinstance(caught.value, TimeoutError)
+    assert not receipt.done
+
+
+def test_without_a_timeout_the_default_of_the_connection_counts(receipts: Receipts, around: Around) -> None:
+    around.receipt_timeout = 0.0
+    with pytest.raises(ReceiptTimeout, match="within 0 s"):
+        receipts.new().wait()
+
+
+def test_a_timeout_at_a_full_inbox_says_so(receipts: Receipts, around: Around) -> None:
+    around.gate_shut = True
+    with pytest.raises(ReceiptTimeout, match="inbox is full"):
+        receipts.new().wait(0)
+
+
+def test_an_answer_after_the_timeout_still_resolves(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    with pytest.raises(ReceiptTimeout):
+        receipt.wait(0)
+    assert receipts.confirm(receipt.id)
+    receipt.wait(0)
+
+
+def test_unknown_and_doubled_answers_are_passed_over(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    assert not receipts.confirm("somebody-else")
+    assert not receipt.done
+    assert receipts.confirm(receipt.id)
+    assert not receipts.confirm(receipt.id)
+    assert receipt.outcome == "confirmed"
+
+
+def test_a_waiter_holds_the_gate_and_lets_it_go(receipts: Receipts, around: Around, calling: Calling) -> None:
+    receipt = receipts.new()
+    waiter = calling(receipt.wait)
+    waiter.until_blocked()
+    assert around.holders == 1
+    receipts.confirm(receipt.id)
+    waiter.result()
+    assert around.holders == 0
+    with pytest.raises(ReceiptTimeout):
+        receipts.new().wait(0)
+    assert around.holders == 0
+    receipt.wait()
+    assert around.held_at_most == 1
+
+
+def refused(receipt: Receipt) -> BrokerError:
+    return BrokerError("no", frame=Frame("ERROR"), receipt_id=receipt.id)
+
+
+def test_a_rejected_receipt_raises_the_brokers_error_at_each_wait(receipts: Receipts) -> None:
+    receipt, other = receipts.new(), receipts.new()
+    error = refused(receipt)
+    receipts.reject(receipt.id, error)
+    assert (receipt.outcome, receipt.error, other.done) == ("rejected", error, False)
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="no"):
+            receipt.wait()
+
+
+def test_a_rejection_of_something_unknown_is_passed_over(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    receipts.reject("somebody-else", refused(receipt))
+    assert not receipt.done
+
+
+def test_the_end_of_the_link_fails_all_that_are_pending(receipts: Receipts, calling: Calling) -> None:
+    confirmed, *pending = (receipts.new() for _ in range(101))
+    receipts.confirm(confirmed.id)
+    waiters = [calling(receipt.wait) for receipt in pending[:5]]
+    for waiter in waiters:
+        waiter.until_blocked()
+    lost = ConnectionLost("gone")
+    receipts.fail_all(lost)
+    for waiter in waiters:
+        with pytest.raises(ConnectionLost, match="gone"):
+            waiter.result()
+    assert {receipt.outcome for receipt in pending} == {"unknown"}
+    assert {receipt.error for receipt in pending} == {lost}
+    assert confirmed.outcome == "confirmed"
+    assert len(receipts) == 0
+
+
+def test_a_rejected_receipt_stays_rejected_when_the_link_ends(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    receipts.reject(receipt.id, refused(receipt))
+    receipts.fail_all(ConnectionLost("gone"))
+    assert receipt.outcome == "rejected"
+
+
+def test_no_receipt_begins_after_the_end(receipts: Receipts) -> None:
+    receipts.fail_all(ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost, match="gone"):
+        receipts.new()
+
+
+def test_a_forgotten_receipt_is_none_any_more(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    receipts.forget(receipt)
+    receipts.forget(receipt)
+    assert len(receipts) == 0
+    assert not receipts.confirm(receipt.id)
+
+
+def test_outstanding_receipts_are_those_that_wait(receipts: Receipts) -> None:
+    first, second = receipts.new(), receipts.new()
+    receipts.confirm(first.id)
+    assert receipts.outstanding() == [second]
+
+
+def test_callbacks_run_where_user_code_runs_once_and_in_order(receipts: Receipts, around: Around) -> None:
+    receipt = receipts.new()
+    seen: list[object] = []
+    receipt.add_done_callback(lambda one: seen.append(("first", one)))
+    receipt.add_done_callback(lambda one: seen.append(("second", one)))
+    receipts.confirm(receipt.id)
+    assert seen == []
+    for job in around.jobs:
+        job()
+    assert seen == [("first", receipt), ("second", receipt)]
+    receipts.confirm(receipt.id)
+    receipts.fail_all(ConnectionLost("gone"))
+    assert len(around.jobs) == 2
+
+
+def test_a_callback_on_a_receipt_that_is_done_comes_soon(receipts: Receipts, around: Around) -> None:
+    receipt = receipts.new()
+    receipts.fail_all(ConnectionLost("gone"))
+    seen: list[str] = []
+    receipt.add_done_callback(lambda one: seen.append(one.outcome))
+    assert seen == []
+    around.jobs.pop()()
+    assert seen == ["unknown"]
+
+
+def test_a_callback_races_the_answer_without_loss_or_doubling(receipts: Receipts, around: Around) -> None:
+    for _ in range(200):
+        receipt = receipts.new()
+        answering = threading.Thread(target=receipts.confirm, args=(receipt.id,))
+        answering.start()
+        receipt.add_done_callback(lambda one: None)
+        answering.join()
+    assert len(around.jobs) == 200

@@ -1,0 +1,64 @@
+"""Threads of the house."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from stompy.deadline import Deadline
+from stompy.link.thread import HouseThread
+from tests.support.peer import WITHIN
+
+
+class Gated(HouseThread):
+    def __init__(self) -> None:
+        super().__init__("stompy-test-gated")
+        self.go = threading.Event()
+        self.seen: list[tuple[str, bool, bool, bool]] = []
+
+    def run(self) -> None:
+        assert self.go.wait(WITHIN)
+        current = threading.current_thread()
+        self.seen.append((current.name, current.daemon, self.is_current(), self.join_until(Deadline(0))))
+
+
+def test_it_is_named_daemonic_and_knows_itself() -> None:
+    thread = Gated()
+    thread.start()
+    assert not thread.is_current()
+    thread.go.set()
+    assert thread.join_until(Deadline(WITHIN))
+    assert thread.seen == [("stompy-test-gated", True, True, True)]
+    assert thread.ended
+
+
+def test_a_join_ends_with_its_deadline() -> None:
+    thread = Gated()
+    thread.start()
+    assert not thread.join_until(Deadline(0))
+    assert not thread.ended
+    thread.go.set()
+    assert thread.join_until(Deadline(WITHIN))
+
+
+def test_a_thread_that_was_never_started_needs_no_join() -> None:
+    thread = Gated()
+    assert thread.join_until(Deadline(0))
+    assert not thread.ended
+
+
+def test_a_bug_in_a_thread_is_logged_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(HouseThread):
+        def run(self) -> None:
+            raise ZeroDivisionError
+
+    with caplog.at_level(logging.ERROR, "stompy.link"):
+        thread = Broken("stompy-test-broken")
+        thread.start()
+        assert thread.join_until(Deadline(WITHIN))
+    (record,) = caplog.records
+    assert "stompy-test-broken" in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError

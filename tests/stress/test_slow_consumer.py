@@ -1,0 +1,74 @@
+"""A consumer far slower than its producer: memory stays bounded, heart-beats and receipts go on, nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.transport.base import RECV_SIZE
+
+MESSAGES = 200_000
+BODY = 256
+MARKS = stompy.Marks(messages=1_000, octets=512 * 1024, hard_octets=64 * 1024 * 1024)
+ONE_READ = RECV_SIZE // BODY
+"""More messages than one read can hold: the marks are soft by that."""
+
+
+@pytest.mark.load
+@pytest.mark.timeout(300)
+def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on() -> None:
+    produced, hurry = threading.Event(), threading.Event()
+    seen: list[int] = []
+    peaks: list[int] = []
+    done = threading.Event()
+
+    with (
+        Broker(heartbeat=(0.5, 0.5), max_queue_messages=MESSAGES * 2, max_queue_bytes=1 << 30) as broker,
+        stompy.connect(broker.url, heartbeat=(0.5, 0.5), inbox=MARKS) as consumer,
+        stompy.connect(broker.url, heartbeat=(0.5, 0.5)) as producer,
+    ):
+
+        def slowly(message: stompy.Message) -> None:
+            if not hurry.is_set():
+                # The producer manages some tens of thousands in the time that this takes for a few hundred.
+                hurry.wait(0.004)
+            peaks.append(consumer.stats().queued_messages)
+            seen.append(int(message.body[:10]))
+            if len(seen) == MESSAGES:
+                done.set()
+
+        consumer.subscribe("/queue/flood", slowly)
+
+        def produce() -> None:
+            receipts = []
+            for number in range(MESSAGES):
+                receipt = producer.send(
+                    "/queue/flood", b"%010d" % number + b"x" * (BODY - 10), receipt=number % 100 == 0
+                )
+                if receipt is not None:
+                    receipts.append(receipt)
+            for receipt in receipts:
+                receipt.wait(60)
+            produced.set()
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        assert produced.wait(200), "the producer's receipts must come"
+        consumed_meanwhile = len(seen)
+        # The consumer's own receipts come although its gate was shut by the flood.
+        assert consumer.send("/queue/other", "x", receipt=True, confirm=True) is not None
+        assert consumer.connected
+        assert producer.connected
+        hurry.set()
+        assert done.wait(200)
+        thread.join()
+        assert seen == list(range(MESSAGES)), "all of them, once, in order"
+        assert consumed_meanwhile * 20 < MESSAGES, "the consumer was not slow, so that the test shows nothing"
+        assert consumer.stats().times_shut > 0
+
+    # While a receipt is waited for the gate is held open, so the peak is the marks plus what came in that time.
+    before_the_receipt = peaks[:consumed_meanwhile]
+    assert max(before_the_receipt) <= MARKS.messages + ONE_READ
