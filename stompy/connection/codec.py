@@ -33,12 +33,17 @@ def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | No
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), content_type
     if isinstance(body, str) and not (content_type is not None and _is_json(content_type)):
-        return _encode_text(body, content_type), content_type or TEXT_TYPE
+        return _encode_text(body, content_type), _with_charset(content_type or TEXT_TYPE)
     try:
         text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise LocalProtocolError(f"a body of {type(body).__name__} cannot be written as JSON: {error}") from None
     return _encode_text(text, content_type or JSON_TYPE), content_type or JSON_TYPE
+
+
+def _with_charset(content_type: str) -> str:
+    # A receiver takes a type that is not text for binary, unless the charset says otherwise.
+    return content_type if charset_of(content_type) is not None else f"{content_type};charset=utf-8"
 
 
 def _check_type(content_type: str) -> None:
@@ -92,11 +97,19 @@ def decode_text(body: bytes, content_type: str | None) -> str:
         raise BodyDecodeError(f"a body of type {content_type!r} is binary; use .body", body=body)
     try:
         codecs.lookup(charset)
+    except (LookupError, ValueError):  # a name that cannot be looked up at all
+        raise _unknown_charset(charset, content_type, body) from None
+    try:
         return body.decode(charset)
-    except LookupError:
-        raise BodyDecodeError(f"unknown charset {charset[:40]!r} in content type {content_type!r}", body=body) from None
+    except LookupError:  # a codec, but not one of text
+        raise _unknown_charset(charset, content_type, body) from None
     except UnicodeError as error:
         raise BodyDecodeError(f"the body is not valid {charset}: {error}", body=body) from None
+
+
+def _unknown_charset(charset: str, content_type: str | None, body: bytes) -> BodyDecodeError:
+    shown = (content_type or "")[:100]
+    return BodyDecodeError(f"unknown charset {charset[:40]!r} in content type {shown!r}", body=body)
 
 
 def decode_json(body: bytes, content_type: str | None) -> Any:
@@ -108,7 +121,7 @@ def decode_json(body: bytes, content_type: str | None) -> Any:
     charset = (charset_of(content_type) if content_type else None) or "utf-8"
     try:
         return json.loads(body.decode(charset))
-    except (LookupError, ValueError) as error:
+    except (LookupError, ValueError, RecursionError) as error:
         raise BodyDecodeError(f"the body is not JSON: {error}", body=body) from None
 
 

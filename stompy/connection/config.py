@@ -27,6 +27,7 @@ class Config:
 
     Attributes:
         addresses: tried in this order.
+        randomize: try the addresses in an order of chance.
         login: overrides the address's.
         passcode: overrides the address's; never shown.
         vhost: the `host` header; `None` takes the address's path, else its host name.
@@ -47,6 +48,7 @@ class Config:
     """
 
     addresses: tuple[Address, ...]
+    randomize: bool = False
     login: str | None = field(default=None, repr=False)
     passcode: str | None = field(default=None, repr=False)
     vhost: str | None = None

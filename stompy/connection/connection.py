@@ -13,6 +13,7 @@ from stompy.connection.batch import Batch
 from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
 from stompy.connection.core import Core, check_destination
+from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect, reconnect_of
@@ -320,7 +321,7 @@ def connect(
     inbox: Marks | None = None,
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
-    reconnect: bool | Reconnect = False,
+    reconnect: bool | Reconnect | None = None,
     leniency: Leniency | None = None,
     listeners: Iterable[ConnectionListener] = (),
     name: str = "connection",
@@ -328,7 +329,8 @@ def connect(
     """Connect to a broker and return when the session is open.
 
     Args:
-        url: `stomp://[login:passcode@]host[:port][/vhost]`, or several of them, tried in order.
+        url: `stomp://[login:passcode@]host[:port][/vhost]`, or several of them, tried in order; or ActiveMQ's
+            `failover:(a,b)?randomize=...`, which also says how to reconnect.
         login: overrides the address's.
         passcode: overrides the address's.
         vhost: the `host` header of CONNECT; by default the path of the address, else its host name.
@@ -343,8 +345,9 @@ def connect(
         inbox: how much may wait for user code before the broker is held back.
         headers: further headers of CONNECT, such as `client-id`.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
-        reconnect: replace a link that is lost: `True`, or a policy; the first connect is not repeated. Subscriptions
-            come back by themselves; `send` waits for the next link, up to the send timeout.
+        reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
+            The first connect is not repeated. Subscriptions come back by themselves; `send` waits for the next link,
+            up to the send timeout.
         leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
         listeners: heard from the first event on.
         name: part of thread names.
@@ -353,8 +356,11 @@ def connect(
         ConfigurationError: an address or a setting is wrong; nothing was sent.
         ConnectError: no session came about; see the errors below it.
     """
+    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
+    policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
     config = Config(
-        addresses=addresses_of(url),
+        addresses=addresses_of(url if failover is None else failover.urls),
+        randomize=failover is not None and failover.randomize,
         login=login,
         passcode=passcode,
         vhost=vhost,
@@ -369,7 +375,7 @@ def connect(
         inbox=inbox or Marks(),
         headers=user_headers(headers),
         content_length=content_length,
-        reconnect=reconnect_of(reconnect),
+        reconnect=policy,
         leniency=leniency,
         name=name,
     )

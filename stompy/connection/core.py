@@ -229,6 +229,7 @@ class Core:
             self._subscriptions[subscription.id] = subscription
         if not tell:
             return
+        receipt = None
         try:
             receipt = link.request("SUBSCRIBE", subscription.subscribe_headers(), receipt=True)
             assert receipt is not None
@@ -236,7 +237,9 @@ class Core:
         except BaseException:
             self._forget(subscription)
             subscription.end(None)
-            self._take_back(link, subscription)
+            # Only what was asked for: an UNSUBSCRIBE out of the blue is an error to the broker.
+            if receipt is not None:
+                self._take_back(link, subscription)
             raise
 
     def _take_back(self, link: Link, subscription: Subscription) -> None:

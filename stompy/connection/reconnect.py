@@ -36,8 +36,8 @@ class Reconnect:
             raise ConfigurationError(f"total must be a positive number of seconds, or None, not {self.total!r}")
 
 
-def reconnect_of(value: bool | Reconnect) -> Reconnect | None:
-    """Return the policy that `connect(reconnect=...)` names: `True` for the usual one, `False` for none."""
+def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
+    """Return the policy that `connect(reconnect=...)` names: `True` for the usual one, else none."""
     if isinstance(value, Reconnect):
         return value
     return Reconnect() if value else None

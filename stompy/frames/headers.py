@@ -142,16 +142,17 @@ def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
     entries = [line.split(":", 1) for line in text[1:-1].split("\n")] if len(text) > 1 else []
     if grammar.draft:
         return tuple([(name.lower(), value.strip(" ")) for name, value in entries])
-    if escaped or grammar.trim:
-        return tuple([(_name(name, grammar, escaped), _value(value, grammar, escaped)) for name, value in entries])
-    return tuple([(name, value) for name, value in entries])
-
-
-def _name(raw: str, grammar: Grammar, escaped: bool) -> str:
-    if escaped and "\\" in raw:
-        return unescape(raw, grammar.unescapes, lenient=grammar.lenient_escapes)
-    return raw
+    if grammar.trim:
+        entries = [[name, value.strip(" ")] for name, value in entries]
+    if not escaped:
+        return tuple([(name, value) for name, value in entries])
+    return tuple([(_unescaped(name, grammar), _unescaped(value, grammar)) for name, value in entries])
 
 
 def _value(raw: str, grammar: Grammar, escaped: bool) -> str:
-    return _name(raw.strip(" ") if grammar.trim else raw, grammar, escaped)
+    value = raw.strip(" ") if grammar.trim else raw
+    return _unescaped(value, grammar) if escaped else value
+
+
+def _unescaped(part: str, grammar: Grammar) -> str:
+    return unescape(part, grammar.unescapes, lenient=grammar.lenient_escapes) if "\\" in part else part

@@ -343,8 +343,11 @@ class Link:
         farewell = self._closing and not isinstance(reason, BrokerError)
         closed = ConnectionLost("the connection was closed before the broker confirmed")
         self.receipts.fail_all(closed if farewell else _retold(reason, "unknown"))
-        self.ended.set()
-        self.owner.ended(self, None if farewell else reason)
+        try:
+            self.owner.ended(self, None if farewell else reason)
+        finally:
+            # Last: who waits for it may stop the dispatcher, which the owner still needs.
+            self.ended.set()
 
     @property
     def state(self) -> State:

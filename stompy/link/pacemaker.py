@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _BUSY_LINE = 0.05
 """Seconds until the next look when a beat was due and the line was busy."""
-_OVERSLEPT = 1.0
-"""Seconds late that mean a suspended machine or process, in which the peer's octets were not read either."""
 
 
 class Pacemaker(HouseThread):
@@ -42,12 +40,9 @@ class Pacemaker(HouseThread):
         link = self._link
         pause = 0.0
         while True:
-            slept_from = time.monotonic()
             if self._stop.wait(pause):
                 return
             now = time.monotonic()
-            if now - slept_from - pause > _OVERSLEPT:
-                link.pulse.heard(now)  # give the reader, frozen as we were, its chance first
             if link.gate.dead(now):
                 self._declare_dead(now)
                 return

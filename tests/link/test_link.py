@@ -438,6 +438,20 @@ def test_a_broken_protocol_ends_the_link_and_says_how(linking: Linking, offence:
     assert str(receipt.error) == str(reason)
 
 
+def test_the_link_counts_as_ended_only_when_its_owner_has_heard(linking: Linking) -> None:
+    class Asking(RecordingOwner):
+        def ended(self, link: Link, reason: StompError | None) -> None:
+            self.early = link.ended.is_set()
+            super().ended(link, reason)
+
+    owner = Asking()
+    linked = linking(owner=owner)
+    linked.link.close()
+    assert linked.link.ended.wait(WITHIN)
+    assert owner.times_ended == 1
+    assert owner.early is False
+
+
 def test_the_first_reason_stays(linking: Linking) -> None:
     linked = linking()
     first, second = ConnectionLost("first"), ConnectionLost("second")

@@ -1,0 +1,76 @@
+"""How the command ends: exit codes, and which error gets which."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from stompy.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectError,
+    ConnectionLost,
+    ConnectRefused,
+    NotConnected,
+    StompError,
+    StompTimeout,
+    VersionMismatch,
+)
+
+
+class Exit(IntEnum):
+    """Exit codes of the command; scripts rely on them."""
+
+    OK = 0
+    FAILED = 1
+    """A check of `stompy demo` failed, or stompy has a bug."""
+    USAGE = 2
+    """The command line, an address or a setting is wrong; nothing was sent."""
+    CONNECTION = 3
+    """No broker could be reached, the connection was lost, or the broker cannot listen."""
+    BROKER = 4
+    """The broker refused: an ERROR frame, a wrong login, no version in common."""
+    DATA = 5
+    """Input or output failed, or a frame is against the protocol."""
+    TIMEOUT = 6
+    """What was waited for did not come in time."""
+    INTERRUPTED = 130
+    """Ended by SIGINT."""
+    BROKEN_PIPE = 141
+    """Whoever read the output has gone, as with SIGPIPE."""
+    TERMINATED = 143
+    """Ended by SIGTERM."""
+
+
+class Failure(Exception):
+    """The command cannot go on.
+
+    Args:
+        message: one line for the user.
+        code: of the exit.
+    """
+
+    def __init__(self, message: str, code: Exit) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came; it unwinds as SIGINT does."""
+
+
+def code_of(error: StompError) -> Exit:
+    """Return the exit code for an error of the library."""
+    if isinstance(error, ConfigurationError):
+        return Exit.USAGE
+    if isinstance(error, (BrokerError, ConnectRefused, VersionMismatch)):
+        return Exit.BROKER
+    if isinstance(error, (ConnectError, ConnectionLost, NotConnected)):
+        return Exit.CONNECTION
+    if isinstance(error, StompTimeout):
+        return Exit.TIMEOUT
+    return Exit.DATA
+
+
+def interruption(error: KeyboardInterrupt) -> Exit:
+    """Return the exit code for the signal behind `error`."""
+    return Exit.TERMINATED if isinstance(error, Terminated) else Exit.INTERRUPTED

@@ -1,0 +1,204 @@
+"""Parsing of the command line: what several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stompy.cli.console import one_line, tell_error
+from stompy.cli.exits import Exit, Failure
+from stompy.transport.address import masked
+
+_MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that shows no passcode, and says what is wrong in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        # Without abbreviations: `--passcode x`, which does not exist, must not be read as `--passcode-file x`.
+        super().__init__(allow_abbrev=False, **settings)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, naming unknown options by their names only: their values may be secrets."""
+        known, extra = self.parse_known_args(args, namespace)
+        if extra:
+            options = [one.split("=", 1)[0] for one in extra if one.startswith("-") and one != "-"]
+            if options:
+                self.error(f"unknown option {', '.join(options)}")
+            self.error(f"{len(extra)} argument{'s'[: len(extra) > 1]} too many")
+        return known
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit."""
+        shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
+        tell_error(f"{shown} (see '{self.prog} --help')")
+        sys.exit(Exit.USAGE)
+
+
+def connection_options() -> argparse.ArgumentParser:
+    """Return the options of every command that connects."""
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "--url",
+        action="append",
+        metavar="URL",
+        help="stomp://[login@]host[:port][/vhost]; several, with commas or by repeating it, are tried in order "
+        "(default: $STOMPY_URL, else stomp://localhost:61613)",
+    )
+    group.add_argument("--login", metavar="LOGIN", help="instead of the one in the URL")
+    add_passcode_options(group, "STOMPY_PASSCODE")
+    group.add_argument("--vhost", metavar="NAME", help="the 'host' header of CONNECT (default: from the URL)")
+    group.add_argument(
+        "--stomp-version",
+        metavar="VERSIONS",
+        type=lambda text: tuple(text.split(",")),
+        help="the versions to offer, such as 1.2 or 1.0,1.1 (default: 1.0,1.1,1.2)",
+    )
+    group.add_argument(
+        "--heartbeat",
+        metavar="SEND,RECEIVE",
+        type=heartbeat,
+        help="seconds between heart-beats: ours, and the broker's that we ask for; 0 for none (default: 10,10)",
+    )
+    add_verbose(group)
+    return parser
+
+
+def add_passcode_options(group: argparse._ArgumentGroup, variable: str) -> None:
+    """Add the ways to give a passcode that other users of the machine cannot see."""
+    ways = group.add_mutually_exclusive_group()
+    ways.add_argument(
+        "--passcode-file",
+        metavar="FILE",
+        help=f"take the passcode from the first line of FILE (default: ${variable}, where that is set)",
+    )
+    ways.add_argument("--ask-passcode", action="store_true", help="ask for the passcode on the terminal")
+
+
+def add_verbose(group: argparse._ActionsContainer) -> None:
+    """Add `--verbose`."""
+    group.add_argument(
+        "--verbose", "-v", action="count", default=0, help="log to standard error; twice: with the frames"
+    )
+
+
+def add_headers(group: argparse._ActionsContainer, command: str) -> None:
+    """Add `--header`."""
+    group.add_argument(
+        "--header",
+        action="append",
+        type=header,
+        default=[],
+        metavar="NAME:VALUE",
+        help=f"a further header of {command}; may be repeated",
+    )
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return the name and value of `NAME:VALUE`; the value may hold colons and begin or end with spaces."""
+    name, colon, value = text.partition(":")
+    if not colon or not name:
+        raise argparse.ArgumentTypeError("a header is written NAME:VALUE")
+    return name, value
+
+
+def headers_of(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return headers as a mapping.
+
+    Raises:
+        Failure: one is given twice, and only the first would count (STOMP 1.2, Repeated Header Entries).
+    """
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        if name in headers:
+            raise Failure(f"header {name!r} is given twice", Exit.USAGE)
+        headers[name] = value
+    return headers
+
+
+def heartbeat(text: str) -> tuple[float, float]:
+    """Return the two intervals of `SEND,RECEIVE`; one number stands for both."""
+    parts = text.split(",")
+    if len(parts) > 2:
+        raise argparse.ArgumentTypeError("heart-beats are written SEND,RECEIVE in seconds, such as 10,10")
+    numbers = [_number(part) for part in parts]
+    return numbers[0], numbers[-1]
+
+
+def seconds(text: str) -> float:
+    """Return a positive, finite number of seconds."""
+    number = _number(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError("a number of seconds is more than 0")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return number
+
+
+def count(text: str) -> int:
+    """Return a whole number of 1 or more."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """Return a number of a port to listen on."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; one is a number from 0 to 65535")
+    return int(text)
+
+
+def passcode_from(arguments: argparse.Namespace, variable: str) -> str | None:
+    """Return the passcode that the options or the environment give, or `None`.
+
+    Raises:
+        Failure: the file cannot be read, or there is no terminal to ask on.
+    """
+    if arguments.ask_passcode:
+        return _asked()
+    if arguments.passcode_file is not None:
+        return _first_line(Path(arguments.passcode_file))
+    return os.environ.get(variable)
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.readline().removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise Failure(f"cannot read the passcode file {str(path)!r}: {why(error)}", Exit.DATA) from error
+
+
+def _asked() -> str:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise Failure("--ask-passcode needs a terminal", Exit.USAGE)
+    import getpass  # noqa: PLC0415  # only here
+
+    try:
+        return getpass.getpass("Passcode: ")
+    except EOFError:
+        raise Failure("no passcode was given", Exit.USAGE) from None
+
+
+def why(error: Exception) -> str:
+    """Return the reason of a failed read or write, without the path, which the caller names."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return one_line(getattr(error, "strerror", None) or str(error))

@@ -1,0 +1,94 @@
+"""Connecting as the options say, and a goodbye that is sure of itself."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator
+
+from stompy.cli.exits import Exit, Failure
+from stompy.cli.options import passcode_from
+from stompy.connection.config import DEFAULT_HEARTBEAT, addresses_of
+from stompy.connection.connection import DEFAULT_URL, Connection, connect
+from stompy.connection.listener import ConnectionListener
+from stompy.errors import StompError
+from stompy.frames.frame import Frame
+from stompy.frames.version import NEGOTIABLE
+
+_HURRIED_GOODBYE = 2.0
+"""Seconds for DISCONNECT when the command was interrupted or has failed."""
+
+
+class Witness(ConnectionListener):
+    """Hears how the session ends.
+
+    Its attributes are final once `disconnect` has returned, which joins the dispatcher.
+
+    Attributes:
+        last_receipt: the id in the newest RECEIPT.
+        reason: of the end; `None` where we ended it.
+    """
+
+    def __init__(self) -> None:
+        self.last_receipt: str | None = None
+        self.reason: StompError | None = None
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Note a RECEIPT."""
+        self.last_receipt = frame.headers.get("receipt-id")
+
+    def on_disconnected(self, reason: StompError | None) -> None:
+        """Note the end."""
+        self.reason = reason
+
+
+@contextlib.contextmanager
+def session(arguments: argparse.Namespace) -> Iterator[Connection]:
+    """Connect; at the end of the block disconnect, and be sure that the broker has confirmed it.
+
+    STOMP 1.2, DISCONNECT: the RECEIPT says that all previous frames have been received by the server. After a block that
+    raised, the goodbye is short and its outcome does not count.
+
+    Raises:
+        Failure: the broker did not confirm the end of the session.
+        StompError: as `connect`; and the reason, where the broker ended the session itself.
+    """
+    witness = Witness()
+    conn = open_connection(arguments, witness)
+    try:
+        yield conn
+    except BaseException:
+        conn.disconnect(timeout=_HURRIED_GOODBYE)
+        raise
+    before = witness.last_receipt
+    conn.disconnect()
+    if witness.reason is not None:
+        raise witness.reason
+    if witness.last_receipt == before:
+        raise Failure(
+            f"{conn.address} did not confirm the end of the session; the last frames may be lost", Exit.CONNECTION
+        )
+
+
+def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connection:
+    """Connect as the options and the environment say; raises as `connect` does."""
+    url = arguments.url or os.environ.get("STOMPY_URL") or DEFAULT_URL
+    addresses = addresses_of(url)
+    login = arguments.login
+    passcode = passcode_from(arguments, "STOMPY_PASSCODE")
+    explicit = arguments.ask_passcode or arguments.passcode_file is not None
+    if not explicit and login is None and any(address.passcode is not None for address in addresses):
+        passcode = None  # a URL with a passcode is more particular than the environment
+    if passcode is not None and login is None:
+        login = next((address.login for address in addresses if address.login is not None), None)
+    return connect(
+        url,
+        login=login,
+        passcode=passcode,
+        vhost=arguments.vhost,
+        versions=arguments.stomp_version or NEGOTIABLE,
+        heartbeat=arguments.heartbeat or DEFAULT_HEARTBEAT,
+        listeners=[witness],
+        name="cli",
+    )

@@ -1,0 +1,96 @@
+"""ActiveMQ's `failover:(a,b)?option=value` addresses: several brokers and how to come back to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qsl
+
+from stompy.connection.reconnect import Reconnect
+from stompy.errors import ConfigurationError
+
+_FORM = re.compile(r"failover:(?://)?\((?P<inner>[^()]*)\)(?:\?(?P<options>.*))?")
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """What a failover address says.
+
+    Attributes:
+        urls: the brokers, as one comma-separated text.
+        randomize: try them in an order of chance, which is ActiveMQ's default.
+        policy: how to replace a lost link; `None` for not at all.
+    """
+
+    urls: str
+    randomize: bool = True
+    policy: Reconnect | None = field(default_factory=lambda: Reconnect(first_delay=0.01))
+
+
+def is_failover(url: object) -> bool:
+    """Whether `url` is a failover address."""
+    return isinstance(url, str) and url.startswith("failover:")
+
+
+def parse_failover(url: str) -> Failover:
+    """Return what `url` says.
+
+    Known options: `randomize`, `initialReconnectDelay` and `maxReconnectDelay` (milliseconds), `maxReconnectAttempts`
+    (-1 for no limit, 0 for none).
+
+    Raises:
+        ConfigurationError: malformed, or an option that stompy does not have; the address is not shown, as it may hold
+            a passcode.
+    """
+    match = _FORM.fullmatch(url)
+    if match is None:
+        raise ConfigurationError("a failover address has the form failover:(stomp://a:61613,stomp://b:61613)?option=value")
+    parsed = Failover(match["inner"])
+    for name, value in parse_qsl(match["options"] or "", keep_blank_values=True):
+        if name not in _OPTIONS:
+            raise ConfigurationError(f"unknown failover option {name!r}: stompy has {', '.join(sorted(_OPTIONS))}")
+        parsed = _OPTIONS[name](parsed, name, value)
+    return parsed
+
+
+def _randomize(parsed: Failover, name: str, value: str) -> Failover:
+    if value not in ("true", "false"):
+        raise ConfigurationError(f"failover option {name} must be true or false, not {value!r}")
+    return replace(parsed, randomize=value == "true")
+
+
+def _first_delay(parsed: Failover, name: str, value: str) -> Failover:
+    return _with_policy(parsed, first_delay=_number(name, value, least=1) / 1000)
+
+
+def _max_delay(parsed: Failover, name: str, value: str) -> Failover:
+    return _with_policy(parsed, max_delay=_number(name, value, least=1) / 1000)
+
+
+def _attempts(parsed: Failover, name: str, value: str) -> Failover:
+    attempts = _number(name, value, least=-1)
+    if attempts == 0:
+        return replace(parsed, policy=None)
+    return _with_policy(parsed, attempts=None if attempts < 0 else attempts)
+
+
+def _with_policy(parsed: Failover, **changes: float | int | None) -> Failover:
+    if parsed.policy is None:
+        return parsed
+    return replace(parsed, policy=replace(parsed.policy, **changes))  # type: ignore[arg-type]
+
+
+def _number(name: str, value: str, *, least: int) -> int:
+    if not _NUMBER.fullmatch(value) or int(value) < least:
+        raise ConfigurationError(f"failover option {name} must be a whole number of {least} or more, not {value!r}")
+    return int(value)
+
+
+_OPTIONS: dict[str, Callable[[Failover, str, str], Failover]] = {
+    "randomize": _randomize,
+    "initialReconnectDelay": _first_delay,
+    "maxReconnectDelay": _max_delay,
+    "maxReconnectAttempts": _attempts,
+}

@@ -1,0 +1,152 @@
+"""Connections over TCP whose other end is a scripted broker, and listeners that keep what they hear."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pytest
+
+import stompy
+from stompy.frames.frame import Frame
+from stompy.transport.tcp import TcpListener
+from tests.support.peer import WITHIN, Peer, Served, until
+from tests.transport.conftest import Call, Calling
+from tests.transport.conftest import calling as calling
+
+
+class Recorder(stompy.ConnectionListener):
+    """Keeps every event with the thread it came on."""
+
+    def __init__(self, name: str = "", shared: list[tuple[str, str]] | None = None) -> None:
+        self.name = name
+        self.shared = shared if shared is not None else []
+        self.events: list[tuple[str, Any]] = []
+        self.threads: set[str] = set()
+        self.over = threading.Event()
+
+    def _note(self, event: str, what: Any = None) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.events.append((event, what))
+        self.shared.append((self.name, event))
+
+    def on_connected(self, frame: Frame) -> None:
+        self._note("connected", frame)
+
+    def on_message(self, message: stompy.Message) -> None:
+        self._note("message", message)
+
+    def on_receipt(self, frame: Frame) -> None:
+        self._note("receipt", frame)
+
+    def on_error(self, frame: Frame) -> None:
+        self._note("error", frame)
+
+    def on_heartbeat_timeout(self) -> None:
+        self._note("heartbeat_timeout")
+
+    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+        self._note("disconnected", reason)
+        self.over.set()
+
+    @property
+    def names(self) -> list[str]:
+        """The events so far."""
+        return [event for event, _ in self.events]
+
+    def await_event(self, event: str, count: int = 1) -> Any:
+        """Wait until an event has come so often, and return what it came with."""
+        until(lambda: self.names.count(event) >= count, event)
+        return [what for name, what in self.events if name == event][count - 1]
+
+
+class Talk:
+    """A connection and the broker's end of it."""
+
+    def __init__(self, conn: stompy.Connection, peer: Peer, calling: Calling) -> None:
+        self.conn = conn
+        self.peer = peer
+        self._calling = calling
+
+    def subscribe(self, *arguments: Any, **options: Any) -> stompy.Subscription:
+        """Subscribe while the peer confirms."""
+        call = self._calling(lambda: self.conn.subscribe(*arguments, **options))
+        self.peer.expect_and_confirm("SUBSCRIBE")
+        subscription: stompy.Subscription = call.result()
+        return subscription
+
+    def received(self, body: bytes | str = b"", **options: Any) -> stompy.Message:
+        """Subscribe, and return a message that came by the subscription."""
+        mode = options.pop("mode", "client-individual")
+        subscription = self.subscribe("/queue/a", ack=mode)
+        if mode != "auto" and self.peer.version.value == "1.2":
+            options.setdefault("ack", "ack-1")
+        self.peer.deliver(body, subscription=subscription.id, **options)
+        return subscription.receive(WITHIN)
+
+    def leave(self, **options: Any) -> Call:
+        """Begin to disconnect."""
+        return self._calling(lambda: self.conn.disconnect(**options))
+
+    def close(self) -> None:
+        """End both."""
+        self.peer.close()
+        self.conn.disconnect(timeout=WITHIN)
+
+
+class Talking(Protocol):
+    def __call__(self, version: str = "1.2", **options: Any) -> Talk: ...
+
+
+@pytest.fixture
+def talking(calling: Calling) -> Iterator[Talking]:
+    """Return a function that connects to a scripted peer."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            version: str = "1.2",
+            *,
+            server: str | None = "peer/1",
+            peer_heartbeat: tuple[float, float] = (0.0, 0.0),
+            connected: Mapping[str, str] | None = None,
+            **options: Any,
+        ) -> Talk:
+            listener = TcpListener()
+            host, port = listener.address
+            options.setdefault("heartbeat", (0, 0))
+            call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", **options))
+            transport = listener.accept()
+            listener.close()
+            assert transport is not None
+            peer = Peer(transport, version=version, server=server, heartbeat=peer_heartbeat)
+            peer.greet(connected)
+            talk = Talk(call.result(), peer, calling)
+            stack.callback(talk.close)
+            return talk
+
+        yield make
+
+
+class Serving(Protocol):
+    def __call__(
+        self, version: str = "1.2", *, on: Callable[[Frame], object] | None = None, **options: Any
+    ) -> tuple[stompy.Connection, Served]: ...
+
+
+@pytest.fixture
+def serving(talking: Talking) -> Iterator[Serving]:
+    """Return a function that connects to a peer that confirms everything by itself."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            version: str = "1.2", *, on: Callable[[Frame], object] | None = None, **options: Any
+        ) -> tuple[stompy.Connection, Served]:
+            talk = talking(version, **options)
+            served = Served(talk.peer, on)
+            served.start()
+            stack.callback(served.close)
+            return talk.conn, served
+
+        yield make

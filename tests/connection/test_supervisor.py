@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import queue
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.deadline import Deadline
+from stompy.transport.base import Transport
+from stompy.transport.tcp import TcpListener
+
+SOON = 10.0
+"""Seconds that something may take before the test fails."""
+
+QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
+
+
+class Recorder(stompy.ConnectionListener):
+    """Puts what happens into a queue, to be waited for."""
+
+    def __init__(self) -> None:
+        self.events: queue.Queue[tuple[str, object]] = queue.Queue()
+
+    def on_connected(self, frame: stompy.Frame) -> None:
+        self.events.put(("connected", frame))
+
+    def on_reconnecting(self, attempt: int, delay: float) -> None:
+        self.events.put(("reconnecting", attempt))
+
+    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+        self.events.put(("disconnected", reason))
+
+    def wait(self, event: str) -> object:
+        """Return the argument of the next event, which must be `event`."""
+        got, argument = self.events.get(timeout=SOON)
+        assert got == event
+        return argument
+
+    def skip_to(self, event: str) -> list[str]:
+        """Return the names of the events up to `event`, which is waited for."""
+        names = []
+        while not names or names[-1] != event:
+            names.append(self.events.get(timeout=SOON)[0])
+        return names
+
+
+class Restartable:
+    """An embedded broker that comes back at its port, empty."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.broker.start()
+        self.url = self.broker.url
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+    def back(self, **settings: object) -> None:
+        self.broker = Broker(port=self.port, **settings)  # type: ignore[arg-type]
+        self.broker.start()
+
+
+@pytest.fixture
+def restartable() -> Iterator[Restartable]:
+    broker = Restartable()
+    yield broker
+    broker.stop()
+
+
+def test_without_a_policy_a_lost_link_is_the_end(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, listeners=[heard]) as connection:
+        subscription = connection.subscribe("/queue/a")
+        restartable.stop()
+        with pytest.raises(stompy.ConnectionLost):
+            subscription.receive(timeout=SOON)
+        with pytest.raises(stompy.ConnectionLost) as lost:
+            connection.send("/queue/a", "x")
+        assert lost.value.outcome == "not-sent"
+        heard.wait("connected")
+        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLost)
+    assert heard.events.empty()
+
+
+def test_subscriptions_come_back_before_anybody_sends(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        topic = connection.subscribe("/topic/a", id="mine")
+        for _ in range(3):
+            heard.skip_to("connected")
+            restartable.stop()
+            heard.skip_to("reconnecting")
+            restartable.back()
+            # A topic forgets what nobody subscribes to, so this only arrives if the subscription was there first.
+            connection.send("/topic/a", "after", timeout=SOON)
+            assert topic.receive(timeout=SOON).text == "after"
+        assert connection.stats().reconnects == 3
+        assert restartable.broker.stats().subscriptions == 1
+
+
+def test_listeners_hear_each_transition_once_and_in_order(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]):
+        heard.wait("connected")
+        restartable.stop()
+        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLost)
+        assert heard.wait("reconnecting") == 1
+        restartable.back()
+        names = heard.skip_to("connected")
+        assert set(names[:-1]) <= {"reconnecting"}
+    assert heard.wait("disconnected") is None
+    assert heard.events.empty()
+
+
+def test_a_message_of_the_old_link_cannot_be_acknowledged(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        subscription = connection.subscribe("/queue/a", ack="client-individual")
+        connection.send("/queue/a", "one", confirm=True)
+        message = subscription.receive(timeout=SOON)
+        restartable.stop()
+        heard.skip_to("reconnecting")
+        restartable.back()
+        heard.skip_to("connected")
+        with pytest.raises(stompy.AckError, match="deliver it again"):
+            message.ack()
+
+
+def test_queued_unacknowledged_messages_are_dropped_with_their_link(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        subscription = connection.subscribe("/queue/a", ack="client")
+        connection.send("/queue/a", "old", confirm=True)
+        while not subscription.queued:
+            connection.send("/queue/other", "", confirm=True)
+        restartable.stop()
+        heard.skip_to("reconnecting")
+        restartable.back()
+        connection.send("/queue/a", "new", timeout=SOON)
+        assert subscription.receive(timeout=SOON).text == "new"
+        assert connection.stats().queued_messages == 0
+
+
+def test_a_subscription_ended_during_the_outage_does_not_come_back(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        gone = connection.subscribe("/queue/gone")
+        connection.subscribe("/queue/stays")
+        restartable.stop()
+        heard.skip_to("reconnecting")
+        gone.unsubscribe()
+        restartable.back()
+        connection.send("/queue/any", "x", confirm=True, timeout=SOON)
+        assert restartable.broker.stats().subscriptions == 1
+        assert gone.closed
+
+
+def test_a_subscription_made_during_the_outage_waits_for_the_link(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        restartable.stop()
+        heard.skip_to("reconnecting")
+        made: queue.Queue[stompy.Subscription] = queue.Queue()
+        caller = threading.Thread(target=lambda: made.put(connection.subscribe("/queue/late")))
+        caller.start()
+        restartable.back()
+        subscription = made.get(timeout=SOON)
+        caller.join()
+        connection.send("/queue/late", "x")
+        assert subscription.receive(timeout=SOON).text == "x"
+        assert restartable.broker.stats().subscriptions == 1
+
+
+def test_an_open_transaction_fails_its_block(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        with pytest.raises(stompy.ConnectionLost), connection.transaction() as transaction:
+            transaction.send("/queue/a", "half")
+            restartable.stop()
+            heard.skip_to("reconnecting")
+            restartable.back()
+            heard.skip_to("connected")
+        connection.send("/queue/b", "x", confirm=True)
+        assert restartable.broker.depth("/queue/a") == 0
+
+
+def test_receipts_under_way_end_as_unknown() -> None:
+    peer = TcpListener()
+    host, port = peer.address
+    sessions: queue.Queue[Transport] = queue.Queue()
+
+    def serve() -> None:
+        transport = peer.accept()
+        assert transport is not None
+        transport.recv()
+        transport.sendall(b"CONNECTED\nversion:1.2\n\n\x00", Deadline(SOON))
+        sessions.put(transport)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    connection = stompy.connect(f"stomp://{host}:{port}", reconnect=stompy.Reconnect(attempts=1), heartbeat=(0, 0))
+    server.join()
+    receipt = connection.send("/queue/a", "x", receipt=True)
+    assert receipt is not None
+    peer.close()
+    sessions.get(timeout=SOON).close()
+    with pytest.raises(stompy.ConnectionLost) as lost:
+        receipt.wait(SOON)
+    assert lost.value.outcome == "unknown"
+    assert receipt.outcome == "unknown"
+    connection.disconnect()
+
+
+def test_a_policy_that_gives_up_says_why(restartable: Restartable) -> None:
+    policy = stompy.Reconnect(attempts=2, first_delay=0.01, max_delay=0.02)
+    with stompy.connect(restartable.url, reconnect=policy) as connection:
+        subscription = connection.subscribe("/queue/a")
+        restartable.stop()
+        with pytest.raises(stompy.ConnectError, match="connection refused"):
+            subscription.receive(timeout=SOON)
+        with pytest.raises(stompy.ConnectionLost, match="lost for good"):
+            connection.send("/queue/a", "x")
+
+
+def test_a_refused_login_is_not_tried_again(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        heard.wait("connected")
+        subscription = connection.subscribe("/queue/a")
+        restartable.stop()
+        restartable.back(users={"somebody": "else"})
+        with pytest.raises(stompy.ConnectRefused):
+            subscription.receive(timeout=SOON)
+
+
+def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartable) -> None:
+    heard = Recorder()
+    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    connection = stompy.connect(restartable.url, reconnect=policy, listeners=[heard])
+    subscription = connection.subscribe("/queue/a")
+    restartable.stop()
+    heard.skip_to("reconnecting")
+    heard.wait("reconnecting")  # the first attempt failed, and a long wait has begun
+    connection.disconnect(timeout=SOON)
+    with pytest.raises(stompy.NotConnected):
+        subscription.receive(timeout=0)
+    with pytest.raises(stompy.NotConnected):
+        connection.send("/queue/a", "x")
+
+
+def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartable) -> None:
+    heard = Recorder()
+    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    with stompy.connect(restartable.url, reconnect=policy, listeners=[heard], send_timeout=0.05) as connection:
+        restartable.stop()
+        heard.skip_to("reconnecting")
+        with pytest.raises(stompy.ConnectionLost) as lost:
+            connection.send("/queue/a", "x")
+        assert lost.value.outcome == "not-sent"
+
+
+def test_ten_reconnects_in_a_row_leave_no_thread(restartable: Restartable) -> None:
+    heard = Recorder()
+    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
+        connection.subscribe("/queue/a")
+        heard.skip_to("connected")
+        for _ in range(10):
+            restartable.stop()
+            heard.skip_to("disconnected")
+            restartable.back()
+            heard.skip_to("connected")
+            connection.send("/queue/b", "x", confirm=True)
+            readers = [one for one in threading.enumerate() if re.fullmatch("stompy-connection-.*-reader", one.name)]
+            assert len(readers) == 1
+
+
+def test_the_next_of_several_addresses_takes_over(restartable: Restartable) -> None:
+    with Broker() as other:
+        url = f"failover:({restartable.url},{other.url})?randomize=false&initialReconnectDelay=10"
+        with stompy.connect(url) as connection:
+            assert connection.address in restartable.url
+            subscription = connection.subscribe("/queue/a")
+            restartable.stop()
+            connection.send("/queue/a", "moved", timeout=SOON)
+            assert subscription.receive(timeout=SOON).text == "moved"
+            assert connection.address in other.url
