@@ -61,8 +61,6 @@ class Commands:
         receipt = frame.headers.peek("receipt")
         if receipt is not None:
             account.outbox.answer(account.protocol.send("RECEIPT", {"receipt-id": receipt}))
-        if frame.command == "DISCONNECT":
-            account.outbox.finish()
 
     def _send(self, account: Account, frame: Frame) -> None:
         message = Message.of(frame, account.protocol.grammar)

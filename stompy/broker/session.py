@@ -136,9 +136,6 @@ class Session:
                 return
             self._process(parser.feed(data))
             self._outbox.wait_for_answers()
-            if self._pulse is not None:
-                # While the reader was elsewhere, nobody listened: that silence is not the client's.
-                self._pulse.heard(time.monotonic())
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""

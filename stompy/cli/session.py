@@ -26,17 +26,17 @@ class Witness(ConnectionListener):
     Its attributes are final once `disconnect` has returned, which joins the dispatcher.
 
     Attributes:
-        last_receipt: the id in the newest RECEIPT.
+        receipts: how many RECEIPT frames came since it listens.
         reason: of the end; `None` where we ended it.
     """
 
     def __init__(self) -> None:
-        self.last_receipt: str | None = None
+        self.receipts = 0
         self.reason: StompError | None = None
 
     def on_receipt(self, frame: Frame) -> None:
         """Note a RECEIPT."""
-        self.last_receipt = frame.headers.get("receipt-id")
+        self.receipts += 1
 
     def on_disconnected(self, reason: StompError | None) -> None:
         """Note the end."""
@@ -61,11 +61,13 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
     except BaseException:
         conn.disconnect(timeout=_HURRIED_GOODBYE)
         raise
-    before = witness.last_receipt
+    # All other receipts were waited for, so that a listener that begins here hears of DISCONNECT's alone.
+    goodbye = Witness()
+    conn.add_listener(goodbye)
     conn.disconnect()
     if witness.reason is not None:
         raise witness.reason
-    if witness.last_receipt == before:
+    if not goodbye.receipts:
         raise Failure(
             f"{conn.address} did not confirm the end of the session; the last frames may be lost", Exit.CONNECTION
         )

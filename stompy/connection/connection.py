@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -383,6 +384,16 @@ def connect(
     core.open()
     _open_cores.add(core)
     return Connection(core)
+
+
+def _orphan_all() -> None:
+    """Make the connections of a forked child unusable; those of the parent are not touched."""
+    for core in list(_open_cores):
+        core.orphan()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_orphan_all)
 
 
 @atexit.register

@@ -29,7 +29,7 @@ from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
 from stompy.connection.supervisor import Supervisor
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, HeartBeatTimeout, LocalProtocolError, StompError
+from stompy.errors import BrokerError, ConcurrencyError, HeartBeatTimeout, LocalProtocolError, StompError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
@@ -70,6 +70,7 @@ class Core:
         self._transactions = itertools.count(1)
         self.supervisor = Supervisor(config, self, name=self.name)
         self._closed = False
+        self._orphaned = False
 
     def open(self) -> None:
         """Open the first link; in the caller's thread."""
@@ -87,8 +88,22 @@ class Core:
         """The newest link."""
         return self.supervisor.link
 
+    def orphan(self) -> None:
+        """Note that this is a copy in a forked process, without threads; without a lock, as it may be held for ever."""
+        self._orphaned = self._closed = True
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child.
+
+        Raises:
+            ConcurrencyError: the connection belongs to the parent process.
+        """
+        if self._orphaned:
+            raise ConcurrencyError("this connection belongs to the parent process; connect anew after a fork")
+
     def live_link(self) -> Link:
-        """Return the link to use now; raises as `Supervisor.live` does."""
+        """Return the link to use now; raises as `check_process` and `Supervisor.live` do."""
+        self.check_process()
         return self.supervisor.live()
 
     @property
@@ -335,6 +350,8 @@ class Core:
 
     def disconnect(self, *, timeout: float | None, drain: bool) -> None:
         """Say goodbye and end the threads; see `Connection.disconnect`."""
+        if self._orphaned:
+            return  # the socket is the parent's too: a word or a shutdown would end its session
         deadline = Deadline(self.config.close_timeout if timeout is None else timeout)
         link = self.link
         if drain and link.alive:

@@ -46,7 +46,9 @@ def parse_failover(url: str) -> Failover:
     """
     match = _FORM.fullmatch(url)
     if match is None:
-        raise ConfigurationError("a failover address has the form failover:(stomp://a:61613,stomp://b:61613)?option=value")
+        raise ConfigurationError(
+            "a failover address has the form failover:(stomp://a:61613,stomp://b:61613)?option=value"
+        )
     parsed = Failover(match["inner"])
     for name, value in parse_qsl(match["options"] or "", keep_blank_values=True):
         if name not in _OPTIONS:

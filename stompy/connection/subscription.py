@@ -30,6 +30,10 @@ class Subscriptions(Protocol):
         """The default of `receive` in seconds."""
         ...
 
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child."""
+        ...
+
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
         """Send UNSUBSCRIBE."""
         ...
@@ -179,6 +183,7 @@ class Subscription:
     def _next(self, deadline: Deadline) -> Message | None:
         if self.handler is not None:
             raise LocalProtocolError("a subscription with a handler cannot be received from")
+        self._core.check_process()
         with self._condition:
             while not self._inbox:
                 if self._closed:

@@ -67,8 +67,9 @@ def test_it_is_full_by_octets_or_by_frames_until_all_is_taken(answers: list[byte
     assert outbox.take(0) == ([], False)
 
 
-def test_only_unwanted_messages_are_withdrawn_and_make_room() -> None:
-    account = an_account(max_frames=3)
+@pytest.mark.parametrize("limits", [{"max_frames": 3}, {"max_bytes": 160}])
+def test_only_unwanted_messages_are_withdrawn_and_make_room(limits: dict[str, int]) -> None:
+    account = an_account(**limits)
     outbox = account.outbox
     consumer = a_consumer(account, a_queue(), mode="auto")
     items = [Item(a_message(), order) for order in range(2)]

@@ -59,6 +59,8 @@ def test_what_fits_is_counted_in_messages_and_octets() -> None:
     assert not queue.fits(1, 9 * size + 1)
     _drained(queue)
     assert queue.fits(1, 10 * size)
+    queue.put_back([Item(a_message(), 1)])
+    assert not queue.fits(1, 9 * size + 1)
 
 
 def test_a_consumer_without_room_is_parked_until_it_is_asked_again() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 
 import pytest
 
-from tests.broker.conftest import Serve, Served
+from tests.broker.conftest import Serve, Served, until
 from tests.support.rawclient import RawClient
 
 # Queues
@@ -141,6 +142,23 @@ def test_what_was_never_written_comes_back_without_redelivered(serve: Serve) -> 
     numbers = [int(message.body.rstrip(b"x")) for message in messages]
     assert numbers == list(range(200 - left, 200))
     assert not any("redelivered" in message.headers for message in messages)
+
+
+def test_what_was_never_written_comes_back_after_unsubscribe_too(serve: Serve) -> None:
+    served = serve(capacity=1_000)
+    stuck, other = served.client(), served.client()
+    stuck.subscribe("/queue/a", "auto", id="1")
+    other.send("/queue/a", *[str(number).encode() + b"x" * 500 for number in range(100)])
+    stuck.say("UNSUBSCRIBE", {"id": "1"})
+    served.until(lambda stats: stats.subscriptions == 0)
+    assert "/queue/a" not in served.broker.stats().queues
+    other.send("/queue/a", "later")
+    stuck.close()
+    served.until(lambda stats: stats.sessions == 1)
+    left = served.broker.depth("/queue/a")
+    assert left > 50
+    other.subscribe("/queue/a")
+    assert other.messages(left)[-1].body == b"later"
 
 
 def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
@@ -294,14 +312,35 @@ def test_a_topic_subscriber_that_is_too_slow_is_ended_with_an_error_that_says_so
     assert sender.bodies(1) == ["the others go on"]
 
 
+def test_a_burst_to_a_topic_is_no_fault_of_a_subscriber_that_keeps_up(serve: Serve) -> None:
+    served = serve(max_backlog_messages=2)
+    reader, sender = served.client(), served.client()
+    reader.subscribe("/topic/a")
+    sender.raw(b"".join(sender.encoded("SEND", {"destination": "/topic/a"}, str(n).encode()) for n in range(100)))
+    assert reader.bodies(100) == [str(number) for number in range(100)]
+
+
 def test_a_topic_subscriber_that_reads_nothing_is_ended_while_the_sender_goes_on(serve: Serve) -> None:
     served = serve(capacity=1_000, max_outbox_bytes=2_000, max_backlog_messages=10, linger=0.05)
     deaf, sender = served.client(), served.client()
     deaf.subscribe("/topic/a")
     for _ in range(50):
         sender.send("/topic/a", b"x" * 500)
-    served.until(lambda stats: stats.sessions == 1)
-    assert served.broker.stats().errors == 1
+    assert (served.broker.stats().sessions, served.broker.stats().errors) == (1, 1)
+    until(lambda: "stompy-broker-1-reader" not in {thread.name for thread in threading.enumerate()})
+
+
+def test_the_error_stands_before_what_a_slow_subscriber_has_not_fetched(serve: Serve) -> None:
+    served = serve(capacity=1_000, max_outbox_bytes=100_000, max_backlog_messages=10, linger=20.0)
+    slow, sender = served.client(), served.client()
+    slow.subscribe("/topic/a")
+    sender.send("/topic/a", b"x" * 2_000)
+    served.until(lambda stats: stats.messages_out == 1)
+    while served.broker.stats().sessions == 2:
+        sender.send("/topic/a", b"x" * 2_000)
+    frames = slow.rest()
+    assert frames[-1].command == "ERROR"
+    assert len(frames) < 40
 
 
 def test_a_sender_that_is_its_own_slow_subscriber_is_ended_once(serve: Serve) -> None:
@@ -394,6 +433,18 @@ def test_a_client_may_go_away_in_any_state(served: Served, way: str) -> None:
     stats = served.broker.stats()
     assert {name: depth.ready for name, depth in stats.queues.items()} == {"/queue/q": 2}
     assert (stats.subscriptions, stats.transactions) == (0, 0)
+
+
+def test_what_comes_back_at_a_stop_is_not_given_to_the_next(served: Served) -> None:
+    clients = [served.client() for _ in range(10)]
+    for client in clients:
+        client.subscribe("/queue/a", "client", prefetch_count="100")
+    clients[0].send("/queue/a", *[b"x"] * 100)
+    for client in clients:
+        client.messages(10)
+    served.broker.stop()
+    assert [client.rest() for client in clients] == [[]] * 10
+    assert served.depth("/queue/a") == (100, 0)
 
 
 def test_the_broker_may_stop_with_clients_in_any_state(served: Served) -> None:

@@ -42,7 +42,7 @@ class Recorder(stompy.ConnectionListener):
 
     def skip_to(self, event: str) -> list[str]:
         """Return the names of the events up to `event`, which is waited for."""
-        names = []
+        names: list[str] = []
         while not names or names[-1] != event:
             names.append(self.events.get(timeout=SOON)[0])
         return names
@@ -179,7 +179,7 @@ def test_a_subscription_made_during_the_outage_waits_for_the_link(restartable: R
 def test_an_open_transaction_fails_its_block(restartable: Restartable) -> None:
     heard = Recorder()
     with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
-        with pytest.raises(stompy.ConnectionLost), connection.transaction() as transaction:
+        with pytest.raises(stompy.ConnectionLost), connection.transaction() as transaction:  # noqa: PT012 - the block
             transaction.send("/queue/a", "half")
             restartable.stop()
             heard.skip_to("reconnecting")

@@ -58,8 +58,8 @@ def streams(draw: st.DrawFn, profile: str) -> bytes:
     return stream[: draw(st.integers(0, len(stream)))] if draw(st.booleans()) else stream
 
 
-_pieces = st.binary(max_size=4) | st.sampled_from(
-    [
+_PIECES = (
+    *(
         b"\n",
         b"\r\n",
         b"\r",
@@ -72,22 +72,15 @@ _pieces = st.binary(max_size=4) | st.sampled_from(
         b"\\r",
         b"\\t",
         b" ",
-        b"content-length:",
+        b"\t",
         b"1",
         b"9",
-    ]
-    + [
         b"\xff",
-        b"SEND",
-        b"send",
-        b"ACK\n\n\0",
-        b"CONNECT\n",
-        b"MESSAGE\r\ncontent-length:3\r\n\r\n",
-        b"k:v\n",
-        b"\x7f",
-        b"\t",
-    ]
+    ),
+    *(b"SEND", b"send", b"ACK\n\n\0", b"CONNECT\n", b"k:v\n", b"content-length:", b"\x7f"),
+    b"MESSAGE\r\ncontent-length:3\r\n\r\n",
 )
+_pieces = st.binary(max_size=4) | st.sampled_from(_PIECES)
 
 
 @st.composite

@@ -1,0 +1,86 @@
+"""`stompy ping`: what is this broker?"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import time
+
+from stompy.cli.console import one_line, say
+from stompy.cli.exits import Exit, Failure
+from stompy.cli.options import seconds
+from stompy.cli.session import session
+from stompy.connection.connection import Connection
+from stompy.deadline import Deadline
+
+
+def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "ping",
+        parents=[common],
+        help="connect, and tell what the broker is",
+        description="Connect, tell what the broker is and what was agreed, and time a round trip.",
+    )
+    parser.add_argument(
+        "--destination",
+        metavar="NAME",
+        help="send a message to NAME with a random ending, a destination of its own, and receive it again",
+    )
+    parser.add_argument(
+        "--timeout", type=seconds, default=10.0, metavar="S", help="seconds for each round trip (default: 10)"
+    )
+    parser.set_defaults(run=run_ping)
+
+
+def run_ping(arguments: argparse.Namespace) -> Exit:
+    """Connect and report."""
+    started = time.perf_counter()
+    with session(arguments) as conn:
+        _row("address", conn.address)
+        _row("server", conn.server or "(does not say)")
+        _row("version", f"STOMP {conn.version}")
+        _row("session", conn.session or "(does not say)")
+        ours, theirs = conn.heartbeat
+        _row("heart-beats", f"ours {_interval(ours)}, the broker's {_interval(theirs)}")
+        _row("connected in", _milliseconds(time.perf_counter() - started))
+        _row("receipt in", _milliseconds(_receipt(conn, arguments.timeout)))
+        if arguments.destination is not None:
+            name = f"{arguments.destination}.ping-{secrets.token_hex(4)}"
+            _row("message in", f"{_milliseconds(_echo(conn, name, arguments.timeout))}, through {name}")
+    return Exit.OK
+
+
+def _receipt(conn: Connection, timeout: float) -> float:
+    """Return the seconds until the broker has confirmed an empty transaction, which leaves nothing behind."""
+    started = time.perf_counter()
+    with conn.transaction() as transaction:
+        transaction.commit(timeout=timeout)
+    return time.perf_counter() - started
+
+
+def _echo(conn: Connection, destination: str, timeout: float) -> float:
+    """Return the seconds from a send until the message is back."""
+    body = secrets.token_bytes(16)
+    deadline = Deadline(timeout)
+    subscription = conn.subscribe(destination, timeout=deadline.remaining())
+    started = time.perf_counter()
+    conn.send(destination, body)
+    message = subscription.receive(deadline.remaining())
+    elapsed = time.perf_counter() - started
+    subscription.unsubscribe(timeout=deadline.remaining())
+    if message.body != body:
+        raise Failure(f"the message from {destination} is not the one that was sent", Exit.DATA)
+    return elapsed
+
+
+def _row(name: str, value: str) -> None:
+    say(f"{name:<13} {one_line(value)}")
+
+
+def _interval(interval: float) -> str:
+    return f"every {interval:g} s" if interval else "none"
+
+
+def _milliseconds(elapsed: float) -> str:
+    return f"{elapsed * 1000:.1f} ms"

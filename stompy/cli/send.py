@@ -1,0 +1,140 @@
+"""`stompy send`: messages from an argument, a file, its lines, or standard input."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from stompy.cli.console import stdin_is_terminal, stdin_octets, tell
+from stompy.cli.exits import Exit, Failure, code_of, interruption
+from stompy.cli.options import add_headers, headers_of, why
+from stompy.cli.session import session
+from stompy.connection.connection import Connection
+from stompy.errors import StompError
+
+STDIN = "-"
+
+
+def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "send",
+        parents=[common],
+        help="send messages",
+        description="Send one message, or one a line. The broker has everything when the command ends with code 0.",
+    )
+    parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
+    body = parser.add_mutually_exclusive_group()
+    body.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or nothing in a pipe, reads stdin")
+    body.add_argument("--file", metavar="FILE", help="send the octets of FILE as one message; '-' is stdin")
+    body.add_argument(
+        "--lines", metavar="FILE", help="send each line of FILE, without its LF, as one message; '-' is stdin"
+    )
+    add_headers(parser, "SEND")
+    parser.add_argument("--content-type", metavar="TYPE", help="such as application/json (default: text for BODY)")
+    parser.add_argument("--receipt", action="store_true", help="have the broker confirm each message")
+    parser.set_defaults(run=run_send)
+
+
+def run_send(arguments: argparse.Namespace) -> Exit:
+    """Send what the arguments say, and tell how many messages it was."""
+    headers = headers_of(arguments.header)
+    with _bodies(arguments) as bodies:
+        sender = _Sender(arguments, headers)
+        try:
+            with session(arguments) as conn:
+                sender.send_all(conn, bodies)
+        except StompError as error:
+            raise Failure(f"{error}{sender.progress()}", code_of(error)) from error
+        except Failure as error:
+            raise Failure(f"{error}{sender.progress()}", error.code) from error
+        except KeyboardInterrupt as signal:
+            raise Failure(f"interrupted{sender.progress()}", interruption(signal)) from None
+    tell(f"sent {_messages(sender.sent)} to {arguments.destination}")
+    return Exit.OK
+
+
+class _Sender:
+    """Sends bodies and counts them."""
+
+    def __init__(self, arguments: argparse.Namespace, headers: dict[str, str]) -> None:
+        self._arguments = arguments
+        self._headers = headers
+        self.sent = 0
+
+    def send_all(self, conn: Connection, bodies: Iterator[str | bytes]) -> None:
+        """Send each body; with `--receipt` wait for the broker's confirmations at the end."""
+        # What comes through a pipe may come slowly, and should not wait for company.
+        streaming = self._arguments.lines == STDIN
+        with contextlib.nullcontext() if streaming else conn.batch():
+            for body in bodies:
+                conn.send(
+                    self._arguments.destination,
+                    body,
+                    content_type=self._arguments.content_type,
+                    headers=self._headers,
+                    receipt=self._arguments.receipt,
+                )
+                self.sent += 1
+        if self._arguments.receipt:
+            conn.flush()
+
+    def progress(self) -> str:
+        """Return how far it got, for the end of an error."""
+        return f"; {_messages(self.sent)} had been sent, not all confirmed" if self.sent else ""
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"
+
+
+@contextlib.contextmanager
+def _bodies(arguments: argparse.Namespace) -> Iterator[Iterator[str | bytes]]:
+    """Open the input before anything is sent, and yield the bodies in it.
+
+    Raises:
+        Failure: it cannot be opened or read, or there is none.
+    """
+    if arguments.lines is not None:
+        with _opened(arguments.lines) as file:
+            yield _lines(file, arguments.lines)
+    elif arguments.file is not None:
+        yield iter([_whole(arguments.file)])
+    elif arguments.body is not None and arguments.body != STDIN:
+        yield iter([arguments.body])
+    elif arguments.body is None and stdin_is_terminal():
+        raise Failure("no body: give BODY, --file, --lines, or '-' to type it here", Exit.USAGE)
+    else:
+        yield iter([_whole(STDIN)])
+
+
+def _opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    if name == STDIN:
+        return contextlib.nullcontext(stdin_octets())
+    with _reading(name):
+        return open(name, "rb")  # noqa: SIM115  # the caller closes it
+
+
+def _whole(name: str) -> bytes:
+    with _opened(name) as file, _reading(name):
+        return file.read()
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the octets of each line without the one LF that ends it; a last line may lack it."""
+    with _reading(name):
+        for line in file:
+            yield line.removesuffix(b"\n")
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Say which input cannot be read, and why."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        shown = "standard input" if name == STDIN else repr(name)
+        raise Failure(f"cannot read {shown}: {why(error)}", Exit.DATA) from sys.exc_info()[1]

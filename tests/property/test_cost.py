@@ -1,0 +1,175 @@
+"""Time is linear and memory bounded: shown by counts and by inputs that anything else would never finish.
+
+Nothing here looks at a clock: work that grows with the square of these inputs runs into the timeout of the test.
+"""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from stompy.errors import FrameTooLarge
+from stompy.frames.limits import Limits
+from stompy.frames.parser import Parser
+from tests.support.codec import cut, parser
+from tests.support.reference import PROFILES
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+def reads(octets: bytes, size: int) -> Iterator[bytes]:
+    """Yield the reads one by one, so that they do not add to the memory that is measured."""
+    view = memoryview(octets)
+    return (bytes(view[start : start + size]) for start in range(0, len(octets), size))
+
+
+def count(reader: Parser, chunks: Iterable[bytes]) -> int:
+    return sum(len(reader.feed(chunk)) for chunk in chunks)
+
+
+def body_stream(size: int, *, counted: bool) -> bytes:
+    head = b"MESSAGE\ncontent-length:%d\n\n" % size if counted else b"MESSAGE\n\n"
+    return b"".join((head, b"x" * size, b"\0"))
+
+
+@pytest.mark.requirement("BDY-03", "BDY-05", "FRM-12", "LIM-03")
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
+@pytest.mark.parametrize(("size", "read"), [(2 * MIB, 1), (50 * MIB, KIB), (50 * MIB, MIB), (50 * MIB, 64 * MIB)])
+def test_a_large_body_is_read_in_reads_of_any_size(size: int, read: int, counted: bool) -> None:
+    reader = parser("1.2")
+    (frame,) = [frame for chunk in reads(body_stream(size, counted=counted), read) for frame in reader.feed(chunk)]
+    assert len(frame.body) == size
+    assert reader.pending == 0
+
+
+@pytest.mark.requirement("LIM-03")
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
+@pytest.mark.parametrize("read", [100 * KIB, MIB, 64 * MIB])
+def test_a_large_body_is_held_no_more_than_twice(read: int, counted: bool) -> None:
+    size = 50 * MIB
+    octets = body_stream(size, counted=counted)
+    reader = parser("1.2")
+    tracemalloc.start()
+    try:
+        assert count(reader, reads(octets, read)) == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A read of the whole is itself one copy, made by `reads`.
+    assert peak < 2.3 * size
+
+
+@pytest.mark.requirement("LIM-01", "LIM-03")
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("read", [1, 100, 64 * KIB, 8 * MIB])
+def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: int) -> None:
+    octets = b"MESSAGE\n" + b"a:b\n" * 1_000_000
+    limits = Limits()
+    reader = parser(profile)
+    used = 0
+    tracemalloc.start()
+    try:
+        for chunk in reads(octets, read):
+            reader.feed(chunk)
+            used += len(chunk)
+            assert reader.pending <= 8 + 4 * limits.max_headers + read
+            if reader.error is not None:
+                break
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(reader.error, FrameTooLarge)
+    assert reader.error.limit_name == "max_headers"
+    assert used <= 8 + 4 * (limits.max_headers + 1) + read
+    assert peak < 3 * read + MIB
+
+
+@pytest.mark.parametrize("read", [100, 4 * KIB, 8 * MIB])
+def test_a_head_of_many_lines_is_read_where_it_is_let_in(read: int) -> None:
+    octets = b"MESSAGE\n" + b"a:b\n" * 200_000 + b"\n\0"
+    reader = parser("1.2", limits=Limits(max_headers=200_000))
+    (frame,) = [frame for chunk in reads(octets, read) for frame in reader.feed(chunk)]
+    assert len(frame.headers.pairs) == 200_000
+
+
+@pytest.mark.requirement("FRM-06", "A-46")
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("size", "read"), [(MIB // 4, 1), (10 * MIB, KIB), (10 * MIB, 64 * MIB)])
+def test_endless_line_ends_take_no_room(profile: str, size: int, read: int) -> None:
+    reader = parser(profile)
+    for chunk in reads(b"\n" * size, read):
+        assert reader.feed(chunk) == []
+        assert reader.pending == 0
+
+
+@pytest.mark.requirement("FRM-06")
+@pytest.mark.parametrize("read", [1, KIB - 1, 64 * MIB])
+def test_endless_cr_lf_takes_no_room(read: int) -> None:
+    reader = parser("1.2")
+    for chunk in reads(b"\r\n" * (MIB // 8 if read == 1 else 5 * MIB), read):
+        assert reader.feed(chunk) == []
+        assert reader.pending <= 1
+
+
+@pytest.mark.requirement("LIM-01", "FRM-12")
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("filling", [b"x", b"\\\\", b"\r"], ids=["x", "escapes", "cr"])
+def test_a_long_header_line_is_read_octet_by_octet(profile: str, filling: bytes) -> None:
+    line = b"k:" + filling * ((64 * KIB - 2) // len(filling))
+    reader = parser(profile)
+    found = count(reader, reads(b"MESSAGE\n" + line + b"\n\n\0", 1))
+    fatal = filling == b"\r" and profile in ("1.2",)
+    assert found == (0 if fatal else 1)
+    assert (reader.error is not None) == fatal
+
+
+@pytest.mark.requirement("FRM-04")
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+def test_many_small_frames_are_read_in_one_go(line_end: bytes) -> None:
+    head = line_end.join([b"MESSAGE", b"destination:/queue/a", b"message-id:1", b"subscription:1", b"", b""])
+    octets = (head + b"x" * 170 + b"\0" + line_end) * 200_000
+    assert len(octets) > 45 * MIB
+    assert len(parser("1.2").feed(octets)) == 200_000
+
+
+def events(profile: str, octets: bytes, read: int) -> int:
+    """Return how many calls, of Python and C functions, it takes to read `octets`."""
+    chunks = cut(octets, read)
+    reader = parser(profile)
+    number = 0
+
+    def tick(*_: object) -> None:
+        nonlocal number
+        number += 1
+
+    previous = sys.getprofile()
+    sys.setprofile(tick)
+    try:
+        for chunk in chunks:
+            reader.feed(chunk)
+    finally:
+        sys.setprofile(previous)
+    return number
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("read", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [
+        (b"MESSAGE\n\n", b"x" * 100),
+        (b"MESSAGE\ncontent-length:1000000\n\n", b"x" * 100),
+        (b"MESSAGE\nk:", b"x" * 100),
+        (b"MESSAGE\n", b"k:v\nlonger:value\n"),
+        (b"", b"\n" * 100),
+        (b"", b"MESSAGE\nk:a b\n\nbody\0\n"),
+        (b"", b"SEND\nk:v\ncontent-length:4\n\nbody\0"),
+    ],
+    ids=["body", "counted body", "line", "lines", "line ends", "frames", "counted frames"],
+)
+def test_twice_the_octets_take_twice_the_calls(profile: str, read: int, start: bytes, again: bytes) -> None:
+    once, twice = (events(profile, start + again * times, read) for times in (200, 400))
+    assert twice < 2.1 * once + 100
