@@ -25,6 +25,10 @@
     │   ├── ReceiptTimeout (.receipt_id)     the broker did not confirm in time
     │   └── ReceiveTimeout                   no message came in time
     ├── TransactionError                     the transaction is over
+    ├── OutboxError (.path)                  a store-and-forward outbox cannot do it
+    │   ├── OutboxDamaged                    its file is not what was written to it
+    │   ├── OutboxBusy                       somebody has it open already
+    │   └── OutboxFull                       its limit is reached, or the disk is full
     └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
 
 Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`.
@@ -228,6 +232,34 @@ class ReceiveTimeout(StompTimeout):
 
 class TransactionError(StompError):
     """The transaction is over or belongs to a link that is gone."""
+
+
+class OutboxError(StompError):
+    """A store-and-forward outbox cannot do what was asked: it is closed, its disk fails, the message is unknown.
+
+    Attributes:
+        path: the outbox's file.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        self.path = path
+        super().__init__(f"outbox {path}: {message}")
+
+
+class OutboxDamaged(OutboxError):
+    """The file of an outbox, or one that belongs to it, is not what was written to it; the text says what to do."""
+
+
+class OutboxBusy(OutboxError):
+    """Another outbox, in this process or another, has the file open."""
+
+    retryable = True
+
+
+class OutboxFull(OutboxError):
+    """The message was not taken: a limit of the outbox is reached, or the disk is full. What was there is kept."""
+
+    retryable = True
 
 
 class ConcurrencyError(StompError, RuntimeError):

@@ -20,6 +20,8 @@ RETRYABLE = {
     errors.StompTimeout,
     errors.ReceiptTimeout,
     errors.ReceiveTimeout,
+    errors.OutboxBusy,
+    errors.OutboxFull,
 }
 
 
@@ -125,3 +127,9 @@ def test_body_decode_error_keeps_the_bytes() -> None:
 
 def test_receipt_timeout_keeps_the_receipt() -> None:
     assert errors.ReceiptTimeout("not confirmed within 5 s", receipt_id="r-1").receipt_id == "r-1"
+
+
+def test_outbox_errors_name_the_file() -> None:
+    error = errors.OutboxDamaged("the file is cut", path="/var/spool/a.outbox")
+    assert str(error) == "outbox /var/spool/a.outbox: the file is cut"
+    assert error.path == "/var/spool/a.outbox"

@@ -45,8 +45,9 @@ class Broker:
     """A STOMP 1.0, 1.1 and 1.2 broker for development, tests and demos, in this process and in memory.
 
     Destinations that begin with `/topic/` are topics: every live subscription gets each message, nothing is kept for
-    later. All others are queues, made by their first use: each message goes to one subscription. Names have no other
-    meaning; there are no wildcards and no selectors (a `selector` header is refused).
+    later. So it is with `/temp-queue/`, to which replies go: one for a client that is gone is dropped. All others are
+    queues, made by their first use: each message goes to one subscription. Names have no other meaning; there are no
+    wildcards and no selectors (a `selector` header is refused).
 
     What it does where STOMP leaves the choice to the server:
 

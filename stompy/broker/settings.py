@@ -12,6 +12,7 @@ from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 
 TOPIC_PREFIX = "/topic/"
+TEMPORARY_PREFIX = "/temp-queue/"
 """What makes a destination a topic; every other string is the name of a queue."""
 
 SERVER = "stompy-broker"
@@ -19,8 +20,8 @@ SERVER = "stompy-broker"
 
 
 def is_topic(destination: str) -> bool:
-    """Whether `destination` names a topic; else it names a queue."""
-    return destination.startswith(TOPIC_PREFIX)
+    """Whether `destination` keeps nothing for nobody, as topics and temporary queues do; else it names a queue."""
+    return destination.startswith((TOPIC_PREFIX, TEMPORARY_PREFIX))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     group = parser.add_argument_group("broker")
     group.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    group.add_argument(
-        "--port", type=port, default=DEFAULT_PORT, help=f"0 takes a free one (default: {DEFAULT_PORT})"
-    )
+    group.add_argument("--port", type=port, default=DEFAULT_PORT, help=f"0 takes a free one (default: {DEFAULT_PORT})")
     group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
     add_passcode_options(group, _PASSCODE)
     add_verbose(group)

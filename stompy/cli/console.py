@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -76,6 +77,21 @@ class Output:
         with _output_errors():
             self._stream.flush()
 
+    def check_reader(self) -> None:
+        """Notice that the reader of a pipe is gone, which a write would only find out later.
+
+        Raises:
+            BrokenPipeError: it is.
+        """
+        events: list[tuple[int, int]] = []
+        # Where the system has no poll, or the stream no descriptor, the next write tells.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            looking = select.poll()
+            looking.register(self._stream.fileno(), 0)
+            events = looking.poll(0)
+        if any(happened & select.POLLERR for _, happened in events):
+            raise BrokenPipeError
+
 
 @contextlib.contextmanager
 def _output_errors() -> Iterator[None]:
@@ -123,5 +139,5 @@ def logging_to_stderr(*, verbosity: int) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.level, logger.propagate = before[0], before[1]
         logger.setLevel(before[0])
+        logger.propagate = before[1]

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from stompy.cli.broker import add_broker
 from stompy.cli.console import forget_stdout, logging_to_stderr, tell_error
@@ -60,7 +61,9 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"stompy {version()}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands: argparse._SubParsersAction[Any] = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
     common = connection_options()
     add_demo(commands)
     add_broker(commands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import math
 import os
 import re
@@ -28,8 +29,12 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, naming unknown options by their names only: their values may be secrets."""
         known, extra = self.parse_known_args(args, namespace)
+        late = getattr(known, "late", None)
+        if late is not None and getattr(known, late) is None and [one for one in extra if _is_word(one)] == extra[:1]:
+            # argparse takes an optional positional as absent when options stand before it.
+            setattr(known, late, extra.pop(0))
         if extra:
-            options = [one.split("=", 1)[0] for one in extra if one.startswith("-") and one != "-"]
+            options = [one.split("=", 1)[0] for one in extra if not _is_word(one)]
             if options:
                 self.error(f"unknown option {', '.join(options)}")
             self.error(f"{len(extra)} argument{'s'[: len(extra) > 1]} too many")
@@ -40,6 +45,10 @@ class Parser(argparse.ArgumentParser):
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
         tell_error(f"{shown} (see '{self.prog} --help')")
         sys.exit(Exit.USAGE)
+
+
+def _is_word(argument: str) -> bool:
+    return argument == "-" or not argument.startswith("-")
 
 
 def connection_options() -> argparse.ArgumentParser:
@@ -189,8 +198,6 @@ def _first_line(path: Path) -> str:
 def _asked() -> str:
     if sys.stdin is None or not sys.stdin.isatty():
         raise Failure("--ask-passcode needs a terminal", Exit.USAGE)
-    import getpass  # noqa: PLC0415  # only here
-
     try:
         return getpass.getpass("Passcode: ")
     except EOFError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -27,8 +26,8 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         description="Send one message, or one a line. The broker has everything when the command ends with code 0.",
     )
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
+    parser.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or nothing in a pipe, reads stdin")
     body = parser.add_mutually_exclusive_group()
-    body.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or nothing in a pipe, reads stdin")
     body.add_argument("--file", metavar="FILE", help="send the octets of FILE as one message; '-' is stdin")
     body.add_argument(
         "--lines", metavar="FILE", help="send each line of FILE, without its LF, as one message; '-' is stdin"
@@ -36,7 +35,7 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     add_headers(parser, "SEND")
     parser.add_argument("--content-type", metavar="TYPE", help="such as application/json (default: text for BODY)")
     parser.add_argument("--receipt", action="store_true", help="have the broker confirm each message")
-    parser.set_defaults(run=run_send)
+    parser.set_defaults(run=run_send, late="body")
 
 
 def run_send(arguments: argparse.Namespace) -> Exit:
@@ -98,6 +97,8 @@ def _bodies(arguments: argparse.Namespace) -> Iterator[Iterator[str | bytes]]:
     Raises:
         Failure: it cannot be opened or read, or there is none.
     """
+    if arguments.body is not None and (arguments.lines is not None or arguments.file is not None):
+        raise Failure("give BODY or one of --file and --lines, not both", Exit.USAGE)
     if arguments.lines is not None:
         with _opened(arguments.lines) as file:
             yield _lines(file, arguments.lines)
@@ -115,7 +116,7 @@ def _opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
     if name == STDIN:
         return contextlib.nullcontext(stdin_octets())
     with _reading(name):
-        return open(name, "rb")  # noqa: SIM115  # the caller closes it
+        return open(name, "rb")  # the caller closes it
 
 
 def _whole(name: str) -> bytes:
@@ -137,4 +138,4 @@ def _reading(name: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         shown = "standard input" if name == STDIN else repr(name)
-        raise Failure(f"cannot read {shown}: {why(error)}", Exit.DATA) from sys.exc_info()[1]
+        raise Failure(f"cannot read {shown}: {why(error)}", Exit.DATA) from error

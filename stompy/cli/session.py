@@ -11,10 +11,12 @@ from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import passcode_from
 from stompy.connection.config import DEFAULT_HEARTBEAT, addresses_of
 from stompy.connection.connection import DEFAULT_URL, Connection, connect
+from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
 from stompy.frames.version import NEGOTIABLE
+from stompy.transport.address import Address
 
 _HURRIED_GOODBYE = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
@@ -47,8 +49,8 @@ class Witness(ConnectionListener):
 def session(arguments: argparse.Namespace) -> Iterator[Connection]:
     """Connect; at the end of the block disconnect, and be sure that the broker has confirmed it.
 
-    STOMP 1.2, DISCONNECT: the RECEIPT says that all previous frames have been received by the server. After a block that
-    raised, the goodbye is short and its outcome does not count.
+    STOMP 1.2, DISCONNECT: the RECEIPT says that all previous frames have been received by the server. After a block
+    that raised, the goodbye is short and its outcome does not count.
 
     Raises:
         Failure: the broker did not confirm the end of the session.
@@ -74,23 +76,33 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
 
 
 def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connection:
-    """Connect as the options and the environment say; raises as `connect` does."""
-    url = arguments.url or os.environ.get("STOMPY_URL") or DEFAULT_URL
-    addresses = addresses_of(url)
-    login = arguments.login
-    passcode = passcode_from(arguments, "STOMPY_PASSCODE")
-    explicit = arguments.ask_passcode or arguments.passcode_file is not None
-    if not explicit and login is None and any(address.passcode is not None for address in addresses):
-        passcode = None  # a URL with a passcode is more particular than the environment
-    if passcode is not None and login is None:
-        login = next((address.login for address in addresses if address.login is not None), None)
+    """Connect as the options and the environment say; raises as `connect` does.
+
+    A lost connection is not replaced, whatever a failover address says: what of a stream of messages has arrived would
+    not be known.
+    """
+    urls = arguments.url or [os.environ.get("STOMPY_URL") or DEFAULT_URL]
     return connect(
-        url,
-        login=login,
-        passcode=passcode,
+        urls[0] if len(urls) == 1 else urls,
+        login=arguments.login,
+        passcode=_passcode(arguments, urls),
         vhost=arguments.vhost,
         versions=arguments.stomp_version or NEGOTIABLE,
         heartbeat=arguments.heartbeat or DEFAULT_HEARTBEAT,
+        reconnect=False,
         listeners=[witness],
         name="cli",
     )
+
+
+def _passcode(arguments: argparse.Namespace, urls: list[str]) -> str | None:
+    asked_for = arguments.ask_passcode or arguments.passcode_file is not None or arguments.login is not None
+    if not asked_for and any(address.passcode is not None for address in _addresses(urls)):
+        return None  # that of the URL is more particular than that of the environment
+    return passcode_from(arguments, "STOMPY_PASSCODE")
+
+
+def _addresses(urls: list[str]) -> tuple[Address, ...]:
+    if len(urls) == 1 and is_failover(urls[0]):
+        return addresses_of(parse_failover(urls[0]).urls)
+    return addresses_of(urls)

@@ -15,12 +15,13 @@ from stompy.connection.connection import Connection
 from stompy.connection.dialects import dialect_of
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
+from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeout
 
 _ENOUGH = 100
 """Messages after which they are flushed and acknowledged, however many more wait."""
-_FOR_EVER = 3600.0
-"""Seconds of one wait where no timeout was asked for; it is simply waited again."""
+_LOOK = 0.5
+"""Seconds of silence after which to look whether anybody still reads the output."""
 
 
 def add_subscribe(
@@ -60,22 +61,21 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
     headers = headers_of(arguments.header)
     printer = _Printer(Output(), _FORMATS[arguments.format], ack=arguments.ack)
     try:
-        with session(arguments) as conn:
-            # On the way out too: what was written and not yet acknowledged would come again.
-            with printer:
-                subscription = _subscribed(conn, arguments, headers)
-                _print_all(subscription, printer, arguments)
+        # The printer ends first: what was written and not yet acknowledged would come again.
+        with session(arguments) as conn, printer:
+            subscription = _subscribed(conn, arguments, headers)
+            enough = _print_all(subscription, printer, arguments)
     except BrokenPipeError:
         forget_stdout()
         return Exit.BROKEN_PIPE
     except KeyboardInterrupt as signal:
-        tell(f"interrupted after {printer.written} messages")
+        tell(f"interrupted; {printer.written} received")
         return interruption(signal)
-    except ReceiveTimeout as error:
+    if not enough:
         raise Failure(
             f"nothing from {arguments.destination} for {arguments.timeout:g} s; {printer.written} received",
             Exit.TIMEOUT,
-        ) from error
+        )
     return Exit.OK
 
 
@@ -88,17 +88,27 @@ def _subscribed(conn: Connection, arguments: argparse.Namespace, headers: dict[s
     return conn.subscribe(arguments.destination, ack=arguments.ack, prefetch=prefetch, headers=headers)
 
 
-def _print_all(subscription: Subscription, printer: _Printer, arguments: argparse.Namespace) -> None:
+def _print_all(subscription: Subscription, printer: _Printer, arguments: argparse.Namespace) -> bool:
+    """Print messages; return whether there were enough before the timeout."""
     while arguments.count is None or printer.taken < arguments.count:
-        try:
-            message = subscription.receive(arguments.timeout or _FOR_EVER)
-        except ReceiveTimeout:
-            if arguments.timeout is None:
-                continue
-            raise
+        message = _next(subscription, printer, Deadline(arguments.timeout))
+        if message is None:
+            return False
         printer.take(message)
         if subscription.queued == 0 or printer.waiting >= _ENOUGH:
             printer.settle()
+    return True
+
+
+def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> Message | None:
+    """Return the next message, or `None` when the deadline has passed."""
+    while True:
+        try:
+            return subscription.receive(deadline.sooner(_LOOK).remaining())
+        except ReceiveTimeout:
+            if deadline.expired:
+                return None
+            printer.check_reader()
 
 
 class _Printer:
@@ -128,6 +138,10 @@ class _Printer:
         self._unsettled.append(message)
         self.taken += 1
 
+    def check_reader(self) -> None:
+        """Raise `BrokenPipeError` if nobody reads the output any more."""
+        self._output.check_reader()
+
     def settle(self) -> None:
         """Flush, then acknowledge."""
         if not self._unsettled:
@@ -145,7 +159,7 @@ class _Printer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None or issubclass(kind, (KeyboardInterrupt, ReceiveTimeout)):
+        if kind is None or issubclass(kind, KeyboardInterrupt):
             self.settle()
 
 

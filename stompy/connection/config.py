@@ -87,7 +87,8 @@ class Config:
             versions=self.versions,
             heartbeat=HeartbeatOffer.from_seconds(*self.heartbeat),
             heartbeat_tolerance=self.heartbeat_tolerance,
-            login=self.login if own else address.login,
+            login=self.login if self.login is not None else address.login,
+            # A passcode never goes out with another login than the one it was given for.
             passcode=self.passcode if own else address.passcode,
             vhost=self.vhost if self.vhost is not None else address.vhost,
             headers=self.headers,

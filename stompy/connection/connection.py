@@ -257,7 +257,11 @@ class Connection:
             headers=extra,
             dispatcher=dispatcher,
         )
-        core.subscribe(subscription, timeout=timeout)
+        try:
+            core.subscribe(subscription, timeout=timeout)
+        except BaseException:
+            subscription.end(None)  # also ends the thread that was made for it
+            raise
         return subscription
 
     def add_listener(self, listener: ConnectionListener) -> None:
@@ -294,7 +298,7 @@ class Connection:
         core: Core | None = getattr(self, "_core", None)
         if core is not None and not core.closed:
             warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-            core.abandon()
+            core.forget()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Connection cannot be pickled; pickle what you would give to connect()")

@@ -34,6 +34,7 @@ from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
+from stompy.link.thread import HouseThread
 
 _LOG = logging.getLogger("stompy.connection")
 _NUMBERS = itertools.count(1)
@@ -70,6 +71,8 @@ class Core:
         self._transactions = itertools.count(1)
         self.supervisor = Supervisor(config, self, name=self.name)
         self._closed = False
+        self._leaving = threading.Lock()
+        self._left = threading.Event()
         self._orphaned = False
 
     def open(self) -> None:
@@ -141,8 +144,8 @@ class Core:
         return f"{self.name}-tx{next(self._transactions)}"
 
     def new_subscription_id(self) -> str:
-        """Return an id that this connection has not made before."""
-        return str(next(self._ids))
+        """Return an id that this connection has not made before, and that nobody chose for a live subscription."""
+        return next(identity for number in self._ids if (identity := str(number)) not in self._subscriptions)
 
     def new_dispatcher(self) -> Dispatcher:
         """Return a started dispatcher of its own for a subscription."""
@@ -265,8 +268,13 @@ class Core:
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
         """End a subscription at the broker; a dead link has ended it already."""
         link = self.link
+        with self._lock:
+            # Of several callers one tells the broker, to which a second UNSUBSCRIBE would be an error.
+            if not self._is_known(subscription) or subscription.leaving:
+                return
+            subscription.leaving = True
         try:
-            if self._is_known(subscription) and link.alive:
+            if link.alive:
                 receipt = link.request("UNSUBSCRIBE", {"id": subscription.id}, receipt=True)
                 assert receipt is not None
                 receipt.wait(timeout)
@@ -353,22 +361,33 @@ class Core:
         if self._orphaned:
             return  # the socket is the parent's too: a word or a shutdown would end its session
         deadline = Deadline(self.config.close_timeout if timeout is None else timeout)
+        if self._leaving.acquire(blocking=False):  # and never given back: only one says goodbye
+            self._leave(deadline, drain=drain)
+        elif any(dispatcher.is_current() for dispatcher in self._dispatchers):
+            return  # who says goodbye may be waiting for this very callback
+        else:
+            self._left.wait(deadline.remaining())
+        self.supervisor.join(deadline)
+        ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
+        if not all(ended):
+            _LOG.warning("a callback of %s still runs at the close deadline", self.name)
+
+    def _leave(self, deadline: Deadline, *, drain: bool) -> None:
         link = self.link
-        if drain and link.alive:
-            self._drain(deadline)
-        self._closed = True
-        self.supervisor.close()
         try:
+            if drain and link.alive:
+                self._drain(deadline)
+            self._closed = True
+            self.supervisor.close()
             if link.alive:
                 link.say_goodbye(deadline)
         except StompError as error:
-            _LOG.info("DISCONNECT of %s was not confirmed: %s", self.name, error)
+            # An ERROR is about a frame before DISCONNECT, and may be the last that is ever heard of it.
+            level = logging.WARNING if isinstance(error, BrokerError) else logging.INFO
+            _LOG.log(level, "DISCONNECT of %s was not confirmed: %s", self.name, error)
         finally:
             self.abandon()
-            self.supervisor.join(deadline)
-            ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
-            if not all(ended):
-                _LOG.warning("a callback of %s still runs at the close deadline", self.name)
+            self._left.set()
 
     def _drain(self, deadline: Deadline) -> None:
         """End the subscriptions and let user code work off what was received."""
@@ -386,6 +405,24 @@ class Core:
         self._closed = True
         self.supervisor.close()
         self.link.close()
+
+    def forget(self) -> None:
+        """Abandon from another thread, for a finaliser: the thread that it strikes may hold any of our locks."""
+        self._closed = True
+        with contextlib.suppress(RuntimeError):  # no thread can be started while the interpreter ends
+            _Forgetting(self).start()
+
+
+class _Forgetting(HouseThread):
+    """Abandons a connection that its user has forgotten."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(f"stompy-{core.name}-forgetting")
+        self._core = core
+
+    def run(self) -> None:
+        """Abandon it."""
+        self._core.abandon()
 
 
 def check_destination(destination: object) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 
+DEDUPE_HEADER = "stompy-dedupe-id"
+"""SEND header that is the same each time a message is sent again, for consumers to know a duplicate by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -23,6 +26,7 @@ class Dialect:
         expires_in: SEND header with the time to live in milliseconds.
         leniency: what it needs to be borne with.
         subscribes_temporary: a temporary queue is subscribed to (RabbitMQ does it by itself).
+        dedupe: SEND header by whose value the broker itself drops a duplicate.
     """
 
     product: str
@@ -34,6 +38,11 @@ class Dialect:
     expires_in: str | None = None
     leniency: Leniency = Leniency.NONE
     subscribes_temporary: bool = True
+    dedupe: str | None = None
+
+    def dedupe_headers(self, identity: str) -> dict[str, str]:
+        """Return the SEND headers of a message that may have to be sent again."""
+        return {name: identity for name in (DEDUPE_HEADER, self.dedupe) if name is not None}
 
     def prefetch_headers(self, count: int) -> dict[str, str]:
         """Return the SUBSCRIBE header for at most `count` unacknowledged messages.
@@ -88,7 +97,9 @@ class Dialect:
 _ACTIVEMQ = Dialect(
     "ActiveMQ", prefetch="activemq.prefetchSize", persistent="persistent", priority="priority", expires="expires"
 )
-_ARTEMIS = Dialect("Artemis", persistent="persistent", priority="priority", expires="expires")
+_ARTEMIS = Dialect(
+    "Artemis", persistent="persistent", priority="priority", expires="expires", dedupe="_AMQ_DUPL_ID"
+)
 _RABBITMQ = Dialect(
     "RabbitMQ",
     prefetch="prefetch-count",

@@ -156,7 +156,7 @@ class Message:
 
         In STOMP 1.0, which has no NACK, a block that raised leaves the message unacknowledged.
         """
-        if self.ack_mode == "auto" or self._settled is not None:
+        if self.ack_mode == "auto" or self.settled is not None:
             return
         if kind is None:
             self.ack()

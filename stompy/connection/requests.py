@@ -18,7 +18,7 @@ from stompy.connection.dialects import Dialect
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription, Subscriptions
 from stompy.deadline import Deadline
-from stompy.errors import NotConnected, ReceiveTimeout, StompError
+from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
@@ -171,7 +171,10 @@ class Replies:
             if self._inbox is None or self._inbox.closed:
                 dialect = self._core.dialect
                 inbox = ReplyInbox(self._core, name=f"/temp-queue/{secrets.token_hex(8)}")
-                self._core.subscribe(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
+                try:
+                    self._core.subscribe(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
+                except ReceiptTimeout as error:
+                    raise ReceiveTimeout("the reply queue could not be subscribed to in time") from error
                 self._inbox = inbox
             return self._inbox
         finally:

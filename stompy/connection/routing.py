@@ -132,5 +132,5 @@ class Router:
 
 
 def _hears_messages(listener: object) -> bool:
-    method = getattr(type(listener), "on_message", None)
-    return method is not None and method is not ConnectionListener.on_message
+    method = getattr(listener, "on_message", None)
+    return method is not None and getattr(method, "__func__", method) is not ConnectionListener.on_message

@@ -74,6 +74,9 @@ class Subscription:
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
         self._closed = False
+        self._counted = True
+        self.leaving = False
+        """Whether somebody is telling the broker that it ends; guarded by the core's lock."""
         self._reason: StompError | None = None
         self._delivered = 0
         self._covered = 0
@@ -91,6 +94,9 @@ class Subscription:
         with self._condition:
             self._inbox.extend(messages)
             self._condition.notify(len(messages))
+            counted = self._counted
+        if not counted:
+            _release(messages)
 
     def lost(self, reason: StompError) -> bool:
         """Drop what the broker will send again, as the link is gone; return whether the subscription ends with it."""
@@ -102,7 +108,11 @@ class Subscription:
         with self._condition:
             if not self._closed:
                 self._closed, self._reason = True, reason
+            # What an ended subscription leaves in its inbox is nobody's duty to take, so it must not shut the gate.
+            left = list(self._inbox) if self._counted and reason is None else []
+            self._counted = self._counted and reason is not None
             self._condition.notify_all()
+        _release(left)
         if reason is not None:
             self._drop_unacknowledged()
 
@@ -115,8 +125,9 @@ class Subscription:
         with self._condition:
             dropped = list(self._inbox)
             self._inbox.clear()
-        for message in dropped:
-            message.link.gate.removed(1, len(message.body))
+            counted = self._counted
+        if counted:
+            _release(dropped)
 
     def subscribe_headers(self) -> dict[str, str]:
         """Return the headers of the SUBSCRIBE frame, the same on each link."""
@@ -195,7 +206,9 @@ class Subscription:
             message = self._inbox.popleft()
             if not self._inbox:
                 self._condition.notify_all()
-        message.link.gate.removed(1, len(message.body))
+            counted = self._counted
+        if counted:
+            _release((message,))
         return message
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
@@ -209,6 +222,12 @@ class Subscription:
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
         return f"<Subscription {self.destination!r} id={self.id} {self.ack} queued={self.queued}{state}>"
+
+
+def _release(messages: Sequence[Message]) -> None:
+    """Tell the gate of each message that it does not wait for user code any more."""
+    for message in messages:
+        message.link.gate.removed(1, len(message.body))
 
 
 def check_ack_mode(ack: str) -> None:

@@ -173,8 +173,10 @@ class Parser:
         headers = Headers.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
         length = self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
-            if length or (length is None and start < len(source) and source[start]):
-                raise _unexpected_body(command)
+            if length:
+                raise _unexpected_body(command, f"content-length {length}")
+            if length is None and source[start : start + 1] not in (b"", b"\0"):
+                raise _unexpected_body(command, show(source[start : start + 20]))
             length = 0
         if length is None:
             stop = source.find(b"\0", start)
@@ -235,13 +237,13 @@ class Parser:
             self._paused = True
 
 
-def _unexpected_body(command: str) -> RemoteProtocolError:
-    return RemoteProtocolError(f"a {command} frame must not have a body (Body)")
+def _unexpected_body(command: str, what: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a {command} frame must not have a body: {what} (Body)")
 
 
 def _not_terminated(command: str, length: int, octet: int) -> RemoteProtocolError:
     if command in _BODYLESS and not length:
-        return _unexpected_body(command)
+        return _unexpected_body(command, show(bytes((octet,))))
     return RemoteProtocolError(
         f"a body of content-length {length} must be followed by a NUL, not by {show(bytes((octet,)))}"
         " (Header content-length)"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
+from stompy.broker import broker as broker_module
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompError
 from stompy.transport.base import Transport
@@ -157,12 +158,19 @@ def test_a_given_listener_serves_once() -> None:
         broker.start()
 
 
-def test_clients_see_the_end_of_the_stream_when_it_stops() -> None:
-    with Broker() as broker:
-        client = _client(broker)
-        client.subscribe("/queue/a", "client")
+def test_clients_find_the_end_of_the_stream_when_it_stops_and_may_go_by_themselves(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "_GRACE", WITHIN)
+    client = served.client()
+    client.subscribe("/queue/a", "client")
+    stop = threading.Thread(target=served.broker.stop, kwargs={"timeout": 2 * WITHIN}, daemon=True)
+    stop.start()
     assert client.rest() == []
+    client.raw(b"\n")  # the other direction is still open
     client.close()
+    stop.join(WITHIN)
+    assert not stop.is_alive()
 
 
 @pytest.mark.parametrize("carrier", ["serve", "serve_tcp"])

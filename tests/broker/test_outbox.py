@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_it_is_full_by_octets_or_by_frames_until_all_is_taken(answers: list[byte
 
 
 @pytest.mark.parametrize("limits", [{"max_frames": 3}, {"max_bytes": 160}])
-def test_only_unwanted_messages_are_withdrawn_and_make_room(limits: dict[str, int]) -> None:
+def test_only_unwanted_messages_are_withdrawn_and_make_room(limits: dict[str, Any]) -> None:
     account = an_account(**limits)
     outbox = account.outbox
     consumer = a_consumer(account, a_queue(), mode="auto")

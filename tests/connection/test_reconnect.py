@@ -1,7 +1,10 @@
+"""The policy of reopening a lost link."""
+
 from __future__ import annotations
 
 import math
 import pickle
+from typing import Any
 
 import pytest
 
@@ -9,30 +12,28 @@ from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.errors import ConfigurationError
 
 
-def test_true_is_the_usual_policy_and_false_none() -> None:
-    own = Reconnect(attempts=3)
-    assert reconnect_of(True) == Reconnect()
-    assert reconnect_of(False) is None
-    assert reconnect_of(None) is None
-    assert reconnect_of(own) is own
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
         {"attempts": 0},
-        {"first_delay": 0.0},
+        {"first_delay": 0},
         {"first_delay": 2.0, "max_delay": 1.0},
         {"max_delay": math.inf},
-        {"total": 0.0},
+        {"first_delay": math.nan},
+        {"total": 0},
         {"total": math.inf},
     ],
 )
-def test_senseless_policies_are_refused(wrong: dict[str, float]) -> None:
+def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        Reconnect(**wrong)  # type: ignore[arg-type]
+        Reconnect(**wrong)
 
 
-def test_a_policy_can_be_pickled() -> None:
-    policy = Reconnect(attempts=3, total=9.0)
+def test_true_is_the_usual_policy_and_false_is_none() -> None:
+    own = Reconnect(attempts=2)
+    assert (reconnect_of(True), reconnect_of(False), reconnect_of(own)) == (Reconnect(), None, own)
+
+
+def test_a_policy_travels_to_another_process() -> None:
+    policy = Reconnect(attempts=2, total=5.0)
     assert pickle.loads(pickle.dumps(policy)) == policy

@@ -109,7 +109,7 @@ LINE_ENDS = [
 ]
 
 HEADERS = [
-    good("spaces are kept", "FRM-10 A-02", MODERN, b"MESSAGE\nfoo: bar \n\n\0", frame("MESSAGE", "foo: bar ")),
+    good("spaces are kept", "FRM-10 A-02 BNF-13", MODERN, b"MESSAGE\nfoo: bar \n\n\0", frame("MESSAGE", "foo: bar ")),
     good("spaces of names are kept", "FRM-10 A-02", FINAL, b"MESSAGE\n foo :bar\n\n\0", frame("MESSAGE", " foo :bar")),
     good(
         "spaces around values go",

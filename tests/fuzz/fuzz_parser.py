@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import atheris
+import atheris  # type: ignore[import-untyped]
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -14,7 +14,7 @@ with atheris.instrument_imports(include=["stompy.frames"]):
 
 
 def main() -> None:
-    """Write the seeds where there are none yet, then fuzz until libFuzzer ends the process."""
+    """Fuzz until libFuzzer ends the process."""
     atheris.Setup(sys.argv, target.check)
     atheris.Fuzz()
 

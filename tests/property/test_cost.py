@@ -37,7 +37,7 @@ def body_stream(size: int, *, counted: bool) -> bytes:
 
 @pytest.mark.requirement("BDY-03", "BDY-05", "FRM-12", "LIM-03")
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
-@pytest.mark.parametrize(("size", "read"), [(2 * MIB, 1), (50 * MIB, KIB), (50 * MIB, MIB), (50 * MIB, 64 * MIB)])
+@pytest.mark.parametrize(("size", "read"), [(MIB, 1), (50 * MIB, KIB), (50 * MIB, MIB), (50 * MIB, 64 * MIB)])
 def test_a_large_body_is_read_in_reads_of_any_size(size: int, read: int, counted: bool) -> None:
     reader = parser("1.2")
     (frame,) = [frame for chunk in reads(body_stream(size, counted=counted), read) for frame in reader.feed(chunk)]
@@ -75,7 +75,7 @@ def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: i
         for chunk in reads(octets, read):
             reader.feed(chunk)
             used += len(chunk)
-            assert reader.pending <= 8 + 4 * limits.max_headers + read
+            assert reader.pending <= 8 + 4 * (limits.max_headers + 1) + read
             if reader.error is not None:
                 break
         _, peak = tracemalloc.get_traced_memory()
@@ -120,17 +120,17 @@ def test_endless_cr_lf_takes_no_room(read: int) -> None:
 def test_a_long_header_line_is_read_octet_by_octet(profile: str, filling: bytes) -> None:
     line = b"k:" + filling * ((64 * KIB - 2) // len(filling))
     reader = parser(profile)
-    found = count(reader, reads(b"MESSAGE\n" + line + b"\n\n\0", 1))
-    fatal = filling == b"\r" and profile in ("1.2",)
-    assert found == (0 if fatal else 1)
-    assert (reader.error is not None) == fatal
+    found = count(reader, reads(b"MESSAGE\n" + line + b"\n\n", 1))
+    fatal = filling == b"\r" and profile == "1.2"
+    assert (found, reader.error is not None) == (0, fatal)
+    assert fatal or count(reader, [b"\0"]) == 1
 
 
 @pytest.mark.requirement("FRM-04")
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 def test_many_small_frames_are_read_in_one_go(line_end: bytes) -> None:
     head = line_end.join([b"MESSAGE", b"destination:/queue/a", b"message-id:1", b"subscription:1", b"", b""])
-    octets = (head + b"x" * 170 + b"\0" + line_end) * 200_000
+    octets = (head + b"x" * 190 + b"\0" + line_end) * 200_000
     assert len(octets) > 45 * MIB
     assert len(parser("1.2").feed(octets)) == 200_000
 
@@ -156,7 +156,7 @@ def events(profile: str, octets: bytes, read: int) -> int:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("read", [1, 7, 1000])
+@pytest.mark.parametrize("read", [1, 500])
 @pytest.mark.parametrize(
     ("start", "again"),
     [
@@ -171,5 +171,5 @@ def events(profile: str, octets: bytes, read: int) -> int:
     ids=["body", "counted body", "line", "lines", "line ends", "frames", "counted frames"],
 )
 def test_twice_the_octets_take_twice_the_calls(profile: str, read: int, start: bytes, again: bytes) -> None:
-    once, twice = (events(profile, start + again * times, read) for times in (200, 400))
+    once, twice = (events(profile, start + again * times, read) for times in (50, 100))
     assert twice < 2.1 * once + 100

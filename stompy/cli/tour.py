@@ -1,0 +1,192 @@
+"""The steps of `stompy demo`, each on a live connection to the embedded broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from stompy.broker.broker import Broker
+from stompy.cli.stage import Stage
+from stompy.connection.connection import Connection
+from stompy.connection.listener import ConnectionListener
+from stompy.connection.message import Message
+from stompy.deadline import Deadline
+from stompy.errors import ReceiveTimeout
+from stompy.frames.frame import Frame
+
+HEARTBEAT = (0.25, 0.25)
+"""Seconds; short, so that the tour can show some beats."""
+_PATIENCE = 10.0
+_BEATS = 3
+
+
+def connection(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Show what CONNECT and CONNECTED have agreed."""
+    with stage.step("A connection", "CONNECT and CONNECTED agree on a version of STOMP and on heart-beats."):
+        ours, theirs = conn.heartbeat
+        stage.happened("broker", f"{broker.url}, which calls itself {conn.server}")
+        stage.happened("agreed", f"STOMP {conn.version}, heart-beats every {ours:g} s (ours) and {theirs:g} s")
+        stage.check("connected", holds=conn.connected)
+
+
+def send(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Send to a queue and receive from it."""
+    with stage.step("A message", "A queue keeps a message until somebody takes it."):
+        conn.send("/queue/hello", "Grüße, STOMP!", headers={"lang": "de"}, confirm=True)
+        stage.happened("sent", f"to /queue/hello, where {broker.depth('/queue/hello')} message waits now")
+        message = conn.subscribe("/queue/hello").receive(_PATIENCE)
+        stage.happened("received", f"{message.text!r} with lang={message.headers['lang']}")
+        stage.happened("its type", message.headers["content-type"])
+        stage.check("the text came back as it was sent", holds=message.text == "Grüße, STOMP!")
+
+
+class Recorder(ConnectionListener):
+    """Notes what it hears; on the dispatcher thread."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.threads: set[str] = set()
+        self.complete = threading.Event()
+
+    def on_message(self, message: Message) -> None:
+        """Note a message; the third one completes the step."""
+        self._note(f"message {message.text!r}")
+        if message.text == "3":
+            self.complete.set()
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Note a receipt."""
+        self._note("a receipt")
+
+    def _note(self, what: str) -> None:
+        self.heard.append(what)
+        self.threads.add(threading.current_thread().name)
+
+
+def listener(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Hear of messages as they come."""
+    with stage.step(
+        "A listener", "A listener hears all that happens to a connection, on a thread of its own: you need not wait."
+    ):
+        recorder = Recorder()
+        conn.add_listener(recorder)
+        conn.subscribe("/topic/numbers", lambda message: None)
+        for number in (1, 2, 3):
+            conn.send("/topic/numbers", str(number))
+        recorder.complete.wait(_PATIENCE)
+        conn.remove_listener(recorder)
+        stage.happened("heard", ", ".join(recorder.heard))
+        stage.happened("on thread", ", ".join(recorder.threads))
+        numbers = [what for what in recorder.heard if what.startswith("message")]
+        stage.check("three messages, in order", holds=numbers == ["message '1'", "message '2'", "message '3'"])
+
+
+def receipt(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Let the broker confirm."""
+    with stage.step("A receipt", "The broker confirms what it has taken. Many receipts may be under way at once."):
+        started = time.perf_counter()
+        receipts = [conn.send("/queue/sure", str(number), receipt=True) for number in range(100)]
+        waiting = [one for one in receipts if one is not None]
+        for one in waiting:
+            one.wait(_PATIENCE)
+        elapsed = time.perf_counter() - started
+        stage.happened("waited for", f"{len(waiting)} receipts, {elapsed * 1000:.0f} ms for all of them")
+        stage.happened("the last", f"{waiting[-1].id} {waiting[-1].outcome}")
+        stage.check("the queue has all 100", holds=broker.depth("/queue/sure") == 100)
+
+
+class ChangeOfMind(Exception):
+    """Raised in a transaction of the tour, to abort it."""
+
+
+def transactions(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Commit one transaction and abort another."""
+    with stage.step("Transactions", "The broker takes all of a transaction, or nothing of it."):
+        with conn.transaction() as transaction:
+            transaction.send("/queue/accounts", "take 10 from A")
+            transaction.send("/queue/accounts", "give 10 to B")
+            early = broker.depth("/queue/accounts")
+        stage.happened("committed", f"2 messages; {early} were to be seen before the commit")
+        subscription = conn.subscribe("/queue/accounts")
+        came = [subscription.receive(_PATIENCE).text for _ in range(2)]
+        stage.check("both came after it, none before", holds=came == ["take 10 from A", "give 10 to B"] and not early)
+        try:
+            with conn.transaction() as transaction:
+                transaction.send("/queue/accounts", "take 10 from A, again")
+                raise ChangeOfMind
+        except ChangeOfMind:
+            stage.happened("aborted", "1 message, as the block raised an exception")
+        conn.send("/queue/accounts", "the next one", confirm=True)
+        after = subscription.receive(_PATIENCE).text
+        stage.check("nothing of the aborted one came", holds=after == "the next one" and not subscription.queued)
+
+
+def nack(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Refuse a message and get it again."""
+    with stage.step("Nack and redelivery", "A message that is refused comes again, marked as redelivered."):
+        subscription = conn.subscribe("/queue/jobs", ack="client-individual")
+        conn.send("/queue/jobs", "a job")
+        first = subscription.receive(_PATIENCE)
+        first.nack()
+        stage.happened("refused", f"{first.text!r}, redelivered={_yes(first.redelivered)}")
+        second = subscription.receive(_PATIENCE)
+        second.ack(receipt=True)
+        stage.happened("came again", f"{second.text!r}, redelivered={_yes(second.redelivered)}")
+        stage.check("the second delivery says so", holds=not first.redelivered and second.redelivered)
+        subscription.unsubscribe()
+        stage.check("and after its ack the queue is empty", holds=_is_empty(conn, "/queue/jobs"))
+
+
+def heartbeats(stage: Stage, broker: Broker, conn: Connection) -> None:
+    """Say nothing for a while, and watch the beats."""
+    with stage.step(
+        "Heart-beats", "In silence each side sends a line end now and then, so that a dead peer is noticed."
+    ):
+        conn.flush()
+        before, started = conn.stats(), time.monotonic()
+        _until(lambda: _beats(before.octets_received, conn.stats().octets_received) >= _BEATS)
+        now = conn.stats()
+        silent = now.frames_received == before.frames_received and now.frames_sent == before.frames_sent
+        theirs = _beats(before.octets_received, now.octets_received)
+        ours = _beats(before.octets_sent, now.octets_sent)
+        stage.happened("in silence", f"{time.monotonic() - started:.1f} s without a frame")
+        stage.happened("beats", f"{theirs} from the broker, {ours} of ours")
+        stage.check("both hearts beat", holds=silent and theirs >= _BEATS and ours > 0 and conn.connected)
+
+
+STEPS: tuple[Callable[[Stage, Broker, Connection], None], ...] = (
+    connection,
+    send,
+    listener,
+    receipt,
+    transactions,
+    nack,
+    heartbeats,
+)
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _is_empty(conn: Connection, queue: str) -> bool:
+    subscription = conn.subscribe(queue)
+    try:
+        subscription.receive(0)
+    except ReceiveTimeout:
+        return True
+    finally:
+        subscription.unsubscribe()
+    return False
+
+
+def _beats(before: int, now: int) -> int:
+    # While no frame passes, each octet is a heart-beat: a single LF (STOMP 1.2, Heart-beating).
+    return now - before
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = Deadline(_PATIENCE)
+    while not condition() and not deadline.expired:
+        time.sleep(0.02)

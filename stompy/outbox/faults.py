@@ -1,0 +1,51 @@
+"""What SQLite reports, as errors of ours."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from stompy.errors import OutboxBusy, OutboxDamaged, OutboxError, OutboxFull
+
+WAL = "-wal"
+"""Behind the path: SQLite's write-ahead log, which holds the newest messages."""
+
+SHARED = "-shm"
+"""Behind the path: SQLite's index of the log, made anew by whoever comes first."""
+
+GUARD = "-guard"
+"""Behind the path: the lock, and the mark of how much must be there; see `guard.py`."""
+
+_ADVICE = (
+    "Nothing was sent, and the files were left as they are. Restore the file and those beside it whose names begin with "
+    "its name from a backup, or move them all away together to begin with an empty outbox"
+)
+_FULL = "full"
+_LOCKED = "locked"
+_PERMITTED = ("unable to open", "readonly", "permission", "authorization")
+_DECODING = "could not decode"
+
+
+def damaged(path: str, what: str) -> OutboxDamaged:
+    """Return the error for a file that is not what it was."""
+    return OutboxDamaged(f"{what}. {_ADVICE}", path=path)
+
+
+def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> OutboxError:
+    """Return what an error of SQLite means for the caller.
+
+    Args:
+        error: as raised; `sqlite_errorcode` came with Python 3.11 only, so its text decides.
+        path: of the outbox.
+        opening: while a file is read and checked, whatever else goes wrong is the file's fault.
+    """
+    words = str(error).lower()
+    if _FULL in words:
+        return OutboxFull("there is no room for it on the disk", path=path)
+    if _LOCKED in words:
+        return OutboxBusy("another program has the file open", path=path)
+    if any(sign in words for sign in _PERMITTED):
+        return OutboxError(f"the file cannot be used: {error}", path=path)
+    # What is malformed comes as the base class itself.
+    if opening or type(error) is sqlite3.DatabaseError or _DECODING in words:
+        return damaged(path, f"SQLite cannot read it: {error}")
+    return OutboxError(f"the disk refused it: {error}", path=path)

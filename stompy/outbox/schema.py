@@ -1,0 +1,238 @@
+"""The file: made whole or not at all, and read to the end before anything is written to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from stompy.errors import OutboxError
+from stompy.outbox.faults import GUARD, SHARED, WAL, damaged, refused
+from stompy.outbox.guard import Guard
+from stompy.outbox.record import SET_ASIDE, WAITING, Ledger, Row, ledger_of, row_of
+
+APPLICATION_ID = 0x73746F78
+"""In the file's header, `stox`: this SQLite file is an outbox."""
+
+SCHEMA_VERSION = 1
+
+_NEW = "-new"
+_MAGIC = b"SQLite format 3\0"
+
+_MESSAGES = (
+    "seq INTEGER PRIMARY KEY, id TEXT NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL, "
+    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, words TEXT NOT NULL, checksum INTEGER NOT NULL"
+)
+_LEDGER = (
+    "key INTEGER PRIMARY KEY, identity BLOB NOT NULL, commits INTEGER NOT NULL, opens INTEGER NOT NULL, "
+    "next_seq INTEGER NOT NULL, waiting INTEGER NOT NULL, set_aside INTEGER NOT NULL, octets INTEGER NOT NULL, "
+    "digest INTEGER NOT NULL, checksum INTEGER NOT NULL"
+)
+_TABLES = {
+    "ledger": f"CREATE TABLE ledger ({_LEDGER})",
+    SET_ASIDE: f"CREATE TABLE {SET_ASIDE} ({_MESSAGES})",
+    WAITING: f"CREATE TABLE {WAITING} ({_MESSAGES})",
+}
+
+_SETTINGS = {
+    # One process, one handle: nobody else may look, and the log needs no shared memory, which could be damaged too.
+    "locking_mode": ("EXCLUSIVE", "exclusive"),
+    "journal_mode": ("WAL", "wal"),
+    "synchronous": ("FULL", 2),
+    # Where a plain sync leaves it in the disk's cache (macOS); elsewhere without effect.
+    "fullfsync": ("ON", 1),
+    "checkpoint_fullfsync": ("ON", 1),
+    "cell_size_check": ("ON", 1),
+    "trusted_schema": ("OFF", 0),
+}
+"""Each is read back: SQLite passes over what it cannot do."""
+
+
+def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, Guard]:
+    """Return an outbox that is locked, and was read to the end and found whole; it is made if it is not there.
+
+    Raises:
+        OutboxBusy: it is open already.
+        OutboxDamaged: it is not what it was.
+        OutboxError: it cannot be used.
+    """
+    there = _exists(path)
+    if there and not _exists(path + GUARD):
+        raise damaged(path, f"the file is there and its guard file {path + GUARD} is not, or it is no outbox")
+    guard = Guard(path, create=not there)
+    try:
+        marked = guard.read()
+        if marked is None and not _exists(path):
+            _make(path, guard)
+        db, ledger = _open_checked(path, guard, marked)
+        return db, ledger, guard
+    except OSError as error:
+        guard.close()
+        raise OutboxError(f"the file cannot be used: {error.strerror}", path=path) from error
+    except BaseException:
+        guard.close()
+        raise
+
+
+def _make(path: str, guard: Guard) -> None:
+    """Make an empty outbox beside the path and move it there, so that no half of one is ever found."""
+    if _exists(path + WAL):
+        raise damaged(path, f"the file is gone, and its log {path + WAL} is there")
+    new = path + _NEW
+    for left in (new, new + WAL, new + "-journal", new + SHARED):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(left)
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            db.execute("BEGIN IMMEDIATE")
+            for table in _TABLES.values():
+                db.execute(table)
+            write_ledger(db, Ledger(secrets.token_bytes(16)))
+            db.execute("COMMIT")
+            db.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.Error as error:
+        raise refused(error, path) from error
+    _sync(new)
+    os.rename(new, path)
+    _sync(os.path.dirname(path))
+
+
+def _open_checked(path: str, guard: Guard, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, Ledger]:
+    _check_header(path)
+    try:
+        ledger = _check_untouched(path, marked)
+        if marked is None:
+            guard.mark(ledger.identity, ledger.commits, sync=True)
+            _sync(os.path.dirname(path))
+        db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise refused(error, path, opening=True) from error
+    try:
+        _settle(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise refused(error, path) from error
+    except BaseException:
+        db.close()
+        raise
+    return db, ledger
+
+
+def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
+    """Check everything without writing: a handle that may write moves the log into the file and drops it."""
+    with contextlib.closing(sqlite3.connect(Path(path).as_uri() + "?mode=ro", uri=True, isolation_level=None)) as db:
+        ledger = _check_all(db, path, marked)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + SHARED)
+    return ledger
+
+
+def _settle(db: sqlite3.Connection, path: str) -> None:
+    """Make the settings, and see that SQLite has taken them."""
+    for name, (value, answer) in _SETTINGS.items():
+        db.execute(f"PRAGMA {name}={value}")
+        if (found := db.execute(f"PRAGMA {name}").fetchone()) != (answer,):
+            raise OutboxError(f"SQLite answers {found} for {name}, {answer!r} is needed", path=path)
+
+
+def _check_header(path: str) -> None:
+    """Look at the file before SQLite does: it takes an empty one for a new database."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        raise damaged(path, f"the file is gone, and its guard file {path + GUARD} says that there was one") from None
+    if len(header) < 100:
+        raise damaged(path, "the file is empty or cut" if not header.strip(b"\0") else "the file is no outbox")
+    application, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
+    if not header.startswith(_MAGIC) or application != APPLICATION_ID:
+        raise damaged(path, "the file is no outbox, or its first octets are damaged")
+    if version != SCHEMA_VERSION:
+        raise damaged(path, f"the file is of version {version}, this program knows version {SCHEMA_VERSION}")
+
+
+def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | None) -> Ledger:
+    db.execute("PRAGMA trusted_schema=OFF")
+    db.execute("PRAGMA cell_size_check=ON")
+    tables = dict(db.execute("SELECT name, sql FROM sqlite_schema"))
+    if tables != _TABLES:
+        raise damaged(path, "its tables are not an outbox's")
+    faults = db.execute("PRAGMA quick_check(1)").fetchall()
+    if faults != [("ok",)]:
+        raise damaged(path, f"SQLite finds it malformed: {str(faults[0][0])[:200]}")
+    ledger = _read_ledger(db, path)
+    _check_mark(ledger, marked, path)
+    _check_rows(db, ledger, path)
+    return ledger
+
+
+def _read_ledger(db: sqlite3.Connection, path: str) -> Ledger:
+    rows = db.execute("SELECT * FROM ledger").fetchall()
+    try:
+        (columns,) = rows
+        return ledger_of(columns)
+    except ValueError as error:
+        raise damaged(path, f"its ledger is damaged: {error}") from None
+
+
+def _check_mark(ledger: Ledger, marked: tuple[bytes, int] | None, path: str) -> None:
+    identity, commits = marked or (ledger.identity, 0)
+    if identity != ledger.identity:
+        raise damaged(path, f"its guard file {path + GUARD} belongs to another outbox")
+    if ledger.commits < commits:
+        raise damaged(path, f"of {commits} transactions that were confirmed to be on disk, {ledger.commits} are there")
+    if marked is None and ledger.commits:
+        raise damaged(path, f"its guard file {path + GUARD} is empty")
+
+
+def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
+    found = Ledger(ledger.identity, ledger.commits, ledger.opens, ledger.next_seq)
+    for table in (WAITING, SET_ASIDE):
+        for row in read_rows(db, table, ledger.identity, path):
+            found.count(row, table, times=1)
+    if found != ledger:
+        raise damaged(
+            path,
+            f"{found.waiting} and {found.set_aside} messages are in it, its ledger says {ledger.waiting} and "
+            f"{ledger.set_aside}, or others",
+        )
+
+
+def read_rows(
+    db: sqlite3.Connection, table: str, identity: bytes, path: str, where: str = "", values: tuple[object, ...] = ()
+) -> Iterator[Row]:
+    """Yield messages of a table in their order, each checked.
+
+    Raises:
+        OutboxDamaged: one is not what was written; it names it.
+    """
+    for columns in db.execute(f"SELECT * FROM {table} {where} ORDER BY seq", values):
+        try:
+            yield row_of(columns, table, identity)
+        except ValueError as error:
+            raise damaged(path, f"message {columns[1]!r} (row {columns[0]} of {table}) is damaged: {error}") from None
+
+
+def write_ledger(db: sqlite3.Connection, ledger: Ledger) -> None:
+    """Replace the ledger, within the transaction that it tells of."""
+    columns = ledger.columns()
+    db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)
+
+
+def _exists(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

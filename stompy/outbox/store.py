@@ -1,0 +1,195 @@
+"""What can be done with the messages on disk; every method may be called from any thread and waits for the disk."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from stompy.deadline import Deadline
+from stompy.errors import OutboxError, OutboxFull
+from stompy.outbox.faults import damaged
+from stompy.outbox.record import SET_ASIDE, WAITING, Ledger, Row
+from stompy.outbox.schema import open_outbox, read_rows
+from stompy.outbox.writer import Refused, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much may be on disk; `None` for no limit but the disk.
+
+    Attributes:
+        messages: their number, waiting and set aside.
+        octets: bodies, headers and destinations of them.
+    """
+
+    messages: int | None = None
+    octets: int | None = None
+
+
+class Store:
+    """The messages of one outbox, on disk.
+
+    Args:
+        path: of the file; it and those beside it are made where they are not there.
+        room: how much may be in it.
+        name: prefix of the thread's name.
+        on_commit: called on the writer thread when something has changed on disk; must not block.
+
+    Raises:
+        OutboxBusy: it is open already.
+        OutboxDamaged: it is not what it was.
+        OutboxError: it cannot be used.
+    """
+
+    def __init__(self, path: str, *, room: Room, name: str, on_commit: Callable[[Ledger], None]) -> None:
+        self.path = path
+        self._room = room
+        self.writer = Writer(path, open_outbox(path), name=f"{name}-writer", on_commit=on_commit)
+        self._identity = self.writer.ledger.identity
+        self.writer.start()
+        try:
+            self.writer.call(_note_opening)
+        except BaseException:
+            self.writer.close(Deadline(None))
+            raise
+
+    @property
+    def ledger(self) -> Ledger:
+        """The numbers as of the last transaction."""
+        return self.writer.ledger
+
+    def put(self, row: Row) -> None:
+        """Add a message; its place is given here.
+
+        Raises:
+            OutboxFull: there is no room; nothing was added.
+        """
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+            self._check_room(ledger, row)
+            self._append(db, ledger, row)
+
+        self.writer.call(job)
+
+    def read(self, *, after: int, limit: int, octets: int) -> list[Row]:
+        """Return the waiting messages behind a place, at most `limit`, and no more octets than that from the second on.
+
+        Raises:
+            OutboxDamaged: one is not what was written.
+        """
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> list[Row]:
+            found: list[Row] = []
+            size = 0
+            rows = read_rows(db, WAITING, self._identity, self.path, "WHERE seq > ?", (after,))
+            for row in itertools.islice(rows, limit):
+                size += row.size
+                if found and size > octets:
+                    break
+                found.append(row)
+            return found
+
+        return self.writer.call(job)
+
+    def remove(self, rows: Sequence[Row]) -> None:
+        """Forget messages that the broker has confirmed."""
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+            for row in rows:
+                self._delete(db, ledger, row, WAITING)
+
+        self.writer.call(job)
+
+    def refuse(self, row: Row, words: str, *, final: bool) -> None:
+        """Note that the broker refused a waiting message; `final` sets it aside."""
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+            self._delete(db, ledger, row, WAITING)
+            refused = replace(row, tries=row.tries + 1, words=words)
+            self._insert(db, ledger, refused, SET_ASIDE if final else WAITING)
+
+        self.writer.call(job)
+
+    def set_aside(self, *, limit: int) -> list[Row]:
+        """Return the messages that were set aside, the first of them."""
+        return self.writer.call(
+            lambda db, ledger: list(
+                itertools.islice(read_rows(db, SET_ASIDE, self._identity, self.path), limit),
+            )
+        )
+
+    def retry(self, identity: str) -> None:
+        """Let a message that was set aside wait again, behind all others.
+
+        Raises:
+            OutboxError: no such message was set aside.
+        """
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+            row = self._find(db, identity)
+            self._delete(db, ledger, row, SET_ASIDE)
+            self._append(db, ledger, replace(row, tries=0, words="", put_ms=now_ms()))
+
+        self.writer.call(job)
+
+    def discard(self, identity: str) -> None:
+        """Forget a message that was set aside; raises as `retry` does."""
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+            self._delete(db, ledger, self._find(db, identity), SET_ASIDE)
+
+        self.writer.call(job)
+
+    def oldest_ms(self) -> int | None:
+        """Return since when the first waiting message has waited, or `None` where there is none."""
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> int | None:
+            found = db.execute(f"SELECT put_ms FROM {WAITING} ORDER BY seq LIMIT 1").fetchone()
+            return found[0] if found else None
+
+        return self.writer.call(job)
+
+    def close(self, deadline: Deadline) -> bool:
+        """Close the file behind what is under way; return whether that was done in time."""
+        return self.writer.close(deadline)
+
+    # Parts of jobs: on the writer thread.
+
+    def _check_room(self, ledger: Ledger, row: Row) -> None:
+        room = self._room
+        if room.messages is not None and ledger.waiting + ledger.set_aside >= room.messages:
+            raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
+        if room.octets is not None and ledger.octets + row.size > room.octets:
+            raise Refused(OutboxFull(f"it would hold more than {room.octets} octets (limit max_bytes)", path=self.path))
+
+    def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
+        self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
+        ledger.next_seq += 1
+
+    def _insert(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
+        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns(table, self._identity))
+        ledger.count(row, table, times=1)
+
+    def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
+        if db.execute(f"DELETE FROM {table} WHERE seq = ?", (row.seq,)).rowcount != 1:
+            raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is gone")
+        ledger.count(row, table, times=-1)
+
+    def _find(self, db: sqlite3.Connection, identity: str) -> Row:
+        rows = list(read_rows(db, SET_ASIDE, self._identity, self.path, "WHERE id = ?", (identity,)))
+        if not rows:
+            raise Refused(OutboxError(f"no message {identity!r} is set aside", path=self.path))
+        return rows[0]
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds: the time must mean something to another process."""
+    return round(time.time() * 1000)
+
+
+def _note_opening(db: sqlite3.Connection, ledger: Ledger) -> None:
+    """Write once, so that a file that cannot be written shows now and not at the first `put`."""
+    ledger.opens += 1

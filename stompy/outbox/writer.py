@@ -1,0 +1,256 @@
+"""The writer thread: the one that touches the file.
+
+| thread | owns | may block on | never |
+|---|---|---|---|
+| `stompy-outbox-<n>-writer` | the SQLite handle, the ledger, the guard's mark | its queue, the disk | the network, user code |
+
+| rank | lock | guards | held over I/O? |
+|---|---|---|---|
+| 5 | outbox writer (leaf) | the jobs that wait | no |
+
+Callers hand in a job and wait for it. The jobs that came together share one transaction, and so one sync of the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import logging
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from stompy.deadline import Deadline
+from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
+from stompy.link.locks import make_condition
+from stompy.link.thread import HouseThread
+from stompy.outbox.faults import refused
+from stompy.outbox.guard import Guard
+from stompy.outbox.record import Ledger
+from stompy.outbox.schema import write_ledger
+
+_LOG = logging.getLogger("stompy.outbox")
+
+T = TypeVar("T")
+Job = Callable[[sqlite3.Connection, Ledger], T]
+
+# Too large for SQLite; the second is Python's own word for it.
+_REFUSALS = (sqlite3.Error, OverflowError)
+
+
+class Refused(Exception):  # noqa: N818 - it is no error: it carries one, past the transaction that goes on
+    """Raised by a job that has written nothing: the caller gets the error, the others' jobs are not touched."""
+
+    def __init__(self, error: OutboxError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Task(Generic[T]):
+    """A job and its outcome."""
+
+    def __init__(self, job: Job[T]) -> None:
+        self.job = job
+        self._value: T | None = None
+        self._error: OutboxError | None = None
+        self._done = threading.Event()
+
+    def succeed(self, value: T) -> None:
+        self._value = value
+        self._done.set()
+
+    def fail(self, error: OutboxError) -> None:
+        self._error = error
+        self._done.set()
+
+    def result(self) -> T:
+        # Without a deadline: a put that gave up would not know whether the message is on disk. Closing works the jobs off.
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+
+class Writer(HouseThread):
+    """Runs jobs in shared transactions.
+
+    Args:
+        path: of the outbox.
+        opened: what `open_outbox` gave; closed at the end.
+        name: of the thread.
+        on_commit: called on the writer thread behind every transaction that changed something; must not block.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        opened: tuple[sqlite3.Connection, Ledger, Guard],
+        *,
+        name: str,
+        on_commit: Callable[[Ledger], None],
+    ) -> None:
+        super().__init__(name)
+        self._path = path
+        self._db, self.ledger, self._guard = opened
+        self._on_commit = on_commit
+        self._jobs = make_condition("outbox writer")
+        self._tasks: list[_Task[Any]] = []
+        self._stopping = False
+        self._failure: OutboxError | None = None
+        _live.add(self)
+
+    def call(self, job: Job[T]) -> T:
+        """Run a job on the writer thread, in a transaction with others, and return what it gives when that is on disk.
+
+        Raises:
+            OutboxError: the outbox is closed or damaged, or the disk did not take it; nothing of the job was done.
+        """
+        task = _Task(job)
+        with self._jobs:
+            self._check_open()
+            self._tasks.append(task)
+            self._jobs.notify()
+        return task.result()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._stopping:
+            raise OutboxError("it is closed", path=self._path)
+
+    @property
+    def failure(self) -> OutboxError | None:
+        """Why nothing more is done, or `None`."""
+        return self._failure
+
+    def fail(self, error: OutboxError) -> None:
+        """Do nothing more, as the file is not to be trusted."""
+        with self._jobs:
+            self._failure = self._failure or error
+
+    def stop(self) -> None:
+        """End behind the jobs that wait now; later ones are refused."""
+        with self._jobs:
+            self._stopping = True
+            self._jobs.notify()
+
+    def run(self) -> None:
+        """Work jobs off until stopped, then close the file."""
+        try:
+            while (tasks := self._next()) is not None:
+                self._transact(tasks)
+        finally:
+            self.stop()  # also after a bug
+            self._close()
+
+    def _next(self) -> list[_Task[Any]] | None:
+        with self._jobs:
+            while not self._tasks and not self._stopping:
+                self._jobs.wait()
+            tasks, self._tasks = self._tasks, []
+            return tasks or None
+
+    def _transact(self, tasks: Sequence[_Task[Any]]) -> None:
+        """Run jobs in one transaction; if that fails, each in its own, so that each gets its own outcome."""
+        try:
+            outcomes, ledger = self._attempt(tasks)
+        except _REFUSALS as error:
+            if len(tasks) > 1:
+                for task in tasks:
+                    self._transact([task])
+            else:
+                tasks[0].fail(self._told(error))
+        except OutboxError as error:
+            self._fail_all(tasks, error)
+        except BaseException as error:
+            self._fail_all(tasks, OutboxError(f"a bug in stompy: {error!r}", path=self._path))
+            raise
+        else:
+            self._committed(ledger)
+            for task, (value, refusal) in zip(tasks, outcomes, strict=True):
+                if refusal is not None:
+                    task.fail(refusal)
+                else:
+                    task.succeed(value)
+
+    def _attempt(self, tasks: Sequence[_Task[Any]]) -> tuple[list[tuple[object, OutboxError | None]], Ledger]:
+        ledger = copy.copy(self.ledger)
+        outcomes: list[tuple[object, OutboxError | None]] = []
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for task in tasks:
+                try:
+                    outcomes.append((task.job(self._db, ledger), None))
+                except Refused as refusal:
+                    outcomes.append((None, refusal.error))
+            if ledger != self.ledger:
+                ledger.commits += 1
+                write_ledger(self._db, ledger)
+            self._db.execute("COMMIT")
+        except BaseException:
+            # SQLite has rolled back by itself where the disk was full.
+            if self._db.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+            raise
+        return outcomes, ledger
+
+    def _committed(self, ledger: Ledger) -> None:
+        if ledger != self.ledger:
+            self._guard.mark(ledger.identity, ledger.commits)
+            self.ledger = ledger
+            self._on_commit(ledger)
+
+    def _told(self, error: Exception) -> OutboxError:
+        if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.DataError):
+            told: OutboxError = OutboxFull("it is larger than SQLite can hold", path=self._path)
+        else:
+            told = refused(error, self._path)
+        told.__cause__ = error
+        if isinstance(told, OutboxDamaged):
+            self.fail(told)
+        return told
+
+    def _fail_all(self, tasks: Sequence[_Task[Any]], error: OutboxError) -> None:
+        if isinstance(error, OutboxDamaged):
+            self.fail(error)
+        for task in tasks:
+            task.fail(error)
+
+    def _close(self) -> None:
+        with self._jobs:
+            tasks, self._tasks = self._tasks, []
+        self._fail_all(tasks, OutboxError("it is closed", path=self._path))
+        _live.discard(self)
+        try:
+            self._db.close()
+        except sqlite3.Error as error:
+            _LOG.warning("closing %s: %s", self._path, error)
+        self._guard.close()
+
+    def disown(self) -> None:
+        """Make the copy in a forked process harmless; see `_disown_all`."""
+        # Whenever this copy of the handle was freed, SQLite would drop the log that the parent still writes to.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
+        self._guard.close()
+
+    def close(self, deadline: Deadline) -> bool:
+        """Stop and wait for the end; return whether it came in time."""
+        self.stop()
+        return self.join_until(deadline)
+
+
+_live: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for writer in list(_live):
+        writer.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,107 @@
+"""Which message may still be settled."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompy.errors import AckError
+from tests.connection.conftest import Talking
+from tests.support.peer import until
+from tests.transport.conftest import Calling
+
+
+@pytest.mark.requirement("ACK-01", "ACK-03")
+@pytest.mark.parametrize("command", ["ack", "nack"])
+def test_a_message_of_auto_mode_needs_no_ack_and_none_is_sent(talking: Talking, command: str) -> None:
+    talk = talking()
+    message = talk.received(b"", mode="auto")
+    with pytest.raises(AckError, match="'auto' subscription needs no ACK"):
+        getattr(message, command)()
+    assert talk.peer.quiet()
+    assert talk.conn.connected
+
+
+@pytest.mark.parametrize("first", ["ack", "nack"])
+@pytest.mark.parametrize("second", ["ack", "nack"])
+def test_a_message_is_settled_once(talking: Talking, first: str, second: str) -> None:
+    talk = talking()
+    message = talk.received(b"", id="m-7")
+    getattr(message, first)()
+    talk.peer.expect(first.upper())
+    with pytest.raises(AckError, match=f"{first.upper()} was already sent for message 'm-7'"):
+        getattr(message, second)()
+    assert talk.peer.quiet()
+
+
+def test_of_many_threads_one_acks(talking: Talking, calling: Calling) -> None:
+    talk = talking()
+    message = talk.received(b"")
+
+    def try_it() -> bool:
+        try:
+            message.ack()
+        except AckError:
+            return False
+        return True
+
+    assert sorted(call.result() for call in [calling(try_it) for _ in range(8)]) == [False] * 7 + [True]
+    talk.peer.expect("ACK")
+    assert talk.peer.quiet()
+
+
+def test_a_message_of_a_link_that_died_is_not_acked(talking: Talking) -> None:
+    talk = talking()
+    message = talk.received(b"")
+    talk.peer.close()
+    until(lambda: not talk.conn.connected)
+    for settle in (message.ack, message.nack):
+        with pytest.raises(AckError, match="the broker will deliver it again"):
+            settle()
+
+
+@pytest.mark.requirement("DIS-03")
+def test_a_message_is_not_acked_after_disconnect(talking: Talking) -> None:
+    talk = talking()
+    message = talk.received(b"")
+    leaving = talk.leave()
+    assert talk.peer.goodbye() == []
+    leaving.result()
+    with pytest.raises(AckError):
+        message.ack()
+
+
+@pytest.mark.requirement("ACK-05")
+@pytest.mark.parametrize("command", ["ack", "nack"])
+def test_in_client_mode_a_settled_message_settles_all_before_it(talking: Talking, command: str) -> None:
+    talk = talking()
+    subscription = talk.subscribe("/queue/a", ack="client")
+    talk.peer.raw(b"".join(talk.peer.message(ack=str(number)) for number in range(4)))
+    messages = [subscription.receive() for _ in range(4)]
+    getattr(messages[2], command)()
+    assert talk.peer.expect(command.upper()).headers["id"] == "2"
+    assert [message.settled for message in messages] == [command.upper()] * 3 + [None]
+    with pytest.raises(AckError, match=f"{command.upper()} was already sent"):
+        messages[0].ack()
+    messages[3].ack()
+    assert talk.peer.expect("ACK").headers["id"] == "3"
+
+
+def test_a_cumulative_ack_is_of_its_subscription_alone(talking: Talking) -> None:
+    talk = talking()
+    one, other = talk.subscribe("/queue/a", ack="client"), talk.subscribe("/queue/b", ack="client")
+    for number, subscription in enumerate((one, other, one, other)):
+        talk.peer.deliver("x", subscription=subscription.id, ack=str(number))
+    mine, theirs = [one.receive(), one.receive()], [other.receive(), other.receive()]
+    mine[1].ack()
+    assert [message.settled for message in mine] == ["ACK", "ACK"]
+    assert [message.settled for message in theirs] == [None, None]
+
+
+def test_in_client_individual_mode_each_message_is_for_itself(talking: Talking) -> None:
+    talk = talking()
+    subscription = talk.subscribe("/queue/a", ack="client-individual")
+    talk.peer.raw(b"".join(talk.peer.message(ack=str(number)) for number in range(3)))
+    messages = [subscription.receive() for _ in range(3)]
+    messages[2].ack()
+    messages[0].nack()
+    assert [message.settled for message in messages] == ["NACK", None, "ACK"]

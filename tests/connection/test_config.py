@@ -1,0 +1,107 @@
+"""The settings of a connection."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from stompy.connection.config import Config, addresses_of, versions_of
+from stompy.connection.reconnect import Reconnect
+from stompy.errors import ConfigurationError
+from stompy.frames.version import Version
+from stompy.link.flow import Marks
+
+
+def config(url: str = "stomp://broker", **settings: Any) -> Config:
+    return Config(addresses=addresses_of(url), **settings)
+
+
+def test_every_wait_has_a_finite_default() -> None:
+    settings = config()
+    for timeout in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
+        assert 0 < getattr(settings, timeout) < 3600
+
+
+@pytest.mark.parametrize("name", ["connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"])
+@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, None, True, "5"])
+def test_a_timeout_is_a_positive_finite_number(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        config(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "value", [(-1, 0), (0, math.inf), (math.nan, 0), 5, (1,), (1, 2, 3), [1, 2], ("1", "2"), (True, 0), None, (1e12, 0)]
+)
+def test_heartbeats_are_two_numbers_of_seconds(value: object) -> None:
+    with pytest.raises(ConfigurationError, match="heart-?beat"):
+        config(heartbeat=value)
+
+
+@pytest.mark.parametrize("value", [0, 0.9, math.inf, math.nan, "3"])
+def test_the_tolerance_is_at_least_one_interval(value: object) -> None:
+    with pytest.raises(ConfigurationError, match="heartbeat_tolerance"):
+        config(heartbeat_tolerance=value)
+
+
+def test_the_passcode_is_not_shown() -> None:
+    settings = config("stomp://fred:hidden@broker", login="george", passcode="sesame", headers={"token": "hush"})
+    for secret in ("hidden", "sesame", "hush"):
+        assert secret not in repr(settings)
+        assert secret not in str(settings)
+
+
+def test_it_travels_to_another_process() -> None:
+    settings = config("stomp://fred:hidden@broker", inbox=Marks(messages=5), reconnect=Reconnect(attempts=3))
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_the_address_gives_login_and_virtual_host() -> None:
+    settings = config("stomp://fred:hidden@broker/%2Fprod")
+    link = settings.link_settings(settings.addresses[0])
+    assert (link.login, link.passcode, link.vhost) == ("fred", "hidden", "/prod")
+
+
+def test_arguments_override_the_address() -> None:
+    settings = config("stomp://fred:hidden@broker/prod", login="george", vhost="/")
+    link = settings.link_settings(settings.addresses[0])
+    assert (link.login, link.passcode, link.vhost) == ("george", None, "/")
+
+
+def test_what_a_link_needs_is_handed_on() -> None:
+    marks = Marks(messages=5)
+    settings = config(
+        heartbeat=(1.5, 2), heartbeat_tolerance=4.0, send_timeout=1.0, receipt_timeout=2.0, inbox=marks, headers={"a": "b"}
+    )
+    link = settings.link_settings(settings.addresses[0])
+    assert str(link.heartbeat) == "1500,2000"
+    assert (link.heartbeat_tolerance, link.send_timeout, link.receipt_timeout) == (4.0, 1.0, 2.0)
+    assert link.marks is marks
+    assert link.headers == {"a": "b"}
+
+
+def test_an_option_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="unknown option 'speed'"):
+        addresses_of("stomp://broker?speed=fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "parsed"),
+    [
+        ("1.1", (Version.V1_1,)),
+        (Version.V1_2, (Version.V1_2,)),
+        (("1.2", "1.0"), (Version.V1_0, Version.V1_2)),
+        (["1.2", Version.V1_2], (Version.V1_2,)),
+        ("1.0-draft", (Version.DRAFT,)),
+    ],
+)
+def test_versions_may_be_named_in_several_ways(given: Any, parsed: tuple[Version, ...]) -> None:
+    assert versions_of(given) == parsed
+
+
+@pytest.mark.parametrize("wrong", ["1.3", "", (), ["1.2", "1.0-draft"], ["1.2", "x"]])
+def test_versions_that_cannot_be_offered_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        versions_of(wrong)

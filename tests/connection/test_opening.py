@@ -1,0 +1,96 @@
+"""Which address gives the session, and what is said when none does."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.transport.tcp import TcpListener
+from tests.support.peer import Peer
+from tests.transport.conftest import Calling
+
+
+@pytest.fixture
+def dead() -> str:
+    """The address of a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"stomp://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a peer that accepts and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"stomp://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(users={"fred": "sesame"}) as running:
+        yield running
+
+
+def good(broker: Broker) -> str:
+    return broker.url.replace("stomp://", "stomp://fred:sesame@")
+
+
+def test_nobody_listening_names_the_address(dead: str) -> None:
+    with pytest.raises(stompy.ConnectError, match=dead.removeprefix("stomp://")) as caught:
+        stompy.connect(dead)
+    assert caught.value.retryable
+
+
+def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) -> None:
+    with pytest.raises(stompy.AllBrokersFailed) as caught:
+        stompy.connect([dead, silent], connect_timeout=0.2)
+    first, second = caught.value.attempts
+    assert first.address == dead.removeprefix("stomp://")
+    assert isinstance(second, stompy.ConnectTimeout)
+    assert second.address == silent.removeprefix("stomp://")
+    assert first.address in str(caught.value)
+    assert second.address in str(caught.value)
+    assert caught.value.__cause__ is second
+
+
+def test_a_dead_and_a_silent_address_are_passed_over(dead: str, silent: str, broker: Broker) -> None:
+    with stompy.connect([dead, silent, good(broker)], connect_timeout=0.2, heartbeat=(0, 0)) as conn:
+        assert conn.address == broker.url.removeprefix("stomp://")
+
+
+def test_the_first_address_that_works_is_taken(dead: str, broker: Broker) -> None:
+    with stompy.connect(f"{good(broker)},{dead}", heartbeat=(0, 0)) as conn:
+        assert conn.connected
+
+
+def test_a_refused_login_ends_the_search_with_the_brokers_words(broker: Broker, silent: str) -> None:
+    wrong = broker.url.replace("stomp://", "stomp://fred:mistaken@")
+    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode") as caught:
+        stompy.connect([wrong, silent])
+    assert "mistaken" not in str(caught.value)
+    assert not caught.value.retryable
+
+
+def test_no_common_version_ends_the_search() -> None:
+    with Broker(versions=["1.0"]) as old, pytest.raises(stompy.VersionMismatch) as caught:
+        stompy.connect([old.url, old.url], versions="1.2")
+    assert caught.value.offered == ("1.2",)
+    assert caught.value.supported == ("1.0",)
+
+
+def test_each_address_has_its_own_login(broker: Broker, calling: Calling) -> None:
+    listener = TcpListener()
+    host, port = listener.address
+    connecting = calling(lambda: stompy.connect([f"stomp://ann:abc@{host}:{port}/v1", good(broker)], heartbeat=(0, 0)))
+    transport = listener.accept()
+    assert transport is not None
+    peer = Peer(transport)
+    headers = peer.take_connect().headers
+    assert (headers["login"], headers["passcode"], headers["host"]) == ("ann", "abc", "v1")
+    peer.close()
+    listener.close()
+    with connecting.result() as conn:
+        assert conn.address == broker.url.removeprefix("stomp://")

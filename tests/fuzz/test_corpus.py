@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import target
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def test_the_corpus_holds_a_seed_for_every_case() -> None:
+    stored = {path.name: path.read_bytes() for path in CORPUS.iterdir()}
+    assert stored == dict(target.seeds()), "run: python -m tests.fuzz.seed"
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_what_the_fuzzer_asserts_holds_for_every_seed(size: int) -> None:
+    for _, octets in target.seeds():
+        target.check(octets[:2] + bytes((size,)) + octets[target.PREFIX :])
+
+
+def test_an_input_without_a_stream_says_nothing() -> None:
+    for octets in (b"", b"\0", b"\0\0", b"\0\0\0"):
+        target.check(octets)
+
+
+def test_the_target_notices_a_parser_that_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "feed_all", lambda *_: ([], None))
+    with pytest.raises(AssertionError):
+        target.check(b"\3\0\0SEND\n\n\0")
+    with pytest.raises(AssertionError):
+        target.check(b"\3\0\0!\n")
+
+
+def test_the_target_notices_a_frame_that_is_not_written_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "encode", lambda *_, **__: b"SEND\n\n\0")
+    with pytest.raises(AssertionError):
+        target.check(b"\3\0\0SEND\nk:v\n\n\0")

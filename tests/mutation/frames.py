@@ -1,0 +1,171 @@
+"""One-rule mutations of `stompy/frames/`: each breaks one rule, and some test must notice."""
+
+from __future__ import annotations
+
+TESTS = ("tests/frames", "tests/property/test_codec.py")
+"""What is run on each mutant."""
+
+_PARSER = "stompy/frames/parser.py"
+_CHECKS = "stompy/frames/checks.py"
+_HEADERS = "stompy/frames/headers.py"
+_GRAMMAR = "stompy/frames/grammar.py"
+_ENCODER = "stompy/frames/encoder.py"
+_ESCAPING = "stompy/frames/escaping.py"
+
+MUTATIONS: list[tuple[str, str, str, str]] = [
+    (_GRAMMAR, '_ESCAPES_1_2 = {**_ESCAPES_1_1, "\\r": "\\\\r"}', "_ESCAPES_1_2 = _ESCAPES_1_1", "no \\r in 1.2"),
+    (
+        _GRAMMAR,
+        "readable = _ESCAPES_1_2 if modern and Leniency",
+        "readable = _ESCAPES_1_2 if modern or Leniency",
+        "\\r in 1.1",
+    ),
+    (_GRAMMAR, '"\\n": "\\\\n", ":": "\\\\c"}', '"\\n": "\\\\n"}', "no \\c"),
+    (_GRAMMAR, "_ESCAPES_1_1 if modern else {}", "_ESCAPES_1_1", "escapes in 1.0"),
+    (
+        _GRAMMAR,
+        'RAW_COMMANDS = frozenset(("CONNECT", "STOMP", "CONNECTED"))',
+        'RAW_COMMANDS = frozenset(("CONNECT", "STOMP"))',
+        "CONNECTED is escaped",
+    ),
+    (
+        _GRAMMAR,
+        'RAW_COMMANDS = frozenset(("CONNECT", "STOMP", "CONNECTED"))',
+        'RAW_COMMANDS = frozenset(("CONNECT", "CONNECTED"))',
+        "STOMP is escaped",
+    ),
+    (
+        _GRAMMAR,
+        'BODY_COMMANDS = frozenset(("SEND", "MESSAGE", "ERROR"))',
+        'BODY_COMMANDS = frozenset(("SEND", "MESSAGE", "ERROR", "RECEIPT"))',
+        "RECEIPT with a body",
+    ),
+    (_GRAMMAR, "crlf=version is not Version.V1_1 or", "crlf=True or", "CR LF in 1.1"),
+    (_GRAMMAR, "crlf=version is not Version.V1_1 or", "crlf=version is Version.V1_2 or", "no CR LF in 1.0"),
+    (_GRAMMAR, "bare_cr=version is not Version.V1_2", "bare_cr=True", "a stray CR in 1.2"),
+    (_GRAMMAR, "trim=not modern", "trim=True", "trimming in 1.1 and 1.2"),
+    (_GRAMMAR, "trim=not modern", "trim=False", "no trimming in 1.0"),
+    (_GRAMMAR, '"refuse" if modern and', '"refuse" if not modern and', "bodies refused in the wrong versions"),
+    (_GRAMMAR, '        unexpected_body="keep",\n', "", "the body of a CONNECT of 1.0 is refused"),
+    (_GRAMMAR, "        lenient_escapes=True,\n", "", "an early ERROR is read strictly"),
+    (_HEADERS, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
+    (
+        _HEADERS,
+        'start = text.find(f"\\n{name}:")',
+        'start = text.rfind(f"\\n{name}:")',
+        "peek finds the last repeated header",
+    ),
+    (
+        _HEADERS,
+        'if self._grammar.draft or ":" in name',
+        'if ":" in name',
+        "names of the draft are case-sensitive to peek",
+    ),
+    (_HEADERS, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
+    (_HEADERS, "(name.lower(), value.strip", "(name, value.strip", "names of the draft keep their case"),
+    (_HEADERS, '.split(":", 1) for', '.rsplit(":", 1) for', "a header splits at its last colon"),
+    (_ESCAPING, '    if "\\\\\\\\" not in text:\n', "    if True:\n", "unescaping in several passes"),
+    (_ESCAPING, "    if not lenient:\n", "    if False:\n", "unescape bears undefined sequences"),
+    (
+        _CHECKS,
+        'if bad is not None:\n            raise RemoteProtocolError(f"undefined',
+        'if False:\n            raise RemoteProtocolError(f"undefined',
+        "undefined escapes pass",
+    ),
+    (_CHECKS, "raise _malformed_line(text, bad.end(), command)", "pass", "lines without name or colon pass"),
+    (
+        _CHECKS,
+        '_BAD_LINE = re.compile(r"\\n(?![^:\\n]+:',
+        '_BAD_LINE = re.compile(r"\\n(?![^:\\n]*:',
+        "an empty name passes",
+    ),
+    (_CHECKS, 'if "\\0" in text:\n            raise', "if False:\n            raise", "a NUL in a header passes"),
+    (_CHECKS, 'if source.find(b"\\0", start) >= 0:', "if False:", "a NUL does not end a head without an end"),
+    (_CHECKS, 'if "\\r" in text and not self._grammar.bare_cr:', "if False:", "a stray CR passes"),
+    (_CHECKS, 'block.decode("utf-8", grammar.utf8_errors)', 'block.decode("utf-8", "replace")', "bad UTF-8 passes"),
+    (_CHECKS, "if count > self._limits.max_headers:", "if count > self._limits.max_headers + 1:", "a header too many"),
+    (_CHECKS, "if length > limit and (", "if length > limit + 1 and (", "an octet too many in a line"),
+    (_CHECKS, "            self._check_count(self._lines + count - 1)\n", "", "endless headers"),
+    (_CHECKS, "self.check_length(len(source) - line_start, source[-1:])", "pass", "an endless line"),
+    (
+        _CHECKS,
+        "if length > limits.max_body:",
+        "if length > limits.max_body + 1:",
+        "an octet too many in a counted body",
+    ),
+    (
+        _CHECKS,
+        "not (value.isascii() and value.isdecimal())",
+        "not value.isdecimal()",
+        "content-length in foreign digits",
+    ),
+    (_CHECKS, "if grammar.trim or grammar.handshake:", "if True:", "a padded content-length in 1.2"),
+    (_CHECKS, "if grammar.trim or grammar.handshake:", "if False:", "a padded content-length in 1.0 is refused"),
+    (
+        _CHECKS,
+        "return command.upper() if self._grammar.draft else command",
+        "return command.upper()",
+        "commands in any case",
+    ),
+    (
+        _CHECKS,
+        "return command.upper() if self._grammar.draft else command",
+        "return command",
+        "commands of the draft keep their case",
+    ),
+    (_CHECKS, "if control is not None:", "if False:", "control characters in the draft"),
+    (_CHECKS, "block = _TRAILING.sub(", "block = (lambda _, x: x)(", "trailing spaces of the draft stay"),
+    (_CHECKS, "if half else self._seen", "if False else self._seen", "an end of the head in two reads is missed"),
+    (_PARSER, "elif source[stop]:\n", "elif False:\n", "no NUL behind a counted body"),
+    (_PARSER, "        if last:\n", "        if False:\n", "no NUL behind a counted body that came in parts"),
+    (_PARSER, 'text.find("\\ncontent-length:")', 'text.rfind("\\ncontent-length:")', "the last content-length counts"),
+    (_PARSER, "if size > limit:\n", "if size > limit + 1:\n", "an octet too many in an uncounted body"),
+    (
+        _PARSER,
+        "if body and command in _BODYLESS and self._grammar",
+        "if False and self._grammar",
+        "the body of a 1.0 SUBSCRIBE stays",
+    ),
+    (_PARSER, "            length = 0\n", "", "a body-less frame waits for any NUL"),
+    (
+        _PARSER,
+        'if stop < 0 or (crlf and b"\\r" in source[at:stop]):',
+        "if stop < 0:",
+        "CR LF CR LF is passed over for a later LF LF",
+    ),
+    (_PARSER, "if not self._ends.open.match(source, after):", "if False:", "a CR between frames"),
+    (
+        _PARSER,
+        "        if self._single:\n            self._paused = True\n",
+        "",
+        "frames behind the first are not kept for their version",
+    ),
+    (_PARSER, "self._single = self._paused = False", "self._single = False", "a switch does not go on"),
+    (_ENCODER, 'or "\\\\" in text\n', "", "backslashes are written raw"),
+    (_ENCODER, 'text.count(":") != len(pairs)', "False", "colons are written raw"),
+    (_ENCODER, 'or text.count("\\n") != len(pairs)\n', "", "a line end goes through into a header"),
+    (_ENCODER, 'or "\\r" in text\n', "", "a CR goes through into a header of 1.2"),
+    (_ENCODER, 'or "\\0" in text\n', "", "a NUL goes through into a header"),
+    (_ENCODER, 'or "\\n:" in text\n', "", "an empty name goes through"),
+    (_ENCODER, "if body and command in _BODYLESS:", "if False:", "a body is written where none may be"),
+    (_ENCODER, '(body and (wanted or b"\\0" in body))', "(body and wanted)", "a body with a NUL is not counted"),
+    (_ENCODER, "if given[0] != str(len(body)):", "if False:", "a wrong content-length is written"),
+    (_ENCODER, "str(len(body))))", 'str(len(body.decode("utf-8", "replace")))))', "characters are counted"),
+    (_ENCODER, "if grammar.version is not Version.V1_2:", "if False:", "CR LF is written in 1.1"),
+    (
+        _ENCODER,
+        '"\\r" in name + value if command in RAW_COMMANDS',
+        "False if command in RAW_COMMANDS",
+        "a CR in CONNECT",
+    ),
+    (_ENCODER, 'if not name or ":" in name:', "if not name:", "a colon in a raw name"),
+    (_ENCODER, 'if "\\n" in name + value or', "if", "a line end in a raw header"),
+    (_ENCODER, "    name = name.lower()\n", "", "names of the draft are written as they come"),
+    (_ENCODER, "        command = command.upper()\n", "", "commands of the draft are written as they come"),
+    (
+        _ENCODER,
+        "wanted=content_length, always=grammar.draft)",
+        "wanted=content_length, always=False)",
+        "the draft does not count",
+    ),
+]
