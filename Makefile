@@ -11,7 +11,7 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-load dev lint format types docs architecture coverage build check clean
+.PHONY: help demo test test-load dev lint format types conformance docs architecture coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
@@ -66,7 +66,11 @@ architecture: dev
 coverage: dev
 	$(BIN)/python -m pytest --cov --cov-report=term-missing $(ARGS)
 
-docs: dev
+# The page that says which test holds which row of the specifications.
+conformance: dev
+	$(BIN)/python -m tests.conformance.generate --check
+
+docs: conformance
 	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
 # The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stompy.connection.connection import Connection, connect
+from stompy.connection.connecting import connect
+from stompy.connection.connection import Connection
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect

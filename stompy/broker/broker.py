@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.broker.commands import Commands
+from stompy.broker.faulty import FaultyListener
 from stompy.broker.router import Router
 from stompy.broker.session import Session
 from stompy.broker.settings import Settings
@@ -32,6 +33,7 @@ from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 
 if TYPE_CHECKING:
+    from stompy.broker.faults import FaultPlan
     from stompy.broker.stats import BrokerStats
     from stompy.transport.base import Listener, Transport
 
@@ -93,6 +95,7 @@ class Broker:
         connect_timeout: seconds in which CONNECT must come.
         linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
+        faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
         ConfigurationError: an argument makes no sense.
@@ -122,6 +125,7 @@ class Broker:
         connect_timeout: float = 10.0,
         linger: float = 2.0,
         listener: Listener | None = None,
+        faults: FaultPlan | None = None,
     ) -> None:
         self._settings = Settings(
             versions=tuple(parse_version(version) for version in versions),
@@ -146,6 +150,7 @@ class Broker:
         self._host = host
         self._port = port
         self._given = listener
+        self._faults = faults
         self._instance = secrets.token_hex(3)
         self._numbers = itertools.count(1)
         self._router = Router(self._settings, instance=self._instance)
@@ -168,6 +173,8 @@ class Broker:
             if self._given is not None and self._used:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
             listener = self._given or self._listen()
+            if self._faults is not None:
+                listener = FaultyListener(listener, self._faults)
             self._used = True
             self._listener = listener
             self._acceptor = threading.Thread(
@@ -194,22 +201,44 @@ class Broker:
         deadline = Deadline(timeout)
         listener.close()
         acceptor.join(deadline.remaining())
+        self._end_sessions(deadline, grace=_GRACE)
+        _LOG.info("stopped listening on %s", self._where())
+
+    def restart(self, timeout: float = 5.0) -> None:
+        """Cut all sessions at once and go on, as a broker that was killed and came up again with its store on disk.
+
+        What clients had not acknowledged is back in its queues and is delivered again; open transactions are gone, and
+        so is what waited for the subscribers of topics. The port never stops listening; for a time without a broker,
+        use `stop` and `start`.
+
+        Args:
+            timeout: seconds after which threads of the old sessions are abandoned, with a word in the log.
+
+        Raises:
+            NotConnected: the broker does not run.
+        """
+        if self._acceptor is None:
+            raise NotConnected("the broker does not run")
+        self._end_sessions(Deadline(timeout), grace=0.0)
+        _LOG.info("restarted on %s", self._where())
+
+    def _end_sessions(self, deadline: Deadline, *, grace: float) -> None:
+        """End the sessions of this moment; clients get `grace` seconds to take the end of the stream."""
         with self._state:
             sessions, self._sessions = self._sessions, []
         with self._router.turn():  # all at once, so that what comes back from one is not given to the next
             for session in sessions:
                 self._router.hang_up(session.account)
-        grace = deadline.sooner(_GRACE)
+        graceful = deadline.sooner(grace)
         for session in sessions:
-            session.join(grace.remaining())
+            session.join(graceful.remaining())
         for session in sessions:
             session.abort()
         for session in sessions:
             session.join(deadline.remaining())
         left = sum(not session.ended for session in sessions)
         if left:
-            _LOG.error("%d sessions did not end within %g s", left, timeout)
-        _LOG.info("stopped listening on %s", self._where())
+            _LOG.error("%d sessions did not end in time", left)
 
     def __enter__(self) -> Broker:
         return self.start()

@@ -13,7 +13,7 @@ from stompy.cli.flights import Lines, flights, lines_of
 from stompy.cli.options import add_verbose
 from stompy.cli.stage import Stage
 from stompy.cli.tour import HEARTBEAT, STEPS
-from stompy.connection.connection import connect
+from stompy.connection.connecting import connect
 
 
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

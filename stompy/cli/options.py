@@ -30,7 +30,8 @@ class Parser(argparse.ArgumentParser):
         """Parse, naming unknown options by their names only: their values may be secrets."""
         known, extra = self.parse_known_args(args, namespace)
         late = getattr(known, "late", None)
-        if late is not None and getattr(known, late) is None and [one for one in extra if _is_word(one)] == extra[:1]:
+        words = [one for one in extra if _is_word(one)]
+        if late is not None and getattr(known, late) is None and len(words) == 1 and words == extra[:1]:
             # argparse takes an optional positional as absent when options stand before it.
             setattr(known, late, extra.pop(0))
         if extra:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import passcode_from
 from stompy.connection.config import DEFAULT_HEARTBEAT, addresses_of
-from stompy.connection.connection import DEFAULT_URL, Connection, connect
+from stompy.connection.connecting import DEFAULT_URL, connect
+from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.errors import StompError

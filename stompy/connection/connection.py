@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import warnings
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from stompy.connection.batch import Batch
 from stompy.connection.codec import user_headers
-from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
 from stompy.connection.core import Core, check_destination
-from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
-from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import AckMode, Handler, Subscription, check_ack_mode
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
-from stompy.errors import StompError
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
-from stompy.link.flow import Marks
 from stompy.link.receipts import Receipt
-from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
-
-DEFAULT_URL = "stomp://localhost:61613"
-_EXIT_TIMEOUT = 2.0
-_open_cores: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
 class Connection:
@@ -307,105 +291,3 @@ class Connection:
         link = self._core.link
         state = "connected" if self.connected else "closed" if self._core.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"
-
-
-def connect(
-    url: str | Sequence[str] = DEFAULT_URL,
-    *,
-    login: str | None = None,
-    passcode: str | None = None,
-    vhost: str | None = None,
-    versions: str | Version | Iterable[str | Version] = NEGOTIABLE,
-    heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT,
-    heartbeat_tolerance: float = DEFAULT_TOLERANCE,
-    connect_timeout: float = 10.0,
-    send_timeout: float = 30.0,
-    receipt_timeout: float = 30.0,
-    close_timeout: float = 10.0,
-    limits: Limits | None = None,
-    inbox: Marks | None = None,
-    headers: Mapping[str, object] | None = None,
-    content_length: bool = True,
-    reconnect: bool | Reconnect | None = None,
-    leniency: Leniency | None = None,
-    listeners: Iterable[ConnectionListener] = (),
-    name: str = "connection",
-) -> Connection:
-    """Connect to a broker and return when the session is open.
-
-    Args:
-        url: `stomp://[login:passcode@]host[:port][/vhost]`, or several of them, tried in order; or ActiveMQ's
-            `failover:(a,b)?randomize=...`, which also says how to reconnect.
-        login: overrides the address's.
-        passcode: overrides the address's.
-        vhost: the `host` header of CONNECT; by default the path of the address, else its host name.
-        versions: the STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
-        heartbeat: seconds between beats: what we can send, what we want to receive; 0 for none.
-        heartbeat_tolerance: silence of this many agreed intervals counts as a dead broker.
-        connect_timeout: seconds for each address, up to CONNECTED.
-        send_timeout: seconds for one frame to leave.
-        receipt_timeout: default seconds to wait for a receipt, and for a message in `Subscription.receive`.
-        close_timeout: default seconds for `disconnect`.
-        limits: maxima for a frame of the broker.
-        inbox: how much may wait for user code before the broker is held back.
-        headers: further headers of CONNECT, such as `client-id`.
-        content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
-        reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
-            The first connect is not repeated. Subscriptions come back by themselves; `send` waits for the next link,
-            up to the send timeout.
-        leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
-        listeners: heard from the first event on.
-        name: part of thread names.
-
-    Raises:
-        ConfigurationError: an address or a setting is wrong; nothing was sent.
-        ConnectError: no session came about; see the errors below it.
-    """
-    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
-    policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
-    config = Config(
-        addresses=addresses_of(url if failover is None else failover.urls),
-        randomize=failover is not None and failover.randomize,
-        login=login,
-        passcode=passcode,
-        vhost=vhost,
-        versions=versions_of(versions),
-        heartbeat=heartbeat,
-        heartbeat_tolerance=heartbeat_tolerance,
-        connect_timeout=connect_timeout,
-        send_timeout=send_timeout,
-        receipt_timeout=receipt_timeout,
-        close_timeout=close_timeout,
-        limits=limits or Limits(),
-        inbox=inbox or Marks(),
-        headers=user_headers(headers),
-        content_length=content_length,
-        reconnect=policy,
-        leniency=leniency,
-        name=name,
-    )
-    core = Core(config, tuple(listeners))
-    core.open()
-    _open_cores.add(core)
-    return Connection(core)
-
-
-def _orphan_all() -> None:
-    """Make the connections of a forked child unusable; those of the parent are not touched."""
-    for core in list(_open_cores):
-        core.orphan()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_orphan_all)
-
-
-@atexit.register
-def _close_all() -> None:
-    """Say goodbye for connections that the program left open; their messages are with the kernel already."""
-    for core in list(_open_cores):
-        if not core.closed:
-            try:
-                core.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
-            except StompError:
-                core.abandon()

@@ -23,6 +23,7 @@ from stompy.connection.config import Config
 from stompy.connection.dialects import Dialect, dialect_of
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
+from stompy.connection.registry import Registry
 from stompy.connection.requests import Replies
 from stompy.connection.routing import Router
 from stompy.connection.stats import ConnectionStats
@@ -62,12 +63,11 @@ class Core:
         self._acker = Acker()
         self.router = Router(self)
         self.replies = Replies(self)
+        self.registry = Registry()
         self.batches = _Batches()
         self._dispatchers = [self.dispatcher]
         self._extra_dispatchers = itertools.count(2)
-        self._subscriptions: dict[str, Subscription] = {}
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
-        self._ids = itertools.count(1)
         self._transactions = itertools.count(1)
         self.supervisor = Supervisor(config, self, name=self.name)
         self._closed = False
@@ -144,8 +144,8 @@ class Core:
         return f"{self.name}-tx{next(self._transactions)}"
 
     def new_subscription_id(self) -> str:
-        """Return an id that this connection has not made before, and that nobody chose for a live subscription."""
-        return next(identity for number in self._ids if (identity := str(number)) not in self._subscriptions)
+        """Return an id that no subscription of this connection has."""
+        return self.registry.new_id()
 
     def new_dispatcher(self) -> Dispatcher:
         """Return a started dispatcher of its own for a subscription."""
@@ -223,72 +223,19 @@ class Core:
 
     def subscriptions(self) -> list[Subscription]:
         """Return the live subscriptions."""
-        with self._lock:
-            return list(self._subscriptions.values())
+        return self.registry.all()
 
     def subscription(self, identity: str | None, destination: str | None) -> Subscription | None:
-        """Return the subscription that a message names; a 1.0 broker may name the destination only."""
-        if identity is not None:
-            return self._subscriptions.get(identity)
-        return next((one for one in self.subscriptions() if one.destination == destination), None)
+        """Return the subscription that a message names."""
+        return self.registry.find(identity, destination)
 
     def subscribe(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
-        """Register a subscription, then tell the broker and wait until it has taken it.
-
-        Args:
-            subscription: registered first, as its messages may come before the receipt.
-            timeout: seconds; `None` takes the receipt timeout.
-            tell: whether the broker must be told.
-        """
-        link = self.live_link()
-        with self._lock:
-            if subscription.id in self._subscriptions:
-                raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
-            self._subscriptions[subscription.id] = subscription
-        if not tell:
-            return
-        receipt = None
-        try:
-            receipt = link.request("SUBSCRIBE", subscription.subscribe_headers(), receipt=True)
-            assert receipt is not None
-            receipt.wait(timeout)
-        except BaseException:
-            self._forget(subscription)
-            subscription.end(None)
-            # Only what was asked for: an UNSUBSCRIBE out of the blue is an error to the broker.
-            if receipt is not None:
-                self._take_back(link, subscription)
-            raise
-
-    def _take_back(self, link: Link, subscription: Subscription) -> None:
-        """End a subscription that the broker has not confirmed, and may have made all the same."""
-        with contextlib.suppress(StompError):
-            link.request("UNSUBSCRIBE", {"id": subscription.id}, timeout=0)
+        """Make a subscription; see `Registry.add`."""
+        self.registry.add(subscription, self.live_link(), timeout=timeout, tell=tell)
 
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
-        """End a subscription at the broker; a dead link has ended it already."""
-        link = self.link
-        with self._lock:
-            # Of several callers one tells the broker, to which a second UNSUBSCRIBE would be an error.
-            if not self._is_known(subscription) or subscription.leaving:
-                return
-            subscription.leaving = True
-        try:
-            if link.alive:
-                receipt = link.request("UNSUBSCRIBE", {"id": subscription.id}, receipt=True)
-                assert receipt is not None
-                receipt.wait(timeout)
-        finally:
-            # Only now: until the receipt came, messages of it were still on their way.
-            if self._forget(subscription):
-                subscription.end(None)
-
-    def _is_known(self, subscription: Subscription) -> bool:
-        return self._subscriptions.get(subscription.id) is subscription
-
-    def _forget(self, subscription: Subscription) -> bool:
-        with self._lock:
-            return self._subscriptions.pop(subscription.id, None) is not None
+        """End a subscription; see `Registry.remove`."""
+        self.registry.remove(subscription, self.link, timeout=timeout)
 
     # What the link tells (`link.LinkOwner`): on the reader thread.
 
@@ -305,14 +252,7 @@ class Core:
 
     def replay(self, link: Link) -> None:
         """Make the subscriptions on a new link, before anybody else uses it."""
-        wanted = self.subscriptions()
-        receipts = [link.request("SUBSCRIBE", one.subscribe_headers(), receipt=True) for one in wanted]
-        for receipt in receipts:
-            assert receipt is not None
-            receipt.wait()
-        for one in wanted:
-            if not self._is_known(one):
-                self._take_back(link, one)
+        self.registry.replay(link)
 
     def connected(self, frame: Frame) -> None:
         """Tell listeners of a new session."""
@@ -322,7 +262,7 @@ class Core:
         """Tell everybody that the session is over."""
         for subscription in self.subscriptions():
             if reason is not None and subscription.lost(reason):
-                self._forget(subscription)
+                self.registry.forget(subscription)
         if isinstance(reason, BrokerError):
             self._tell("on_error", reason.frame)
         elif isinstance(reason, HeartBeatTimeout):

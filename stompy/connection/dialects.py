@@ -97,9 +97,7 @@ class Dialect:
 _ACTIVEMQ = Dialect(
     "ActiveMQ", prefetch="activemq.prefetchSize", persistent="persistent", priority="priority", expires="expires"
 )
-_ARTEMIS = Dialect(
-    "Artemis", persistent="persistent", priority="priority", expires="expires", dedupe="_AMQ_DUPL_ID"
-)
+_ARTEMIS = Dialect("Artemis", persistent="persistent", priority="priority", expires="expires", dedupe="_AMQ_DUPL_ID")
 _RABBITMQ = Dialect(
     "RabbitMQ",
     prefetch="prefetch-count",

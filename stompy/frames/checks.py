@@ -66,9 +66,16 @@ class HeadChecker:
         """Forget what was seen of a head that has now come to its end."""
         self.scanned = 0
         """Octets of the head, from its first one, that need not be searched again for its end."""
+        self.open_blank = False
+        """Whether the last line, which has no end yet, is blank so far."""
         self._seen = 0
         self._lines = 0
         self._line_start = 0
+
+    @property
+    def last_lf(self) -> int:
+        """Where in the head its last line end stands."""
+        return self._line_start - 1
 
     def partial(self, source: bytes | bytearray, at: int) -> None:
         """Check what `source` holds, from `at` on, of a head without an end; each octet is looked at once.
@@ -91,9 +98,16 @@ class HeadChecker:
         if source.find(b"\0", start) >= 0:
             raise _nul_in_head(source[at:])
         self._seen, self._line_start = len(source) - at, line_start - at
+        self.open_blank = self._is_open_blank(source, start, line_start, bool(count))
         # Only the last LF can be the first half of the empty line that ends the head, if nothing but blank followed it.
-        half = self._lines and self._open_line.match(source, line_start)
-        self.scanned = self._line_start - 1 if half else self._seen
+        self.scanned = self._line_start - 1 if self.open_blank and not self._grammar.draft else self._seen
+
+    def _is_open_blank(self, source: bytes | bytearray, start: int, line_start: int, new_line: bool) -> bool:
+        """Return whether the line without an end is blank so far, without looking at all of a long one again."""
+        if not self._lines or not (new_line or self.open_blank):
+            return False
+        at = line_start if new_line or not self._grammar.draft else start
+        return self._open_line.match(source, at) is not None
 
     def _partial_lines(self, octets: bytes | bytearray) -> None:
         lines = octets.split(b"\n")

@@ -32,6 +32,7 @@ class _LineEnds:
 _LF = _LineEnds(b"\n", b"")
 _CRLF = _LineEnds(b"\n\r", rb"\r?")
 _DRAFT = _LineEnds(b"\n\r ", rb"[ \r]*")
+_DRAFT_BLANK = re.compile(rb"[ \r]*\n")
 # A head that ends within this many octets takes the fast path; a longer search could cost a scan of the whole read.
 _WINDOW = 4096
 
@@ -154,12 +155,17 @@ class Parser:
 
     def _head_end(self, source: bytes | bytearray, at: int) -> tuple[int, int] | None:
         """Return where the head at `at` ends and where its body begins, or `None` while that is not to be seen."""
-        match = self._ends.head_end.search(source, at + self._head.scanned)
-        if match is None:
-            self._head.partial(source, at)
-            return None
-        stop, start = match.span()
-        self._head.check_length(start - stop - 2, source[start - 2 : start - 1])
+        head = self._head
+        rest = _DRAFT_BLANK.match(source, at + head.scanned) if head.open_blank and self._grammar.draft else None
+        if rest is not None:
+            stop, start = at + head.last_lf, rest.end()
+        else:
+            match = self._ends.head_end.search(source, at + head.scanned)
+            if match is None:
+                head.partial(source, at)
+                return None
+            stop, start = match.span()
+        head.check_length(start - stop - 2, source[start - 2 : start - 1])
         return stop, start
 
     def _frame(self, source: bytes, at: int, stop: int, start: int, frames: list[Frame]) -> int:

@@ -86,7 +86,9 @@ class Guard:
                 os.fsync(self._file)
         except OSError as error:
             if sync:
-                raise OutboxError(f"{self._path + GUARD} cannot be written: {error.strerror}", path=self._path) from error
+                raise OutboxError(
+                    f"{self._path + GUARD} cannot be written: {error.strerror}", path=self._path
+                ) from error
             _LOG.warning("%s cannot be written: %s", self._path + GUARD, error)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| `stompy-outbox-<n>-writer` | the SQLite handle, the ledger, the guard's mark | its queue, the disk | the network, user code |
+| `…-writer` | the SQLite handle, the ledger, the guard's mark | its queue, the disk | the network, user code |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
@@ -42,7 +42,7 @@ Job = Callable[[sqlite3.Connection, Ledger], T]
 _REFUSALS = (sqlite3.Error, OverflowError)
 
 
-class Refused(Exception):  # noqa: N818 - it is no error: it carries one, past the transaction that goes on
+class Refused(Exception):
     """Raised by a job that has written nothing: the caller gets the error, the others' jobs are not touched."""
 
     def __init__(self, error: OutboxError) -> None:
@@ -68,7 +68,7 @@ class _Task(Generic[T]):
         self._done.set()
 
     def result(self) -> T:
-        # Without a deadline: a put that gave up would not know whether the message is on disk. Closing works the jobs off.
+        # Without a deadline: a put that gave up would not know whether the message is on disk. Closing works jobs off.
         self._done.wait()
         if self._error is not None:
             raise self._error

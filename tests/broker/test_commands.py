@@ -458,6 +458,18 @@ def test_sends_of_a_transaction_appear_at_commit_in_order(served: Served, versio
     assert reader.bodies(3) == ["1", "2", "3"]
 
 
+@pytest.mark.requirement("A-21")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_stored_in_a_transaction_is_confirmed_before_its_commit(served: Served, version: str) -> None:
+    client = served.client(version)
+    client.sure("BEGIN", {"transaction": "t"})
+    client.say("SEND", {"destination": "/queue/a", "transaction": "t", "receipt": "stored"}, b"x")
+    assert client.expect("RECEIPT").headers["receipt-id"] == "stored"
+    assert served.depth("/queue/a") == (0, 0)
+    client.sure("COMMIT", {"transaction": "t"})
+    assert served.depth("/queue/a") == (1, 0)
+
+
 @pytest.mark.requirement("TXN-06")
 def test_sends_of_an_aborted_transaction_never_appear_and_its_id_may_be_used_again(served: Served) -> None:
     client = served.client()

@@ -196,6 +196,17 @@ def test_after_an_error_the_stream_ends_in_every_version(served: Served, version
     assert served.depth("/queue/a") == (0, 0)
 
 
+@pytest.mark.requirement("BDY-12", "BDY-16")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_the_body_of_an_error_is_utf_8_of_a_mime_type(served: Served, version: str) -> None:
+    client = served.client(version)
+    client.say("UNSUBSCRIBE", {"id": "né", "receipt": "r"})
+    error = client.error()
+    kind, _, subtype = error.headers["content-type"].partition("/")
+    assert (kind, subtype.partition(";")[0]) == ("text", "plain")
+    assert "né" in error.body.decode("utf-8")
+
+
 @pytest.mark.requirement("SRV-16")
 def test_what_was_asked_before_an_error_is_answered_first(served: Served) -> None:
     client = served.client()

@@ -44,7 +44,15 @@ def test_repr_shows_no_passcode() -> None:
 
 @pytest.mark.parametrize(
     ("destination", "topic"),
-    [("/topic/a", True), ("/topic/", True), ("/topic", False), ("/queue/a", False), ("a", False), ("/Topic/a", False), ("/temp-queue/a", True)],
+    [
+        ("/topic/a", True),
+        ("/topic/", True),
+        ("/topic", False),
+        ("/queue/a", False),
+        ("a", False),
+        ("/Topic/a", False),
+        ("/temp-queue/a", True),
+    ],
 )
 def test_a_topic_is_known_by_its_prefix(destination: str, topic: bool) -> None:
     assert is_topic(destination) is topic

@@ -1,103 +1,139 @@
+"""Sends of one thread that share writes."""
+
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
-
-SOON = 10.0
-"""Seconds that something may take before the test fails."""
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
+from tests.connection.conftest import Serving, Talking
+from tests.support.peer import until
+from tests.transport.conftest import Calling
 
 
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[stompy.Connection]:
-    with stompy.connect(broker.url) as connection:
-        yield connection
+def test_sends_of_a_batch_leave_together_at_its_end_and_in_order(talking: Talking) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        for number in range(20):
+            talk.conn.send("/queue/a", str(number))
+        assert talk.peer.quiet()
+    assert [talk.peer.expect("SEND").body for _ in range(20)] == [b"%d" % number for number in range(20)]
+    assert talk.conn.stats().frames_sent == 20
+    talk.conn.send("/queue/a", "at once")
+    assert talk.peer.expect("SEND").body == b"at once"
 
 
-def test_nothing_of_a_small_batch_leaves_before_its_end(broker: Broker, connection: stompy.Connection) -> None:
-    with connection.batch():
-        for number in range(10):
-            connection.send("/queue/a", str(number))
-        before = connection.stats().frames_sent
-    assert connection.stats().frames_sent == before + 10
-    connection.send("/queue/b", "x", confirm=True)
-    assert broker.depth("/queue/a") == 10
+def test_a_batch_that_grows_leaves_in_parts(talking: Talking) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", b"x" * 70_000)
+        assert len(talk.peer.expect("SEND").body) == 70_000
 
 
-def test_a_large_batch_leaves_in_parts_and_in_order(connection: stompy.Connection) -> None:
-    subscription = connection.subscribe("/queue/a")
-    with connection.batch():
-        for number in range(500):
-            connection.send("/queue/a", b"%03d" % number + b"x" * 1000)
-        assert connection.stats().frames_sent > 100
-    assert [int(subscription.receive(timeout=SOON).body[:3]) for _ in range(500)] == list(range(500))
+def test_what_was_accepted_leaves_also_when_the_block_raises(talking: Talking) -> None:
+    talk = talking()
+    with pytest.raises(ZeroDivisionError), talk.conn.batch():  # noqa: PT012
+        talk.conn.send("/queue/a", "accepted")
+        _ = 1 / 0
+    assert talk.peer.expect("SEND").body == b"accepted"
 
 
-def test_what_was_accepted_leaves_also_when_the_block_raises(broker: Broker, connection: stompy.Connection) -> None:
-    with pytest.raises(ZeroDivisionError), connection.batch():  # noqa: PT012 - the block is what is tested
-        connection.send("/queue/a", "accepted")
-        raise ZeroDivisionError
-    connection.send("/queue/b", "x", confirm=True)
-    assert broker.depth("/queue/a") == 1
+def test_other_threads_are_not_affected(talking: Talking, calling: Calling) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "held")
+        calling(lambda: talk.conn.send("/queue/a", "at once")).result()
+        assert talk.peer.expect("SEND").body == b"at once"
+    assert talk.peer.expect("SEND").body == b"held"
 
 
-def test_other_threads_are_not_held_back(broker: Broker, connection: stompy.Connection) -> None:
-    with connection.batch():
-        connection.send("/queue/batched", "x")
-        other = threading.Thread(target=lambda: connection.send("/queue/direct", "x", confirm=True))
-        other.start()
-        other.join()
-        assert broker.depth("/queue/direct") == 1
-        assert broker.depth("/queue/batched") == 0
+def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
+    conn, _ = serving()
+    with conn.batch():
+        receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(10)]
+        assert conn.stats().receipts_pending == 10
+    conn.flush()
+    assert all(receipt is not None and receipt.outcome == "confirmed" for receipt in receipts)
 
 
-def test_a_confirmed_send_flushes_the_batch_first(broker: Broker, connection: stompy.Connection) -> None:
-    with connection.batch():
-        connection.send("/queue/a", "first")
-        connection.send("/queue/a", "second", confirm=True)
-        assert broker.depth("/queue/a") == 2
+def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Serving) -> None:
+    conn, _ = serving()
+    with conn.batch():
+        receipt = conn.send("/queue/a", "x", receipt=True)
+        conn.send("/queue/a", "y", confirm=True)
+        assert receipt is not None
+        assert receipt.done
+        other = conn.send("/queue/a", "z", receipt=True)
+        conn.flush()
+        assert other is not None
+        assert other.done
 
 
-def test_flush_writes_out_and_waits_for_every_receipt(connection: stompy.Connection) -> None:
-    with connection.batch():
-        receipts = [connection.send("/queue/a", "x", receipt=True) for _ in range(20)]
-        connection.flush(timeout=SOON)
-        assert all(receipt is not None and receipt.outcome == "confirmed" for receipt in receipts)
+def test_a_batch_in_a_batch_is_refused_and_the_outer_one_lives_on(talking: Talking) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "x")
+        with pytest.raises(stompy.ConcurrencyError, match="open batch"), talk.conn.batch():
+            pass
+        talk.conn.send("/queue/a", "y")
+        assert talk.peer.quiet()
+    assert [talk.peer.expect("SEND").body for _ in range(2)] == [b"x", b"y"]
 
 
-def test_a_second_batch_in_one_thread_is_refused(connection: stompy.Connection) -> None:
-    with connection.batch(), pytest.raises(stompy.ConcurrencyError), connection.batch():
-        pass
+def test_each_thread_and_each_connection_has_a_batch_of_its_own(talking: Talking, calling: Calling) -> None:
+    one, two = talking(), talking()
+    opened = threading.Barrier(2)
+
+    def batch() -> None:
+        with one.conn.batch():
+            one.conn.send("/queue/a", "x")
+            opened.wait(20)
+
+    calls = [calling(batch), calling(batch)]
+    with two.conn.batch():
+        two.conn.send("/queue/a", "y")
+    for call in calls:
+        call.result()
+    assert [one.peer.expect("SEND").body for _ in range(2)] == [b"x", b"x"]
+    assert two.peer.expect("SEND").body == b"y"
 
 
-def test_a_frame_that_cannot_be_written_leaves_the_others(broker: Broker, connection: stompy.Connection) -> None:
-    with connection.batch():
-        connection.send("/queue/a", "good")
+def test_a_frame_that_cannot_be_written_leaves_the_rest_whole(talking: Talking) -> None:
+    talk = talking("1.0")
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "good")
         with pytest.raises(stompy.LocalProtocolError):
-            connection.send("/queue/a", "bad", headers={"": "nameless"}, receipt=True)
-        connection.send("/queue/a", "good")
-    connection.send("/queue/b", "x", confirm=True)
-    assert broker.depth("/queue/a") == 2
-    assert connection.stats().receipts_pending == 0
+            talk.conn.send("/queue/a", "bad", headers={"a": "b\nc"}, receipt=True)
+    assert talk.peer.expect("SEND").body == b"good"
+    assert talk.conn.stats().receipts_pending == 0
 
 
-def test_a_batch_dies_with_its_link(broker: Broker, connection: stompy.Connection) -> None:
-    batch = connection.batch()
-    batch.__enter__()
-    receipt = connection.send("/queue/a", "x", receipt=True)
-    assert receipt is not None
-    broker.stop()
-    with pytest.raises(stompy.ConnectionLost):
-        receipt.wait(SOON)
-    with pytest.raises(stompy.ConnectionLost):
-        batch.__exit__(None, None, None)
+def test_a_batch_whose_link_died_says_so_and_the_thread_may_open_another(talking: Talking) -> None:
+    talk, other = talking(), talking()
+
+    def batch() -> None:
+        with talk.conn.batch():
+            talk.conn.send("/queue/a", "x")
+            talk.peer.close()
+            until(lambda: not talk.conn.connected)
+
+    with pytest.raises(stompy.ConnectionLost) as caught:
+        batch()
+    assert caught.value.outcome == "not-sent"
+    with other.conn.batch():
+        other.conn.send("/queue/a", "y")
+    assert other.peer.expect("SEND").body == b"y"
+
+
+@pytest.mark.requirement("RCP-04")
+def test_one_receipt_tells_that_all_earlier_frames_were_received() -> None:
+    with Broker() as broker, stompy.connect(broker.url) as conn:
+        with conn.batch():
+            for body in ("1", "2", "3"):
+                conn.send("/queue/a", body)
+            receipt = conn.send("/queue/a", "4", receipt=True)
+        assert receipt is not None
+        receipt.wait(10)
+        assert broker.depth("/queue/a") == 4

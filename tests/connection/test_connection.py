@@ -362,7 +362,7 @@ def test_disconnect_drops_what_is_queued_and_drain_works_it_off(serving: Serving
         seen: list[str] = []
 
         def handler(message: stompy.Message) -> None:
-            running.set()
+            running.set()  # noqa: B023
             assert gate.wait(WITHIN)  # noqa: B023
             seen.append(message.text)  # noqa: B023
 
@@ -414,7 +414,7 @@ def test_a_listener_that_does_not_return_costs_no_more_than_the_deadline(
 
 def test_the_block_disconnects_at_its_end_and_when_it_raises(serving: Serving) -> None:
     conn, served = serving()
-    with pytest.raises(ZeroDivisionError), conn as inner:
+    with pytest.raises(ZeroDivisionError), conn as inner:  # noqa: PT012
         assert inner is conn
         _ = 1 / 0
     served.join(WITHIN)

@@ -244,7 +244,12 @@ def test_a_handler_may_unsubscribe_itself(serving: Serving) -> None:
 def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handler(serving: Serving) -> None:
     """The handler waits, so nobody empties the inbox; the wait itself keeps the reader reading."""
     held: list[stompy.Frame] = []
-    conn, served = serving(on=lambda frame: frame.command == "SEND" and not held.append(frame), inbox=stompy.Marks(messages=2))
+
+    def hold_back(frame: stompy.Frame) -> bool:
+        held.extend([frame] if frame.command == "SEND" else [])
+        return frame.command == "SEND"
+
+    conn, served = serving(on=hold_back, inbox=stompy.Marks(messages=2))
     outcome: list[str] = []
 
     def handler(message: stompy.Message) -> None:

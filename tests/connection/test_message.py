@@ -175,8 +175,13 @@ def test_a_block_over_a_message_that_a_later_ack_covered_sends_nothing(talking: 
 
 def test_a_block_whose_link_died_says_so(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(AckError, match="link that this message came by is gone"), talk.received(b"") as message:
-        talk.peer.close()
-        until(lambda: not talk.conn.connected)
-    assert message.settled is None
+    message = talk.received(b"")
 
+    def block() -> None:
+        with message:
+            talk.peer.close()
+            until(lambda: not talk.conn.connected)
+
+    with pytest.raises(AckError, match="link that this message came by is gone"):
+        block()
+    assert message.settled is None

@@ -164,7 +164,8 @@ def test_each_subscription_gets_its_own(talking: Talking) -> None:
     talk = talking()
     one, two = talk.subscribe("/topic/a"), talk.subscribe("/topic/a")
     peer = talk.peer
-    peer.raw(b"".join(peer.message(body, subscription=by.id) for body, by in [("a", one), ("b", two), ("c", one), ("d", one)]))
+    order = [("a", one), ("b", two), ("c", one), ("d", one)]
+    peer.raw(b"".join(peer.message(body, subscription=by.id) for body, by in order))
     assert [one.receive().text for _ in range(3)] == ["a", "c", "d"]
     assert two.receive().text == "b"
 
@@ -214,7 +215,12 @@ def test_iteration_waits_for_messages_and_ends_with_the_subscription(talking: Ta
     talk = talking()
     subscription = talk.subscribe("/queue/a")
     seen: list[str] = []
-    loop = calling(lambda: [seen.append(message.text) for message in subscription])
+
+    def iterate() -> None:
+        for message in subscription:
+            seen.append(message.text)
+
+    loop = calling(iterate)
     talk.peer.deliver("a", "b")
     until(lambda: len(seen) == 2)
     loop.until_blocked()

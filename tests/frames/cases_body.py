@@ -278,7 +278,8 @@ LIMITS = [
         limits=ONE_LINE,
     ),
     bad("an endless line", "LIM-01 LIM-03", ALL, b"SEND\nk:3456789", "line is too long", limits=ONE_LINE),
-    bad("an endless empty line", "LIM-01", (DRAFT,), b"SEND\nk:v\n          \n\0", "line is too long", limits=ONE_LINE),
+    good("a long blank line", "D10-01", (DRAFT,), b"SEND\nk:v\n     \r    \n\0", frame("SEND", "k:v"), limits=ONE_LINE),
+    bad("a long line of spaces", "LIM-01", (DRAFT,), b"SEND\nk:v\n           :", "line is too long", limits=ONE_LINE),
     bad("an endless command", "LIM-01", ALL, b"S" * 65, "not a STOMP command", limits=ONE_LINE),
     good("as long a body as may be", "LIM-01", ALL, b"SEND\n\nabc\0", frame("SEND", body=b"abc"), limits=ONE_LINE),
     bad(

@@ -115,7 +115,12 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (_CHECKS, "if control is not None:", "if False:", "control characters in the draft"),
     (_CHECKS, "block = _TRAILING.sub(", "block = (lambda _, x: x)(", "trailing spaces of the draft stay"),
-    (_CHECKS, "if half else self._seen", "if False else self._seen", "an end of the head in two reads is missed"),
+    (
+        _CHECKS,
+        "if self.open_blank and not self._grammar.draft else self._seen",
+        "if False else self._seen",
+        "an end of the head in two reads is missed",
+    ),
     (_PARSER, "elif source[stop]:\n", "elif False:\n", "no NUL behind a counted body"),
     (_PARSER, "        if last:\n", "        if False:\n", "no NUL behind a counted body that came in parts"),
     (_PARSER, 'text.find("\\ncontent-length:")', 'text.rfind("\\ncontent-length:")', "the last content-length counts"),

@@ -126,6 +126,14 @@ def test_a_long_header_line_is_read_octet_by_octet(profile: str, filling: bytes)
     assert fatal or count(reader, [b"\0"]) == 1
 
 
+@pytest.mark.requirement("D10-01")
+@pytest.mark.parametrize("line", [b" " * 65_000, b" \r" * 32_500, b" " * 32_500 + b"k:" + b"v" * 32_000])
+def test_a_long_line_of_spaces_of_the_draft_is_read_octet_by_octet(line: bytes) -> None:
+    reader = parser("1.0-draft")
+    assert count(reader, reads(b"MESSAGE\nk:v\n" + line + b"\n", 1)) == 0
+    assert count(reader, [b"\n\0"]) == 1
+
+
 @pytest.mark.requirement("FRM-04")
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 def test_many_small_frames_are_read_in_one_go(line_end: bytes) -> None:

@@ -1,0 +1,49 @@
+"""Hear of everything on a connection: `python examples/listener.py [URL]`, without a URL on an embedded broker."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import stompy
+from stompy.broker import Broker
+
+
+class Audit(stompy.ConnectionListener):
+    """Prints what it hears; its methods run on the connection's dispatcher thread."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def on_connected(self, frame: stompy.Frame) -> None:
+        """Hear of the session."""
+        print("connected, STOMP", frame.headers.get("version", "1.0"))
+
+    def on_message(self, message: stompy.Message) -> None:
+        """Hear of a message."""
+        print("message:", message.text)
+        if message.text == "bye":
+            self.done.set()
+
+    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+        """Hear of the end."""
+        print("disconnected:", reason or "as we wished")
+
+
+def main(url: str) -> None:
+    """Listen while two messages come."""
+    audit = Audit()
+    with stompy.connect(url, listeners=[audit]) as conn:
+        conn.subscribe("/topic/examples.news", lambda message: None)
+        conn.send("/topic/examples.news", "hello")
+        conn.send("/topic/examples.news", "bye")
+        if not audit.done.wait(timeout=5):
+            sys.exit("the messages did not come")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(sys.argv[1])
+    else:
+        with Broker() as broker:
+            main(broker.url)

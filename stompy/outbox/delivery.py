@@ -1,0 +1,165 @@
+"""One connection's worth of sending: what is under way, what was confirmed, and whom an ERROR was meant for.
+
+Only the forwarder thread comes here; receipts are resolved by the connection's reader and looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from stompy.connection.connection import Connection
+from stompy.connection.dialects import dialect_of
+from stompy.errors import BrokerError, LocalProtocolError, ReceiptTimeout, StompError
+from stompy.link.receipts import Receipt
+from stompy.outbox.record import Row
+
+_MOST_WORDS = 4_000
+"""Characters kept of what a broker says; some send a whole stack trace."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    row: Row
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message that the broker does not want.
+
+    Attributes:
+        row: the message.
+        words: why.
+        hopeless: it cannot be written in this session's version, however often it is tried.
+    """
+
+    row: Row
+    words: str
+    hopeless: bool = False
+
+
+class Verdict(Enum):
+    """What the end of a connection says of the messages that were under way."""
+
+    NONE = "nothing"
+    SUSPECT = "one of them was refused, and the broker does not say which"
+    REFUSED = "one of them was refused"
+
+
+class Delivery:
+    """The messages under way on one connection, in the order they were sent.
+
+    Args:
+        connection: open, and nobody else's.
+        alone: whether messages are sent one by one, so that an ERROR that names none can only be about the one.
+        on_done: called, on any thread, when the first message's receipt is resolved.
+    """
+
+    def __init__(self, connection: Connection, *, alone: bool, on_done: Callable[[], None]) -> None:
+        self._connection = connection
+        self._alone = alone
+        self._on_done = on_done
+        self._dialect = dialect_of(connection.server)
+        # A confirmed message of a broker that then restarts shall still be there.
+        can_keep = self._dialect.persistent is not None
+        self._extra = self._dialect.send_headers(persistent=True) if can_keep else {}
+        self._sent: deque[_Sent] = deque()
+        self._watched: Receipt | None = None
+        self._progress = time.monotonic()
+        self.last_seq = 0
+        """The place of the last message that was sent."""
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def end_caution(self) -> None:
+        """Note that from now on several messages are under way."""
+        self._alone = False
+
+    def send(self, rows: Sequence[Row]) -> list[Refusal]:
+        """Send messages in one write, and return those that cannot be written.
+
+        Raises:
+            StompError: the connection is over.
+        """
+        hopeless = []
+        if not self._sent:
+            self._progress = time.monotonic()
+        with self._connection.batch():
+            for row in rows:
+                try:
+                    receipt = self._send(row)
+                except LocalProtocolError as error:
+                    words = f"it cannot be sent in STOMP {self._connection.version}: {error}"
+                    hopeless.append(Refusal(row, words, hopeless=True))
+                else:
+                    self._sent.append(_Sent(row, receipt))
+                self.last_seq = row.seq
+        return hopeless
+
+    def _send(self, row: Row) -> Receipt:
+        own = row.header_map()
+        kind = own.pop("content-type", None)
+        headers = {**self._dialect.dedupe_headers(row.id), **self._extra, **own}
+        receipt = self._connection.send(row.destination, row.body, content_type=kind, headers=headers, receipt=True)
+        assert receipt is not None
+        return receipt
+
+    def take_confirmed(self) -> list[Row]:
+        """Return the messages at the front that the broker has confirmed, and forget them here."""
+        confirmed = []
+        while self._sent and self._sent[0].receipt.outcome == "confirmed":
+            confirmed.append(self._sent.popleft().row)
+        if confirmed:
+            self._progress = time.monotonic()
+        return confirmed
+
+    def check(self, receipt_timeout: float) -> float | None:
+        """Return the seconds in which the broker must confirm the next message; `None` while none is under way.
+
+        Raises:
+            StompError: the connection is over.
+            ReceiptTimeout: the broker confirms nothing.
+        """
+        if not self._sent:
+            return None
+        first = self._sent[0].receipt
+        if first.error is not None:
+            raise first.error.with_traceback(None)
+        if self._watched is not first:
+            self._watched = first
+            first.add_done_callback(lambda _: self._on_done())
+        left = self._progress + receipt_timeout - time.monotonic()
+        if left <= 0:
+            raise ReceiptTimeout(f"the broker confirmed nothing for {receipt_timeout:g} s", receipt_id=first.id)
+        return left
+
+    def settle(self) -> tuple[list[Row], list[Refusal], Verdict]:
+        """Return what was confirmed and what was refused; when the connection is over, so that no receipt can come."""
+        sent, self._sent = list(self._sent), deque()
+        confirmed = [one.row for one in sent if one.receipt.outcome == "confirmed"]
+        refused = [one for one in sent if one.receipt.outcome == "rejected"]
+        unknown = [one for one in sent if one.receipt.outcome == "unknown"]
+        verdict = Verdict.REFUSED if refused else Verdict.NONE
+        if not refused and unknown and _names_nobody(unknown[0].receipt.error):
+            verdict = Verdict.SUSPECT
+            if self._alone and len(unknown) == 1:
+                verdict, refused = Verdict.REFUSED, unknown
+        return confirmed, [Refusal(one.row, words_of(one.receipt.error)) for one in refused], verdict
+
+
+def words_of(error: StompError | None) -> str:
+    """Return the broker's words in an ERROR: its `message` header and its body."""
+    if not isinstance(error, BrokerError):
+        return str(error)
+    message = error.frame.headers.get("message") or ""
+    body = error.frame.body.decode("utf-8", "replace").strip()
+    return f"{message}\n{body}".strip()[:_MOST_WORDS]
+
+
+def _names_nobody(error: StompError | None) -> bool:
+    return isinstance(error, BrokerError) and error.receipt_id is None

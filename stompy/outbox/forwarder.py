@@ -1,0 +1,280 @@
+"""The forwarder thread: sends what waits on disk, for as long as it takes.
+
+| thread | owns | may block on | never |
+|---|---|---|---|
+| `…-forwarder` | the connection, what is in flight | dial, `sendall`, its event, the store | holds a lock there |
+
+It opens a connection when there is something to send, sends in order with receipts, a window of them under way, and
+removes from disk what was confirmed. When the connection ends, all that is unconfirmed is sent again on the next one,
+in order and with the same dedupe ids. The wait between connections grows while nothing is confirmed; closing ends it.
+
+When an ERROR ends a connection, the messages that were under way are sent one at a time until they are through: an
+ERROR that names no receipt can then be laid at the door of one message, and nothing overtakes one that was refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stompy.connection.connection import Connection
+from stompy.connection.listener import ConnectionListener
+from stompy.deadline import Deadline
+from stompy.errors import OutboxDamaged, OutboxError, StompError
+from stompy.link.thread import HouseThread
+from stompy.outbox.delivery import Delivery, Refusal, Verdict
+from stompy.outbox.record import Row
+from stompy.outbox.store import Store
+
+_LOG = logging.getLogger("stompy.outbox")
+
+_MOST_OCTETS = 8 * 1024 * 1024
+"""Octets read from disk at once; a single message may have more."""
+
+_GOODBYE = 1.0
+"""Seconds for leaving a connection that is of no use any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How messages are sent; durations in seconds.
+
+    Attributes:
+        connect: opens a connection that tells the listener given.
+        batch: messages under way at most.
+        max_tries: refusals after which a message is set aside; `None` for never.
+        retry_delay: bounds of the wait before a new connection: the first, and the largest.
+        receipt_timeout: after which a silent broker is left.
+    """
+
+    connect: Callable[[ConnectionListener], Connection]
+    batch: int
+    max_tries: int | None
+    retry_delay: tuple[float, float]
+    receipt_timeout: float
+
+
+class _Ended(ConnectionListener):
+    """Wakes the forwarder when its connection is lost while nothing is under way."""
+
+    def __init__(self, wake: threading.Event) -> None:
+        self._wake = wake
+
+    def on_disconnected(self, reason: StompError | None) -> None:
+        """Wake it."""
+        self._wake.set()
+
+
+class Forwarder(HouseThread):
+    """Sends what the store holds.
+
+    Args:
+        store: read and written from this thread.
+        forwarding: how to send.
+        name: prefix of the thread's name.
+    """
+
+    def __init__(self, store: Store, forwarding: Forwarding, *, name: str) -> None:
+        super().__init__(f"{name}-forwarder")
+        self._store = store
+        self._how = forwarding
+        self._closing = threading.Event()
+        self._closing_by = Deadline(None)
+        self._wake = threading.Event()
+        self._connection: Connection | None = None
+        self._delivery: Delivery | None = None
+        self._confirmed: list[Row] = []
+        self._alone_up_to = 0
+        self._abandoned = False
+        self.sent = 0
+        """Messages confirmed."""
+        self.last_error: StompError | None = None
+        """What went wrong last, until something is confirmed."""
+
+    # For other threads.
+
+    def wake(self) -> None:
+        """Look at the disk anew."""
+        self._wake.set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session."""
+        connection = self._connection
+        return connection is not None and connection.connected
+
+    @property
+    def in_flight(self) -> int:
+        """Messages sent and not known to be confirmed."""
+        delivery = self._delivery
+        return 0 if delivery is None else len(delivery)
+
+    def stop(self, deadline: Deadline) -> None:
+        """Send nothing more, and leave the broker until then."""
+        self._closing_by = deadline
+        self._closing.set()
+        self._wake.set()
+
+    def cut(self) -> None:
+        """End the connection under the thread, which may hang in it."""
+        connection = self._connection
+        if connection is not None:
+            connection.disconnect(timeout=0)
+
+    def abandon(self) -> None:
+        """Stop with nobody waiting for it; the thread closes the store."""
+        self._abandoned = True
+        self.stop(Deadline(_GOODBYE))
+        if self.ended:
+            self._store.writer.stop()
+
+    # On its own thread.
+
+    def run(self) -> None:
+        """Forward until stopped, or until the file is found damaged."""
+        try:
+            while self._await_work():
+                self._forward_until_progress()
+        except OutboxError as error:
+            if not self._closing.is_set():
+                _LOG.error("nothing more is sent: %s", error)
+            self._note(error)
+        finally:
+            if self._abandoned:
+                self._store.writer.stop()
+
+    def _await_work(self) -> bool:
+        """Wait until something is to be sent; return `False` when closing."""
+        while not self._closing.is_set():
+            self._wake.clear()
+            if self._store.ledger.waiting:
+                return not self._closing.is_set()
+            self._wake.wait()  # woken by a put and by closing
+        return False
+
+    def _forward_until_progress(self) -> None:
+        """Make sessions, with growing waits between them, until one has brought something forward."""
+        # Imported here, where a broker is talked to: who never does shall not pay for it.
+        import tenacity
+
+        first, longest = self._how.retry_delay
+        tenacity.Retrying(
+            retry=tenacity.retry_if_result(operator.not_),
+            stop=tenacity.stop_when_event_set(self._closing),
+            wait=tenacity.wait_random_exponential(multiplier=first, max=longest),
+            sleep=tenacity.sleep_using_event(self._closing),
+            retry_error_callback=lambda state: False,
+        )(self._session)
+
+    def _session(self) -> bool:
+        """Use one connection to its end; return whether anything was confirmed or set aside.
+
+        Raises:
+            OutboxDamaged: the file is not to be trusted.
+        """
+        before = self.sent
+        aside = 0
+        try:
+            self._remove_confirmed()
+            self._connection = connection = self._how.connect(_Ended(self._wake))
+        except StompError as error:
+            self._note_unless_fatal(error)
+            return False
+        delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
+        self._delivery = delivery
+        try:
+            aside += self._send_all(delivery)
+        except StompError as error:
+            self._note_unless_fatal(error)
+        finally:
+            connection.disconnect(timeout=self._goodbye(connection))
+        try:
+            aside += self._settle(delivery)
+        except StompError as error:
+            self._note_unless_fatal(error)
+        finally:
+            self._delivery = self._connection = None
+        return self.sent > before or aside > 0
+
+    def _goodbye(self, connection: Connection) -> float:
+        """Return the seconds for leaving: when closing, time for receipts that are on their way."""
+        remaining = self._closing_by.remaining()
+        return _GOODBYE if not self._closing.is_set() or remaining is None else remaining * 0.8
+
+    def _send_all(self, delivery: Delivery) -> int:
+        """Send and remove until closing or the end of the connection; return how many were set aside.
+
+        Raises:
+            StompError: the connection is over.
+        """
+        aside = 0
+        while not self._closing.is_set():
+            self._wake.clear()
+            self._confirmed += delivery.take_confirmed()
+            batch = self._window(delivery)
+            if self._confirmed and (not delivery or 2 * len(self._confirmed) >= batch):
+                self._remove_confirmed()
+            if 2 * len(delivery) < batch + 1 and self._behind(delivery):
+                rows = self._store.read(after=delivery.last_seq, limit=batch - len(delivery), octets=_MOST_OCTETS)
+                if rows:
+                    aside += self._refuse(delivery.send(rows))
+                    continue
+            left = delivery.check(self._how.receipt_timeout)
+            if left is None and not self.connected:
+                return aside
+            self._wake.wait(left)
+        return aside
+
+    def _window(self, delivery: Delivery) -> int:
+        """Return how many messages may be under way."""
+        if self._alone_up_to and delivery.last_seq >= self._alone_up_to and not delivery:
+            self._alone_up_to = 0
+            delivery.end_caution()
+        return 1 if self._alone_up_to else self._how.batch
+
+    def _behind(self, delivery: Delivery) -> bool:
+        """Whether there is more on disk than is under way or only waits for its removal."""
+        return self._store.ledger.waiting > len(delivery) + len(self._confirmed)
+
+    def _remove_confirmed(self) -> None:
+        """Remove from disk what was confirmed; what the disk refuses stays here, and is never sent again."""
+        if self._confirmed:
+            self._store.remove(self._confirmed)
+            self.sent += len(self._confirmed)
+            self._confirmed = []
+            self.last_error = None
+
+    def _settle(self, delivery: Delivery) -> int:
+        """Draw the conclusions from a connection that is over; return how many messages were set aside."""
+        confirmed, refusals, verdict = delivery.settle()
+        self._confirmed += confirmed
+        self._remove_confirmed()
+        if verdict is not Verdict.NONE:
+            self._alone_up_to = max(self._alone_up_to, delivery.last_seq)
+        return self._refuse(refusals)
+
+    def _refuse(self, refusals: list[Refusal]) -> int:
+        """Note refusals on disk; return how many messages were set aside."""
+        aside = 0
+        for refusal in refusals:
+            row = refusal.row
+            most = self._how.max_tries
+            final = refusal.hopeless or (most is not None and row.tries + 1 >= most)
+            self._store.refuse(row, refusal.words, final=final)
+            if final:
+                aside += 1
+                _LOG.warning("message %s to %s is set aside: %s", row.id, row.destination, refusal.words[:200])
+        return aside
+
+    def _note_unless_fatal(self, error: StompError) -> None:
+        if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:
+            raise error
+        self._note(error)
+
+    def _note(self, error: StompError) -> None:
+        self.last_error = error
+        if not self._closing.is_set():
+            _LOG.info("forwarding stopped for now: %s", error)

@@ -1,0 +1,334 @@
+"""The outbox that users hold."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import logging
+import math
+import os
+import secrets
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any
+
+from stompy.connection.codec import encode_body, user_headers
+from stompy.connection.config import addresses_of
+from stompy.connection.connecting import connect
+from stompy.connection.connection import Connection
+from stompy.connection.core import check_destination
+from stompy.connection.failover import is_failover, parse_failover
+from stompy.connection.listener import ConnectionListener
+from stompy.deadline import Deadline
+from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompTimeout
+from stompy.frames.encoder import encode
+from stompy.frames.grammar import grammar_of
+from stompy.frames.version import Version
+from stompy.link.locks import make_condition
+from stompy.outbox.forwarder import Forwarder, Forwarding
+from stompy.outbox.record import Ledger, Row, headers_json
+from stompy.outbox.stats import OutboxStats, SetAside
+from stompy.outbox.store import Room, Store, now_ms
+
+_LOG = logging.getLogger("stompy.outbox")
+
+_EXIT_TIMEOUT = 2.0
+_GRACE = 1.0
+"""Seconds behind the deadline of `close` for a thread whose connection was cut."""
+
+_LOOK = 0.2
+"""Seconds after which a `drain` looks whether the forwarder has ended."""
+
+_NUMBERS = count(1)
+_GRAMMAR = grammar_of(Version.V1_2)
+_CONNECT = inspect.signature(connect).parameters
+_OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+_open: weakref.WeakSet[Outbox] = weakref.WeakSet()
+
+
+class Outbox:
+    """Messages that wait on disk until the broker has confirmed them.
+
+    `put` returns when the message is on disk; a thread of the outbox sends it, now or when the broker is back. Messages
+    of one destination arrive in the order of their `put`. A message may arrive twice, where its confirmation was lost:
+    each copy has the same header `stompy-dedupe-id` (and `_AMQ_DUPL_ID` for Artemis, which drops the second by itself).
+
+    Every method may be called from any thread. Use it as a context manager, or call `close`; what was not confirmed
+    stays on disk for the next time. One outbox at a time may have the file.
+
+    Args:
+        path: of the file, on a local disk; `<path>-guard` and `<path>-wal` beside it belong to it.
+        url: as for `stompy.connect`.
+        max_tries: how often the broker may refuse a message by ERROR before it is set aside; `None` for ever.
+        max_messages: how many messages may be in the file, those set aside among them; `None` for no limit.
+        max_bytes: the same in octets of bodies, headers and destinations.
+        batch: messages under way at most.
+        retry_delay: seconds between connections while nothing gets through: a random wait below the first number, the
+            bound doubling each time up to the second.
+        connect_options: the settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; nothing of
+            them, nor of the address, is written to the file.
+
+    Raises:
+        ConfigurationError: an argument makes no sense.
+        OutboxBusy: the file is open already, in this process or another.
+        OutboxDamaged: the file is not what was written to it; it is read to the end and checked here.
+        OutboxError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        url: str | Sequence[str],
+        *,
+        max_tries: int | None = 5,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        batch: int = 200,
+        retry_delay: tuple[float, float] = (0.1, 30.0),
+        **connect_options: Any,
+    ) -> None:
+        numbers = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes, "batch": batch}
+        _check_numbers({name: value for name, value in numbers.items() if value is not None or name == "batch"})
+        _check_delays(retry_delay)
+        _check_connecting(url, connect_options)
+        name = f"outbox-{next(_NUMBERS)}"
+
+        def open_connection(listener: ConnectionListener) -> Connection:
+            # The forwarder must know which link has confirmed what, so it replaces links itself.
+            return connect(url, **connect_options, listeners=[listener], name=name, reconnect=False)
+
+        self._path = os.path.realpath(_path_of(path))
+        self._process = os.getpid()
+        self._changes = _Changes()
+        room = Room(max_messages, max_bytes)
+        self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.tell)
+        timeout = connect_options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
+        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=timeout)
+        self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
+        self._forwarder.start()
+        self._closed = False
+        _open.add(self)
+
+    def put(
+        self,
+        destination: str,
+        body: object = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+    ) -> str:
+        """Write a message to disk, and return its id when it would survive a power cut.
+
+        Threads that put at the same time share a sync of the disk.
+
+        Args:
+            destination: as in `Connection.send`.
+            body: as in `Connection.send`.
+            content_type: as in `Connection.send`.
+            headers: as in `Connection.send`; a header by which brokers know duplicates takes the place of the outbox's.
+
+        Returns:
+            The id that `retry` and `discard` take; it is the value of the dedupe header too.
+
+        Raises:
+            LocalProtocolError: the message cannot be sent in STOMP 1.2; nothing was written.
+            OutboxFull: a limit is reached, or the disk is full; nothing was written.
+            OutboxError: the outbox is closed or damaged, or the disk refused.
+            ConcurrencyError: in a forked child.
+        """
+        self._check_process()
+        check_destination(destination)
+        octets, kind = encode_body(body, content_type)
+        fields = {"content-type": kind} if kind is not None else {}
+        fields.update(user_headers(headers))
+        # What cannot be sent must fail here, where somebody can do something about it.
+        encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)
+        identity = secrets.token_hex(16)
+        self._store.put(Row(0, identity, destination, headers_json(fields), octets, now_ms()))
+        return identity
+
+    def stats(self) -> OutboxStats:
+        """Return the numbers of this moment.
+
+        Raises:
+            OutboxError: the outbox is closed or damaged.
+        """
+        self._check_process()
+        since = self._store.oldest_ms()
+        ledger, forwarder = self._store.ledger, self._forwarder
+        return OutboxStats(
+            waiting=ledger.waiting,
+            oldest_age=0.0 if since is None else _age(since),
+            in_flight=forwarder.in_flight,
+            set_aside=ledger.set_aside,
+            octets=ledger.octets,
+            sent=forwarder.sent,
+            connected=forwarder.connected,
+            last_error=forwarder.last_error,
+        )
+
+    def set_aside(self, *, limit: int = 1_000) -> list[SetAside]:
+        """Return the messages that were refused too often, the first `limit` of them.
+
+        Raises:
+            OutboxError: the outbox is closed or damaged.
+        """
+        self._check_process()
+        return [
+            SetAside(row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.words)
+            for row in self._store.set_aside(limit=limit)
+        ]
+
+    def retry(self, id: str) -> None:
+        """Let a message that was set aside wait again, behind all others and with the same id.
+
+        Raises:
+            OutboxError: no such message is set aside; or as for `put`.
+        """
+        self._check_process()
+        self._store.retry(id)
+
+    def discard(self, id: str) -> None:
+        """Remove a message that was set aside.
+
+        Raises:
+            OutboxError: no such message is set aside; or as for `put`.
+        """
+        self._check_process()
+        self._store.discard(id)
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """Return when no message waits any more; those set aside do not count.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            StompTimeout: some still wait.
+            OutboxError: the outbox is closed or damaged, so that nothing is sent any more.
+        """
+        self._check_process()
+        store, forwarder = self._store, self._forwarder
+        self._changes.wait(lambda: not store.ledger.waiting or forwarder.ended, Deadline(timeout))
+        if not store.ledger.waiting:
+            return
+        if forwarder.ended:
+            why = "it is closed" if self._closed else f"nothing is sent any more: {forwarder.last_error}"
+            raise store.writer.failure or OutboxError(why, path=self._path)
+        why = f"; last: {forwarder.last_error}" if forwarder.last_error is not None else ""
+        raise StompTimeout(f"{store.ledger.waiting} messages of {self!r} still wait after {timeout:g} s{why}")
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop sending, take the receipts that come in time, and close the file. Idempotent, and never raises.
+
+        What was not confirmed stays on disk. It does not wait for messages to be sent: for that, `drain` first.
+
+        Args:
+            timeout: seconds for all of it; what is under way in another thread's `put` ends first in any case.
+        """
+        if self._process != os.getpid():
+            return
+        self._closed = True
+        deadline = Deadline(timeout)
+        self._forwarder.stop(deadline)
+        if not self._forwarder.join_until(deadline):
+            self._forwarder.cut()
+            if not self._forwarder.join_until(Deadline(_GRACE)):
+                _LOG.warning("the forwarder of %s is still connecting at the close deadline", self._path)
+        if not self._store.close(deadline.sooner(None)) and not self._store.close(Deadline(_GRACE)):
+            _LOG.warning("the disk of %s is still busy at the close deadline", self._path)
+        self._changes.tell(self._store.ledger)
+
+    def __enter__(self) -> Outbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and self._process == os.getpid():
+            warnings.warn(f"an outbox was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+            self._forwarder.abandon()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an Outbox cannot be pickled: one at a time may have its file")
+
+    def __repr__(self) -> str:
+        ledger = self._store.ledger
+        state = "closed" if self._closed else "connected" if self._forwarder.connected else "not connected"
+        return f"<Outbox {self._path!r} waiting={ledger.waiting} set_aside={ledger.set_aside} {state}>"
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise ConcurrencyError("this outbox belongs to the parent process, which alone may use its file")
+
+
+class _Changes:
+    """Tells of changes on disk: to the forwarder, and to who waits for an empty outbox.
+
+    Apart from the outbox, so that its threads do not keep a forgotten one alive.
+    """
+
+    def __init__(self) -> None:
+        self.forwarder: Forwarder | None = None
+        self._condition = make_condition("outbox changes")
+
+    def tell(self, ledger: Ledger) -> None:
+        """Wake everybody; on the writer thread."""
+        if self.forwarder is not None:
+            self.forwarder.wake()
+        with self._condition:
+            self._condition.notify_all()
+
+    def wait(self, holds: Callable[[], object], deadline: Deadline) -> None:
+        """Wait until something is so."""
+        with self._condition:
+            while not holds() and not deadline.expired:
+                # The end of the forwarder is no change on disk, so it is looked for now and then.
+                self._condition.wait(deadline.sooner(_LOOK).remaining())
+
+
+def _age(since_ms: int) -> float:
+    return max(0.0, (now_ms() - since_ms) / 1000)
+
+
+def _path_of(path: str | os.PathLike[str]) -> str:
+    text: object = os.fspath(path)
+    if not isinstance(text, str) or not text or text.endswith(os.sep):
+        raise ConfigurationError(f"an outbox needs the path of a file, not {path!r}")
+    return text
+
+
+def _check_numbers(numbers: Mapping[str, object]) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
+
+
+def _check_delays(delays: tuple[float, float]) -> None:
+    first, longest = delays
+    if not 0 < first <= longest < math.inf:
+        raise ConfigurationError(f"retry_delay must be two growing numbers of seconds, not {delays!r}")
+
+
+def _check_connecting(url: str | Sequence[str], options: Mapping[str, object]) -> None:
+    """Refuse now what would otherwise go wrong on the forwarder's thread, again and again."""
+    addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
+    for name in options:
+        if name not in _CONNECT or name in _OWN_OPTIONS:
+            raise ConfigurationError(f"an outbox has no setting {name!r}")
+    timeout = options.get("receipt_timeout", 1.0)
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
+        raise ConfigurationError(f"receipt_timeout must be a positive, finite number of seconds, not {timeout!r}")
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what the program left open: the messages are on disk already, the file is left tidy."""
+    for outbox in list(_open):
+        outbox.close(_EXIT_TIMEOUT)

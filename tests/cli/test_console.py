@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import sys
+
+import pytest
+
+from stompy.cli import console
+from stompy.cli.exits import Exit, Failure
+
+
+def test_words_of_a_broker_stay_on_one_line() -> None:
+    assert console.one_line("no\nway\r\n\x1b[31m out  ") == "no way [31m out"
+
+
+def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    console.tell_error("it\nfailed")
+    assert capsys.readouterr().err == "stompy: error: it failed\n"
+
+
+def test_a_closed_standard_error_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    console.tell("to nobody")
+
+
+@pytest.mark.parametrize("make", [console.stdin_octets, console.Output, console.say])
+def test_a_closed_stream_is_a_clear_failure(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(make)
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(Failure, match="is closed") as caught:
+        make()
+    assert caught.value.code is Exit.DATA
+
+
+class Full(io.BytesIO):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def flush(self) -> None:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+class Stream:
+    """Standard output over another stream of octets."""
+
+    def __init__(self, buffer: io.BytesIO) -> None:
+        self.buffer = buffer
+
+
+def test_output_that_cannot_be_written_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Stream(Full(errno.ENOSPC)))
+    output = console.Output()
+    output.write(b"x")
+    with pytest.raises(Failure, match="No space left"):
+        output.flush()
+
+
+def test_a_reader_that_is_gone_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Stream(Full(errno.EPIPE)))
+    with pytest.raises(BrokenPipeError):
+        console.Output().flush()
+
+
+def test_a_closed_pipe_is_noticed_without_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        output = console.Output()
+        output.check_reader()
+        os.close(reading)
+        with pytest.raises(BrokenPipeError):
+            output.check_reader()
+
+
+def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    octets = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(octets, encoding="ascii"))
+    console.say("né")
+    assert octets.getvalue() == b"n\\xe9\n"
+
+
+@pytest.mark.parametrize(("verbosity", "shown"), [(0, ["W"]), (1, ["W", "I"]), (2, ["W", "I", "D"])])
+def test_the_log_goes_to_standard_error_by_verbosity(
+    verbosity: int, shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("stompy.link")
+    with console.logging_to_stderr(verbosity=verbosity):
+        logger.warning("W")
+        logger.info("I")
+        logger.debug("D")
+    logger.warning("behind the end")
+    assert [line[-1] for line in capsys.readouterr().err.splitlines()] == shown

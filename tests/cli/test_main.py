@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.cli.main import main
+from tests.cli.conftest import FLIGHTS, Run, Start, environment
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    result = run("--version")
+    assert (result.code, result.out.decode()) == (0, f"stompy {stompy.__version__}\n")
+
+
+def test_the_help_tells_commands_and_exit_codes(run: Run) -> None:
+    out = run("--help").out.decode()
+    assert all(f"\n    {command}" in out for command in ("demo", "broker", "send", "subscribe", "ping"))
+    assert "exit codes:" in out
+
+
+@pytest.mark.parametrize("command", ["demo", "broker", "send", "subscribe", "ping"])
+def test_each_command_has_its_help(command: str, run: Run) -> None:
+    result = run(command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"usage: stompy {command}".encode())
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["send"], "required: DESTINATION"),
+        (["send", "/queue/a", "x", "--bogus", "value"], "unknown option --bogus"),
+        (["ping", "extra"], "1 argument too many"),
+        (["send", "/queue/a", "x", "--header", "a"], "NAME:VALUE"),
+        (["send", "/queue/a", "x", "--header", "a:1", "--header", "a:2"], "'a' is given twice"),
+        (["subscribe", "/queue/a", "--ack", "maybe"], "invalid choice: 'maybe'"),
+        (["subscribe", "/queue/a", "--count", "0"], "1 or more"),
+        (["subscribe", "/queue/a", "--timeout", "x"], "not a number of seconds"),
+        (["ping", "--url", "http://broker"], "unknown scheme"),
+        (["ping", "--url", "localhost:61613"], "begins with its scheme"),
+        (["ping", "--url", "stomp://ann:sesame@broker:port"], "the port of a broker address is a number"),
+        (["ping", "--url", "stomp://broker?speed=high"], "unknown option 'speed'"),
+        (["ping", "--stomp-version", "3.0"], "unknown STOMP version"),
+        (["ping", "--passcode", "sesame"], "unknown option --passcode"),
+        (["ping", "--passcode-file", "a", "--ask-passcode"], "not allowed with"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(argv: list[str], words: str, run: Run) -> None:
+    result = run(*argv)
+    assert (result.code, result.out) == (2, b"")
+    assert words in result.error
+    assert "sesame" not in result.err
+
+
+def test_every_address_that_was_tried_is_named(run: Run) -> None:
+    result = run("send", "/queue/a", "x", "--url", "stomp://127.0.0.1:1,stomp://127.0.0.1:2")
+    assert result.code == 3
+    assert "127.0.0.1:1: connection refused" in result.error
+    assert "127.0.0.1:2: connection refused" in result.error
+
+
+def test_a_wrong_login_gets_the_brokers_own_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
+    with Broker(users={"ann": "other"}) as broker:
+        result = run("ping", "--url", broker.url, "--login", "ann", "-vv")
+    assert result.code == 4
+    assert "stompy: error: " in result.err.splitlines()[-1]
+    assert "access refused: wrong login or passcode" in result.err
+    assert "sesame" not in result.err
+    assert "other" not in result.err
+
+
+def test_no_version_in_common_is_a_refusal(run: Run) -> None:
+    with Broker(versions=["1.0"]) as broker:
+        result = run("ping", "--url", broker.url, "--stomp-version", "1.2")
+    assert result.code == 4
+    assert "1.0" in result.error
+
+
+def test_it_can_run_beside_the_main_thread(broker: Broker, run: Run) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(main(["send", "/queue/a", "x", "--url", broker.url])))
+    thread.start()
+    thread.join(20)
+    assert codes == [0]
+
+
+def test_python_m_stompy_is_the_same_command() -> None:
+    command = [sys.executable, "-m", "stompy", "--version"]
+    done = subprocess.run(command, env=environment(), capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout.decode()) == (0, f"stompy {stompy.__version__}\n")
+
+
+def test_an_error_of_a_process_is_one_line_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "stompy", "ping", "--url", "stomp://127.0.0.1:1"]
+    done = subprocess.run(command, env=environment(), capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (3, b"stompy: error: 127.0.0.1:1: connection refused\n")
+
+
+@pytest.mark.broker
+def test_a_real_file_goes_through_a_broker_byte_for_byte_and_in_order(start: Start) -> None:
+    broker = start("broker", "--port", "0")
+    assert broker.stdout is not None
+    env = {"STOMPY_URL": broker.stdout.readline().decode().strip()}
+    sent = start("send", "/queue/flights", "--lines", str(FLIGHTS), env=env)
+    assert sent.communicate(timeout=30) == (b"", b"stompy: sent 5000 messages to /queue/flights\n")
+    came = start("subscribe", "/queue/flights", "--count", "5000", "--timeout", "10", "--format", "json", env=env)
+    out, err = came.communicate(timeout=30)
+    assert (sent.returncode, came.returncode, err) == (0, 0, b"")
+    records = [json.loads(line) for line in out.splitlines()]
+    bodies = [
+        record["body"].encode() if "body" in record else base64.b64decode(record["body_base64"]) for record in records
+    ]
+    assert b"".join(body + b"\n" for body in bodies) == FLIGHTS.read_bytes()

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from tests.cli.conftest import Run, Start
+
+Stdin = Callable[[bytes], None]
+
+
+@pytest.fixture(autouse=True)
+def address(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMPY_URL", broker.url)
+
+
+def bodies(broker: Broker, count: int, queue: str = "/queue/a") -> list[bytes]:
+    assert broker.depth(queue) == count
+    with stompy.connect(broker.url) as conn:
+        subscription = conn.subscribe(queue)
+        return [subscription.receive(5).body for _ in range(count)]
+
+
+def test_a_body_is_sent_as_text(broker: Broker, run: Run) -> None:
+    result = run("send", "/queue/a", "grüezi", "--header", "a:b:c", "--header", "n:1")
+    assert (result.code, result.out, result.err) == (0, b"", "stompy: sent 1 message to /queue/a\n")
+    with stompy.connect(broker.url) as conn:
+        message = conn.subscribe("/queue/a").receive(5)
+    assert message.body == "grüezi".encode()
+    assert {name: message.headers[name] for name in ("a", "n", "content-type")} == {
+        "a": "b:c",
+        "n": "1",
+        "content-type": "text/plain;charset=utf-8",
+    }
+
+
+def test_a_content_type_is_written_as_given(broker: Broker, run: Run) -> None:
+    assert run("send", "/queue/a", '{"n": 1}', "--content-type", "application/json").code == 0
+    with stompy.connect(broker.url) as conn:
+        message = conn.subscribe("/queue/a").receive(5)
+    assert (message.headers["content-type"], message.json()) == ("application/json", {"n": 1})
+
+
+@pytest.mark.parametrize("argv", [[], ["-"], ["--file", "-"]])
+def test_standard_input_is_one_message(argv: list[str], broker: Broker, run: Run, stdin: Stdin) -> None:
+    stdin(b"one\ntwo\n\x00\xff\r\n")
+    assert run("send", "/queue/a", *argv).code == 0
+    assert bodies(broker, 1) == [b"one\ntwo\n\x00\xff\r\n"]
+
+
+def test_a_file_is_one_message(broker: Broker, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "body"
+    file.write_bytes(b"\x00one\n\xfftwo")
+    assert run("send", "/queue/a", "--file", str(file)).code == 0
+    assert bodies(broker, 1) == [b"\x00one\n\xfftwo"]
+
+
+@pytest.mark.parametrize("through_stdin", [True, False])
+@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+def test_each_line_is_a_message_without_its_line_end(
+    receipt: list[str], broker: Broker, run: Run, stdin: Stdin, tmp_path: Path, *, through_stdin: bool
+) -> None:
+    data = b"one\n\ntwo\r\n\x00\xff \nlast"
+    file = tmp_path / "lines"
+    file.write_bytes(data)
+    stdin(data)
+    result = run("send", "/queue/a", "--lines", "-" if through_stdin else str(file), *receipt)
+    assert (result.code, result.err) == (0, "stompy: sent 5 messages to /queue/a\n")
+    assert bodies(broker, 5) == [b"one", b"", b"two\r", b"\x00\xff ", b"last"]
+
+
+def test_lines_of_nothing_send_nothing(broker: Broker, run: Run, stdin: Stdin) -> None:
+    stdin(b"")
+    assert run("send", "/queue/a", "--lines", "-").err == "stompy: sent 0 messages to /queue/a\n"
+    assert broker.stats().messages_in == 0
+
+
+def test_a_line_in_a_pipe_does_not_wait_for_the_next(broker: Broker, start: Start) -> None:
+    process = start("send", "/queue/a", "--lines", "-", env={"STOMPY_URL": broker.url}, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"early\n")
+    process.stdin.flush()
+    with stompy.connect(broker.url) as conn:
+        assert conn.subscribe("/queue/a").receive(20).body == b"early"
+    assert process.communicate(b"late", timeout=20)[1] == b"stompy: sent 2 messages to /queue/a\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--file", "--lines"])
+def test_an_unreadable_file_sends_nothing(option: str, broker: Broker, run: Run, tmp_path: Path) -> None:
+    missing, folder = tmp_path / "missing", tmp_path
+    result = run("send", "/queue/a", option, str(missing))
+    assert (result.code, result.error) == (5, f"cannot read {str(missing)!r}: No such file or directory")
+    result = run("send", "/queue/a", option, str(folder))
+    assert (result.code, result.error) == (5, f"cannot read {str(folder)!r}: Is a directory")
+    assert broker.stats().sessions_total == 0
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_not_read_by_surprise(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    result = run("send", "/queue/a")
+    assert (result.code, result.error[:8]) == (2, "no body:")
+
+
+@pytest.mark.parametrize("argv", [["x", "--file", "f"], ["--lines", "f", "x"], ["--file", "f", "--lines", "f"]])
+def test_two_sources_of_a_body_are_refused(argv: list[str], run: Run, broker: Broker) -> None:
+    result = run("send", "/queue/a", *argv)
+    assert result.code == 2
+    assert "not" in result.error
+    assert broker.stats().sessions_total == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--header", "destination:/queue/b"], "'destination' is set by its own argument"),
+        (["--header", "a:b\nc", "--stomp-version", "1.0"], "line end"),
+        (["--content-type", "text"], "not a MIME type"),
+    ],
+)
+def test_what_stomp_cannot_write_is_not_sent(argv: list[str], words: str, run: Run, broker: Broker) -> None:
+    result = run("send", "/queue/a", "x", *argv)
+    assert result.code == 5
+    assert words in result.error
+    assert broker.stats().messages_in == 0
+
+
+def test_a_line_end_in_a_header_travels_where_the_version_has_an_escape(broker: Broker, run: Run) -> None:
+    assert run("send", "/queue/a", "x", "--header", "a:b\nc").code == 0
+    with stompy.connect(broker.url) as conn:
+        assert conn.subscribe("/queue/a").receive(5).headers["a"] == "b\nc"
+
+
+@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+def test_a_refusal_of_the_broker_is_told_with_its_words(
+    receipt: list[str], run: Run, stdin: Stdin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin(b"1\n2\n3\n")
+    with Broker(max_queue_messages=1) as full:
+        monkeypatch.setenv("STOMPY_URL", full.url)
+        result = run("send", "/queue/a", "--lines", "-", *receipt)
+        assert full.depth("/queue/a") == 1
+    assert result.code == 4
+    assert "full" in result.error
+    assert "not all confirmed" in result.error
+
+
+class Interrupted(io.BytesIO):
+    """Standard input on which somebody presses Ctrl-C after two lines."""
+
+    @property
+    def buffer(self) -> Interrupted:
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"1\n"
+        yield b"2\n"
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_tells_how_far_it_got(broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    result = run("send", "/queue/a", "--lines", "-")
+    assert (result.code, result.error) == (130, "interrupted; 2 messages had been sent, not all confirmed")
+    assert bodies(broker, 2) == [b"1", b"2"]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import base64
+import io
+import json
+import signal
+import sys
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from tests.cli.conftest import Run, Start
+
+BODIES = [b"plain", b"", "grüezi\u2028\x85".encode(), b"two\nlines\n", b"\x00\xff", b'{"n": 1}']
+
+
+@pytest.fixture(autouse=True)
+def address(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMPY_URL", broker.url)
+
+
+def fill(broker: Broker, bodies: list[bytes], queue: str = "/queue/a", **headers: str) -> None:
+    with stompy.connect(broker.url) as conn:
+        for body in bodies:
+            conn.send(queue, body, headers=headers, confirm=True)
+
+
+def test_text_is_the_octets_and_a_line_end(broker: Broker, run: Run) -> None:
+    fill(broker, BODIES)
+    result = run("subscribe", "/queue/a", "--count", str(len(BODIES)))
+    assert (result.code, result.err) == (0, "")
+    assert result.out == b"".join(body + b"\n" for body in BODIES)
+
+
+def test_json_is_one_line_a_message_and_keeps_the_octets(broker: Broker, run: Run) -> None:
+    fill(broker, BODIES, color="grün", empty="")
+    result = run("subscribe", "/queue/a", "--count", str(len(BODIES)), "--format", "json")
+    assert result.out.isascii()
+    records = [json.loads(line) for line in result.out.splitlines()]
+    back = [
+        record["body"].encode() if "body" in record else base64.b64decode(record["body_base64"]) for record in records
+    ]
+    assert back == BODIES
+    assert [set(record) for record in records if "body_base64" in record] == [{"destination", "headers", "body_base64"}]
+    assert {(record["destination"], record["headers"]["color"], record["headers"]["empty"]) for record in records} == {
+        ("/queue/a", "grün", "")
+    }
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_what_is_beyond_the_count_stays_in_the_queue(ack: str, version: str, broker: Broker, run: Run) -> None:
+    fill(broker, [b"1", b"2", b"3"])
+    result = run("subscribe", "/queue/a", "--count", "2", "--ack", ack, "--stomp-version", version)
+    assert (result.code, result.out) == (0, b"1\n2\n")
+    assert broker.depth("/queue/a") == 1
+    assert broker.stats().redelivered == 0
+
+
+def test_it_works_with_1_0(broker: Broker, run: Run) -> None:
+    fill(broker, [b"1", b"2"])
+    assert run("subscribe", "/queue/a", "--count", "2", "--stomp-version", "1.0").out == b"1\n2\n"
+    assert broker.depth("/queue/a") == 0
+
+
+def test_auto_needs_no_acknowledgement(broker: Broker, run: Run) -> None:
+    fill(broker, [b"1"])
+    assert run("subscribe", "/queue/a", "--count", "1", "--ack", "auto").out == b"1\n"
+    assert broker.depth("/queue/a") == 0
+
+
+def test_a_timeout_has_its_own_code(broker: Broker, run: Run) -> None:
+    fill(broker, [b"1"])
+    result = run("subscribe", "/queue/a", "--count", "2", "--timeout", "0.1")
+    assert (result.code, result.out) == (6, b"1\n")
+    assert result.error == "nothing from /queue/a for 0.1 s; 1 received"
+    assert broker.depth("/queue/a") == 0
+
+
+def test_headers_go_with_the_subscription(broker: Broker, run: Run) -> None:
+    result = run("subscribe", "/queue/a", "--header", "selector:x > 1")
+    assert result.code == 4
+    assert "selector" in result.error
+
+
+def test_a_prefetch_of_the_user_is_left_alone(broker: Broker, run: Run) -> None:
+    fill(broker, [b"1", b"2", b"3"])
+    result = run("subscribe", "/queue/a", "--count", "2", "--header", "prefetch-count:1")
+    assert result.out == b"1\n2\n"
+
+
+class Gone(io.BytesIO):
+    """Standard output whose reader went away."""
+
+    @property
+    def buffer(self) -> Gone:
+        return self
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+class Full(Gone):
+    def flush(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("stdout", "code"), [(Gone, 141), (Full, 5)])
+def test_what_was_not_written_goes_back(
+    stdout: type[Gone], code: int, broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, [b"1", b"2"])
+    monkeypatch.setattr(sys, "stdout", stdout())
+    assert run("subscribe", "/queue/a", "--count", "2").code == code
+    assert broker.depth("/queue/a") == 2
+
+
+def test_a_lost_broker_is_told(broker: Broker, start: Start) -> None:
+    fill(broker, [b"1"])
+    process = start("subscribe", "/queue/a", env={"STOMPY_URL": broker.url})
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"1\n"
+    broker.stop()
+    assert b"closed the connection" in process.communicate(timeout=20)[1]
+    assert process.returncode == 3
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_cleanly(number: int, code: int, broker: Broker, start: Start) -> None:
+    fill(broker, [b"1"])
+    process = start("subscribe", "/queue/a", env={"STOMPY_URL": broker.url})
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"1\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=20)[1] == b"stompy: interrupted; 1 received\n"
+    assert process.returncode == code
+    assert broker.depth("/queue/a") == 0
+    assert broker.stats().sessions == 0
+
+
+def test_a_reader_that_goes_away_ends_it_cleanly(broker: Broker, start: Start) -> None:
+    fill(broker, [b"1"])
+    process = start("subscribe", "/queue/a", env={"STOMPY_URL": broker.url})
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"1\n"
+    process.stdout.close()
+    assert process.wait(20) == 141
+    assert process.stderr.read() == b""

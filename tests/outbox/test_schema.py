@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import OutboxDamaged, OutboxError
+from stompy.outbox.schema import open_outbox
+from tests.outbox.conftest import Opens, a_row, close
+
+
+def files(path: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in Path(path).parent.iterdir()}
+
+
+def make(path: str) -> None:
+    """Make an empty outbox."""
+    db, _, guard = open_outbox(path)
+    db.close()
+    guard.close()
+
+
+def test_a_new_outbox_is_a_sqlite_file_that_says_what_it_is(path: str) -> None:
+    make(path)
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA application_id").fetchone() == (0x73746F78,)
+    assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    db.close()
+
+
+def test_the_settings_that_keep_messages_are_in_force(path: str) -> None:
+    db, _, guard = open_outbox(path)
+    asked = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")}
+    assert asked == {"synchronous": 2, "journal_mode": "wal"}
+    db.close()
+    guard.close()
+
+
+def test_a_setting_that_sqlite_does_not_take_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompy.outbox.schema._SETTINGS", {"synchronous": ("NORMAL", 2)})
+    with pytest.raises(OutboxError, match=r"SQLite answers \(1,\) for synchronous"):
+        open_outbox(path)
+
+
+def test_nobody_but_the_owner_may_read_the_files(path: str) -> None:
+    make(path)
+    assert {os.stat(file).st_mode & 0o777 for file in (path, path + "-guard")} == {0o600}
+
+
+@pytest.mark.parametrize("stage", ["guard", "guard and half a file", "guard and file"])
+def test_a_process_that_died_while_making_it_leaves_nothing_behind_that_hurts(path: str, stage: str) -> None:
+    make(path)
+    Path(path + "-guard").write_bytes(b"")
+    if stage != "guard and file":
+        os.unlink(path)
+    if stage == "guard and half a file":
+        Path(path + "-new").write_bytes(b"SQLite")
+        Path(path + "-new-journal").write_bytes(b"x")
+    make(path)
+    make(path)
+    assert set(files(path)) == {"a.outbox", "a.outbox-guard"}
+
+
+def test_a_file_without_messages_is_not_taken_for_one_whose_guard_was_lost(path: str, opens: Opens) -> None:
+    store = opens()
+    store.put(a_row())
+    close(store)
+    Path(path + "-guard").write_bytes(b"")
+    with pytest.raises(OutboxDamaged, match="guard file .* is empty"):
+        open_outbox(path)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def foreign(path: Path) -> None:
+    path.write_bytes(b"some text\n" * 100)
+
+
+def short(path: Path) -> None:
+    path.write_bytes(b"some text\n")
+
+
+def other_database(path: Path) -> None:
+    path.unlink()
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE a (b)")
+    db.close()
+
+
+def other_outbox(path: Path) -> None:
+    make(str(path.with_name("b.outbox")))
+    path.write_bytes(path.with_name("b.outbox").read_bytes())
+
+
+def newer(path: Path) -> None:
+    changed(path, "PRAGMA user_version=2")
+
+
+def other_table(path: Path) -> None:
+    changed(path, "CREATE TABLE more (a)")
+
+
+def no_ledger(path: Path) -> None:
+    changed(path, "DELETE FROM ledger")
+
+
+def changed(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path)
+    db.execute(statement)
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (Path.unlink, "is gone"),
+        (empty, "empty or cut"),
+        (short, "no outbox"),
+        (foreign, "no outbox"),
+        (other_database, "no outbox"),
+        (other_outbox, "belongs to another outbox"),
+        (newer, "version 2"),
+        (other_table, "tables"),
+        (no_ledger, "ledger"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_file_that_is_not_what_it_was_is_never_an_empty_outbox(path: str, harm: object, words: str) -> None:
+    make(path)
+    harm(Path(path))  # type: ignore[operator]
+    before = files(path)
+    for _ in range(2):
+        with pytest.raises(OutboxDamaged, match=words):
+            open_outbox(path)
+    assert files(path) == before
+
+
+def test_a_file_without_its_guard_is_damage_and_gets_none(path: str) -> None:
+    make(path)
+    os.unlink(path + "-guard")
+    with pytest.raises(OutboxDamaged, match="guard file .* is not"):
+        open_outbox(path)
+    assert set(files(path)) == {"a.outbox"}
+
+
+def test_a_log_without_its_file_is_damage(path: str) -> None:
+    Path(path + "-wal").write_bytes(b"x")
+    with pytest.raises(OutboxDamaged, match="log"):
+        open_outbox(path)
+
+
+def test_an_older_copy_of_the_file_is_damage(path: str, opens: Opens) -> None:
+    close(opens())
+    older = Path(path).read_bytes()
+    store = opens()
+    store.put(a_row())
+    close(store)
+    Path(path).write_bytes(older)
+    with pytest.raises(OutboxDamaged, match="transactions that were confirmed"):
+        open_outbox(path)
+
+
+def test_a_lost_log_is_damage(path: str, opens: Opens, tmp_path: Path) -> None:
+    store = opens()
+    store.put(a_row())
+    copy = str(tmp_path / "copy")
+    for name in ("", "-wal", "-guard"):  # as a process that is killed leaves them
+        shutil.copy(path + name, copy + name)
+    os.rename(copy + "-wal", copy + "-kept")
+    with pytest.raises(OutboxDamaged, match="transactions that were confirmed"):
+        open_outbox(copy)
+    os.rename(copy + "-kept", copy + "-wal")
+    make(copy)
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OutboxError, match="No such file"):
+        open_outbox(str(tmp_path / "none" / "a.outbox"))
+
+
+@pytest.mark.parametrize("name", ["a b?c#d%41.outbox", ":memory:", "file:a"])
+def test_any_name_of_a_file_will_do(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    make(path)
+    make(path)
+    assert Path(path).stat().st_size > 0
