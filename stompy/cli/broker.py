@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--port", type=port, default=DEFAULT_PORT, help=f"0 takes a free one (default: {DEFAULT_PORT})")
     group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
     add_passcode_options(group, _PASSCODE)
-    add_verbose(group)
+    add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import select
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from stompy.cli.exits import Exit, Failure
 
@@ -60,7 +61,10 @@ class Output:
     def __init__(self) -> None:
         if sys.stdout is None:
             raise Failure("standard output is closed", Exit.DATA)
-        self._stream = sys.stdout.buffer
+        self._stream: IO[bytes] = sys.stdout.buffer
+        if isinstance(self._stream, io.RawIOBase):
+            # PYTHONUNBUFFERED: then a write may take a part only, and may be cut off by a signal.
+            self._stream = open(self._stream.fileno(), "wb", closefd=False)
 
     def write(self, data: bytes) -> None:
         """Write octets.
@@ -126,14 +130,19 @@ def forget_stdout() -> None:
 
 
 @contextlib.contextmanager
-def logging_to_stderr(*, verbosity: int) -> Iterator[None]:
-    """Show the library's log on standard error: warnings, with 1 what happens to connections, with 2 frames too."""
+def logging_to_stderr(*, verbosity: int, quiet: int = logging.ERROR) -> Iterator[None]:
+    """Show the library's log on standard error.
+
+    Args:
+        verbosity: 1 for what happens to connections, 2 or more for the frames too.
+        quiet: the level for verbosity 0. What a command fails of it tells itself, so that warnings would say it twice.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(_FORMAT))
     logger = logging.getLogger("stompy")
     before = logger.level, logger.propagate
     logger.addHandler(handler)
-    logger.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
+    logger.setLevel({0: quiet, 1: logging.INFO}.get(verbosity, logging.DEBUG))
     logger.propagate = False
     try:
         yield

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         arguments = build_parser().parse_args(argv)
-        with _termination(), logging_to_stderr(verbosity=arguments.verbose):
+        with _termination(), logging_to_stderr(verbosity=arguments.verbose, quiet=arguments.quiet):
             code: Exit = arguments.run(arguments)
         return int(code)
     except SystemExit as stop:  # argparse: --help, --version, a wrong command line

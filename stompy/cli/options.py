@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import logging
 import math
 import os
 import re
@@ -93,8 +94,9 @@ def add_passcode_options(group: argparse._ArgumentGroup, variable: str) -> None:
     ways.add_argument("--ask-passcode", action="store_true", help="ask for the passcode on the terminal")
 
 
-def add_verbose(group: argparse._ActionsContainer) -> None:
-    """Add `--verbose`."""
+def add_verbose(group: argparse._ActionsContainer, *, quiet: int = logging.ERROR) -> None:
+    """Add `--verbose`; `quiet` is the level of the log without it."""
+    group.set_defaults(quiet=quiet)
     group.add_argument(
         "--verbose", "-v", action="count", default=0, help="log to standard error; twice: with the frames"
     )

@@ -20,7 +20,8 @@ _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
-_TRAILING = re.compile(rb"[ \r]+(?=\n)")
+# Tried once a run of spaces, not once a space: a long run inside of a line would cost its square.
+_TRAILING = re.compile(rb"(?<![ \r])[ \r]+(?=\n)")
 
 
 def show(octets: bytes | bytearray | str) -> str:

@@ -127,11 +127,16 @@ def _open_checked(path: str, guard: Guard, marked: tuple[bytes, int] | None) -> 
 
 def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
     """Check everything without writing: a handle that may write moves the log into the file and drops it."""
-    with contextlib.closing(sqlite3.connect(Path(path).as_uri() + "?mode=ro", uri=True, isolation_level=None)) as db:
-        ledger = _check_all(db, path, marked)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + SHARED)
-    return ledger
+    beside = [name for name in (path + WAL, path + SHARED) if not _exists(name)]
+    try:
+        with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as db:
+            return _check_all(db, path, marked)
+    finally:
+        # A reader makes these and, other than a writer, does not take them away.
+        for name in beside:
+            with contextlib.suppress(FileNotFoundError):
+                if name.endswith(SHARED) or not os.path.getsize(name):
+                    os.unlink(name)
 
 
 def _settle(db: sqlite3.Connection, path: str) -> None:

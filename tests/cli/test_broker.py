@@ -88,3 +88,10 @@ def test_the_handlers_of_signals_are_put_back(run: Run, monkeypatch: pytest.Monk
         taken.listen()
         assert run("broker", "--port", str(taken.getsockname()[1])).code == 3
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_broker_that_others_can_reach_says_so(start: Start) -> None:
+    process = start("broker", "--host", "0.0.0.0", "--port", "0")
+    assert address_of(process).startswith("stomp://127.0.0.1:")
+    process.send_signal(signal.SIGTERM)
+    assert b"can be reached from other machines" in process.communicate(timeout=20)[1]

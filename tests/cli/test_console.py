@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +49,7 @@ class Full(io.BytesIO):
 class Stream:
     """Standard output over another stream of octets."""
 
-    def __init__(self, buffer: io.BytesIO) -> None:
+    def __init__(self, buffer: io.IOBase) -> None:
         self.buffer = buffer
 
 
@@ -84,14 +85,30 @@ def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> N
     assert octets.getvalue() == b"n\\xe9\n"
 
 
-@pytest.mark.parametrize(("verbosity", "shown"), [(0, ["W"]), (1, ["W", "I"]), (2, ["W", "I", "D"])])
+def test_output_that_python_would_not_buffer_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "out"
+    with file.open("wb", buffering=0) as raw:
+        monkeypatch.setattr(sys, "stdout", Stream(raw))
+        output = console.Output()
+        output.write(b"one")
+        assert file.read_bytes() == b""
+        output.flush()
+    assert file.read_bytes() == b"one"
+
+
+@pytest.mark.parametrize(("verbosity", "shown"), [(0, "E"), (1, "EWI"), (2, "EWID"), (3, "EWID")])
 def test_the_log_goes_to_standard_error_by_verbosity(
-    verbosity: int, shown: list[str], capsys: pytest.CaptureFixture[str]
+    verbosity: int, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logger = logging.getLogger("stompy.link")
     with console.logging_to_stderr(verbosity=verbosity):
-        logger.warning("W")
-        logger.info("I")
-        logger.debug("D")
+        for level in (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG):
+            logger.log(level, logging.getLevelName(level)[0])
     logger.warning("behind the end")
-    assert [line[-1] for line in capsys.readouterr().err.splitlines()] == shown
+    assert "".join(line[-1] for line in capsys.readouterr().err.splitlines()) == shown
+
+
+def test_a_command_may_show_warnings_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.logging_to_stderr(verbosity=0, quiet=logging.WARNING):
+        logging.getLogger("stompy.broker").warning("open to all")
+    assert capsys.readouterr().err == "stompy: WARNING: stompy.broker: open to all\n"

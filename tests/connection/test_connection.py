@@ -434,7 +434,7 @@ def test_a_forgotten_connection_warns_and_is_collected() -> None:
         conn.subscribe("/queue/a", print)
         core = weakref.ref(conn._core)
         assert len(connection_threads()) == 3
-        with pytest.warns(ResourceWarning, match=r"a connection was not closed: <Connection 127\.0\.0\.1:\d+"):
+        with pytest.warns(ResourceWarning, match=r"a connection was not closed: <Connection 127\.0\.0\.1:\d+"):  # noqa: PT031
             del conn
             gc.collect()
         until(lambda: not connection_threads())

@@ -1,0 +1,241 @@
+"""One connection through a proxy. What is not said to be for tests runs on the proxy's thread."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from stompy.errors import StompError
+from stompy.testing.lane import Lane
+from stompy.testing.loop import READ, WRITE, Loop
+from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
+from stompy.transport.resolve import Endpoint
+
+State = Literal["dialing", "open", "deaf", "ending", "closed"]
+
+LINGER = 2.0
+"""Seconds that both peers get to close, after the proxy has ended the connection in order."""
+
+_SOON = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
+_RESET = struct.pack("ii", 1, 0)
+_RUBBISH = 65_536
+
+
+class ProxyLink(Switches):
+    """A client's connection and the one to the broker that belongs to it; its switches are for it alone.
+
+    Args:
+        client: the client's socket, owned by the link from here on.
+        number: from 1, in the order of acceptance.
+        target: the broker; `None` for a black hole.
+        faults: what is wrong from the start, by direction.
+        record: octets of each direction to remember.
+        window: octets of the kernel's receive buffer; `None` leaves it to the system.
+        loop: what serves it.
+    """
+
+    def __init__(
+        self,
+        client: socket.socket,
+        *,
+        number: int,
+        target: Endpoint | None,
+        faults: Mapping[Direction, LaneFaults],
+        record: int,
+        window: int | None,
+        loop: Loop,
+    ) -> None:
+        self.number = number
+        self._loop = loop
+        self._client = client
+        self._target = target
+        self._state: State = "deaf" if target is None else "dialing"
+        self._broker = socket.socket(socket.AF_INET if target is None else target.family, socket.SOCK_STREAM)
+        self._sockets = [client, self._broker]
+        for sock in self._sockets:
+            sock.setblocking(False)
+            with contextlib.suppress(OSError):  # the client may have reset it already
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if window is not None:
+            self._broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        up = Lane(client, self._broker, faults=faults["up"], record=record)
+        down = Lane(self._broker, client, faults=faults["down"], record=record)
+        self._lanes: dict[Direction, Lane] = {"up": up, "down": down}
+        self._give_up_at: float | None = None
+
+    # For tests
+
+    @property
+    def state(self) -> State:
+        """`dialing` the broker, `open`, `deaf` (in a black hole), `ending` (in order, not yet over) or `closed`."""
+        return self._state
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not over, nor about to be."""
+        return self._state in ("dialing", "open", "deaf")
+
+    @property
+    def closed(self) -> bool:
+        """Whether both sockets are closed."""
+        return self._state == "closed"
+
+    def forwarded(self, direction: Direction) -> int:
+        """Return how many octets went through."""
+        return self._lanes[direction].forwarded
+
+    def recorded(self, direction: Direction) -> bytes:
+        """Return the first octets that went through, as many as the proxy records."""
+        return bytes(self._lanes[direction].recorded)
+
+    def cut(self, ending: Ending = "fin") -> None:
+        """End the connection both ways, now; nothing happens if it is over.
+
+        `"fin"` closes in order: both peers find the end of the stream, and who goes on sending is reset after some time.
+        `"rst"` resets at once.
+
+        Raises:
+            ConfigurationError: no such ending.
+        """
+        check_ending(ending)
+        self._loop.call(lambda: self.end(ending))
+
+    def _change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
+        self._loop.call(lambda: self.change(directions, changes))
+
+    # On the proxy's thread
+
+    def change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
+        """Set faults."""
+        for direction in directions:
+            self._lanes[direction].change(changes)
+        self._end_if_due()
+
+    def dial(self) -> None:
+        """Begin to connect to the broker, where there is one to connect to."""
+        if self._target is None or self.closed:
+            return
+        code = self._broker.connect_ex(self._target.sockaddr)
+        if code and code not in _SOON:
+            self.end("rst")
+
+    def wanted(self, now: float) -> Mapping[socket.socket, int]:
+        """Watch what the state and the faults let through."""
+        if self._state == "dialing":
+            return {self._client: 0, self._broker: WRITE}
+        if self._state == "open":
+            up, down = self._lanes["up"], self._lanes["down"]
+            return {self._client: _events(up, down, now), self._broker: _events(down, up, now)}
+        # Deaf or ending: what comes is thrown away, so that the end of the stream behind it is found.
+        return {sock: READ for sock in self._sockets if sock is self._client or self._state != "deaf"}
+
+    def due(self) -> float | None:
+        """Return when something held may go on, or the time to close in order is up."""
+        if self._state == "open":
+            times = [due for lane in self._lanes.values() if (due := lane.due()) is not None]
+            return min(times, key=lambda due: (due <= time.monotonic(), due), default=None)
+        return self._give_up_at
+
+    def ready(self, sock: socket.socket, events: int, now: float) -> None:
+        """Forward, or throw away, what can be."""
+        try:
+            if self._state == "dialing":
+                self._dialed()
+            elif self._state == "open":
+                self._forward(sock, events, now)
+            else:
+                self._discard(sock)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.end("rst")  # what one peer broke is broken for the other
+        self._end_if_due()
+
+    def look(self, now: float) -> None:
+        """Close at last what was ended in order, if a peer does not."""
+        if self._state == "ending" and self._give_up_at is not None and self._give_up_at <= now:
+            self.close()
+
+    def end(self, ending: Ending) -> None:
+        """End the connection; also in the midst of an ending in order, by a reset."""
+        if self.closed or (self._state == "ending" and ending == "fin"):
+            return
+        if ending == "rst":
+            for sock in self._sockets:
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.close()
+            return
+        if self._state != "open":
+            self._drop(self._broker)
+        self._state = "ending"
+        self._give_up_at = time.monotonic() + LINGER
+        # Closed with octets unread, the socket would be reset, and what was sent before could be lost.
+        for sock in list(self._sockets):
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                self._drop(sock)
+        self._close_if_empty()
+
+    def close(self) -> None:
+        """Close both sockets."""
+        for sock in list(self._sockets):
+            self._drop(sock)
+        self._state = "closed"
+
+    def _dialed(self) -> None:
+        code = self._broker.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self._state = "open"
+
+    def _forward(self, sock: socket.socket, events: int, now: float) -> None:
+        outgoing, incoming = self._lanes["up"], self._lanes["down"]
+        if sock is self._broker:
+            outgoing, incoming = incoming, outgoing
+        if events & READ and outgoing.wants_to_read:
+            outgoing.read(now)
+            if outgoing.wants_to_write(now):
+                with contextlib.suppress(BlockingIOError):
+                    outgoing.write(now)
+        if events & WRITE and incoming.wants_to_write(now) and not incoming.is_cut:
+            incoming.write(now)
+        if outgoing.finished and incoming.finished:
+            self.close()
+
+    def _end_if_due(self) -> None:
+        for direction in DIRECTIONS:
+            lane = self._lanes[direction]
+            if self._state == "open" and lane.is_cut:
+                self.end(lane.faults.ending)
+
+    def _discard(self, sock: socket.socket) -> None:
+        if not sock.recv(_RUBBISH):
+            self._drop(sock)
+            if self._state == "deaf":
+                self._drop(self._broker)
+            self._close_if_empty()
+
+    def _drop(self, sock: socket.socket) -> None:
+        if sock in self._sockets:
+            self._sockets.remove(sock)
+            self._loop.close_socket(sock)
+
+    def _close_if_empty(self) -> None:
+        if not self._sockets:
+            self._state = "closed"
+
+    def __repr__(self) -> str:
+        octets = " ".join(f"{direction}={self.forwarded(direction)}" for direction in DIRECTIONS)
+        return f"<ProxyLink {self.number} {self._state} {octets}>"
+
+
+def _events(source_of: Lane, sink_of: Lane, now: float) -> int:
+    return (READ if source_of.wants_to_read else 0) | (WRITE if sink_of.wants_to_write(now) else 0)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from stompy.connection.connection import Connection
+from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, ReceiptTimeout, StompError
+from stompy.frames.frame import Frame
+from stompy.outbox.delivery import Delivery, Verdict, words_of
+from tests.outbox.conftest import a_row
+
+ROWS = [a_row(body, id=f"id-{seq}", seq=seq) for seq, body in enumerate((b"1", b"2", b"3"), start=1)]
+
+
+class FakeReceipt:
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.outcome = "pending"
+        self.error: StompError | None = None
+        self.callbacks: list[Callable[[object], None]] = []
+
+    def add_done_callback(self, callback: Callable[[object], None]) -> None:
+        self.callbacks.append(callback)
+
+    def end(self, outcome: str, error: StompError | None = None) -> None:
+        self.outcome, self.error = outcome, error
+
+
+class FakeConnection:
+    """Takes everything but bodies that begin with `!`."""
+
+    version = "1.0"
+
+    def __init__(self, server: str = "peer/1") -> None:
+        self.server = server
+        self.sent: list[dict[str, Any]] = []
+        self.receipts: list[FakeReceipt] = []
+
+    def batch(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def send(self, destination: str, body: bytes, **options: Any) -> FakeReceipt:
+        if body.startswith(b"!"):
+            raise LocalProtocolError("a line end in a header")
+        self.sent.append({"destination": destination, "body": body, **options})
+        self.receipts.append(FakeReceipt(f"r-{len(self.sent)}"))
+        return self.receipts[-1]
+
+
+class Sending:
+    def __init__(self, *, alone: bool = False, server: str = "peer/1") -> None:
+        self.connection = FakeConnection(server)
+        self.done = 0
+        self.delivery = Delivery(cast("Connection", self.connection), alone=alone, on_done=self._on_done)
+
+    def _on_done(self) -> None:
+        self.done += 1
+
+
+def an_error(receipt_id: str | None, body: bytes = b"") -> BrokerError:
+    return BrokerError("no", frame=Frame("ERROR", {"message": "no such queue"}, body), receipt_id=receipt_id)
+
+
+def test_a_message_goes_out_with_its_headers_its_dedupe_id_and_a_receipt() -> None:
+    sending = Sending()
+    sending.delivery.send([a_row(id="id-9", headers='{"content-type":"text/plain","a":"b"}')])
+    assert sending.connection.sent == [
+        {
+            "destination": "/queue/a",
+            "body": b"body",
+            "content_type": "text/plain",
+            "headers": {"stompy-dedupe-id": "id-9", "a": "b"},
+            "receipt": True,
+        }
+    ]
+
+
+def test_a_broker_that_knows_duplicates_gets_its_own_header_and_keeps_the_message() -> None:
+    sending = Sending(server="ActiveMQ-Artemis/2.40 ActiveMQ Artemis Messaging Engine")
+    sending.delivery.send([a_row(id="id-9")])
+    assert sending.connection.sent[0]["headers"] == {
+        "stompy-dedupe-id": "id-9",
+        "_AMQ_DUPL_ID": "id-9",
+        "persistent": "true",
+    }
+
+
+def test_headers_of_the_user_come_before_those_of_the_outbox() -> None:
+    sending = Sending(server="ActiveMQ/6")
+    sending.delivery.send([a_row(headers='{"stompy-dedupe-id":"order-7","persistent":"false"}')])
+    assert sending.connection.sent[0]["headers"] == {"stompy-dedupe-id": "order-7", "persistent": "false"}
+
+
+def test_confirmed_messages_are_taken_from_the_front() -> None:
+    sending = Sending()
+    sending.delivery.send(ROWS)
+    for number in (0, 2):
+        sending.connection.receipts[number].end("confirmed")
+    assert sending.delivery.take_confirmed() == ROWS[:1]
+    assert len(sending.delivery) == 2
+    sending.connection.receipts[1].end("confirmed")
+    assert sending.delivery.take_confirmed() == ROWS[1:]
+
+
+def test_a_message_that_cannot_be_written_is_hopeless_and_the_others_go() -> None:
+    sending = Sending()
+    bad = a_row(b"!", seq=2)
+    (refusal,) = sending.delivery.send([ROWS[0], bad, ROWS[2]])
+    assert (refusal.row, refusal.hopeless) == (bad, True)
+    assert refusal.words == "it cannot be sent in STOMP 1.0: a line end in a header"
+    assert [sent["body"] for sent in sending.connection.sent] == [b"1", b"3"]
+    assert sending.delivery.last_seq == 3
+
+
+def test_the_first_message_is_watched_once() -> None:
+    sending = Sending()
+    assert sending.delivery.check(10) is None
+    sending.delivery.send(ROWS)
+    for _ in range(3):
+        left = sending.delivery.check(10)
+        assert left is not None
+        assert 0 < left <= 10
+    (callback,) = sending.connection.receipts[0].callbacks
+    callback(None)
+    assert sending.done == 1
+
+
+def test_a_broker_that_confirms_nothing_is_left() -> None:
+    sending = Sending()
+    sending.delivery.send(ROWS)
+    with pytest.raises(ReceiptTimeout, match="confirmed nothing"):
+        sending.delivery.check(0)
+
+
+def test_the_end_of_the_connection_is_raised() -> None:
+    sending = Sending()
+    sending.delivery.send(ROWS)
+    sending.connection.receipts[0].end("unknown", ConnectionLost("cut"))
+    with pytest.raises(ConnectionLost, match="cut"):
+        sending.delivery.check(10)
+
+
+def settled(outcomes: list[tuple[str, StompError | None]], *, alone: bool = False) -> tuple[list[int], list[int], str]:
+    """Send as many messages as there are outcomes; return who was confirmed, who refused, and the verdict."""
+    sending = Sending(alone=alone)
+    sending.delivery.send(ROWS[: len(outcomes)])
+    for receipt, (outcome, error) in zip(sending.connection.receipts, outcomes, strict=True):
+        receipt.end(outcome, error)
+    confirmed, refused, verdict = sending.delivery.settle()
+    return [row.seq for row in confirmed], [refusal.row.seq for refusal in refused], verdict.name
+
+
+def test_a_lost_link_tells_of_confirmations_only() -> None:
+    lost = ConnectionLost("cut")
+    assert settled([("unknown", lost), ("confirmed", None), ("unknown", lost)]) == ([2], [], "NONE")
+
+
+def test_an_error_that_names_a_message_refuses_it_alone() -> None:
+    error = an_error("r-2")
+    assert settled([("unknown", error), ("rejected", error), ("unknown", error)]) == ([], [2], "REFUSED")
+
+
+def test_an_error_that_names_nobody_makes_all_suspect() -> None:
+    error = an_error(None)
+    assert settled([("confirmed", None), ("unknown", error), ("unknown", error)]) == ([1], [], "SUSPECT")
+    assert settled([("unknown", error)]) == ([], [], "SUSPECT")
+
+
+def test_an_error_that_names_nobody_refuses_the_message_that_was_sent_alone() -> None:
+    assert settled([("unknown", an_error(None))], alone=True) == ([], [1], "REFUSED")
+
+
+def test_an_error_about_something_else_refuses_nobody() -> None:
+    assert settled([("unknown", an_error("other"))], alone=True) == ([], [], "NONE")
+
+
+def test_a_receipt_that_never_came_says_nothing() -> None:
+    assert settled([("pending", None)]) == ([], [], Verdict.NONE.name)
+
+
+def test_the_brokers_words_are_header_and_body_cut() -> None:
+    assert words_of(an_error(None, b"The frame was SEND.\n")) == "no such queue\nThe frame was SEND."
+    assert len(words_of(an_error(None, b"x" * 10_000))) == 4_000
+    assert words_of(ConnectionLost("cut")) == "cut"

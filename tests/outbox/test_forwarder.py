@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.frames.frame import Frame
+from stompy.frames.limits import Limits
+from tests.outbox.conftest import DEDUPE, MakesOutbox, Scripts
+from tests.support.peer import Peer, until
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def confirm(peer: Peer, frame: Frame) -> None:
+    peer.receipt(frame)
+
+
+def test_what_waits_is_sent_in_order_and_removed(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    peer = scripted(confirm)
+    outbox = outbox_to(peer.url, batch=7)
+    ids = [outbox.put("/queue/a", str(number)) for number in range(100)]
+    outbox.drain()
+    assert peer.bodies == [str(number).encode() for number in range(100)]
+    assert [frame.headers[DEDUPE] for frame in peer.sends] == ids
+    stats = outbox.stats()
+    assert (stats.waiting, stats.in_flight, stats.sent, stats.octets, stats.last_error) == (0, 0, 100, 0, None)
+    assert peer.sessions == 1
+
+
+def test_no_more_than_a_batch_is_under_way(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    held: list[Frame] = []
+    enough = threading.Event()
+
+    def hold(peer: Peer, frame: Frame) -> None:
+        held.append(frame)
+        if len(held) == 10:
+            enough.set()
+
+    peer = scripted(hold)
+    outbox = outbox_to(peer.url, batch=10)
+    for number in range(30):
+        outbox.put("/queue/a", str(number))
+    assert enough.wait(20)
+    until(lambda: outbox.stats().in_flight == 10)
+    assert outbox.stats().waiting == 30
+    assert len(peer.sends) == 10
+
+
+def test_confirmations_out_of_order_are_good_enough(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    held: list[Frame] = []
+
+    def confirm_backwards(peer: Peer, frame: Frame) -> None:
+        held.append(frame)
+        if len(held) == 5:
+            for one in reversed(held):
+                peer.receipt(one)
+            held.clear()
+
+    peer = scripted(confirm_backwards)
+    outbox = outbox_to(peer.url, batch=5)
+    for number in range(20):
+        outbox.put("/queue/a", str(number))
+    outbox.drain()
+    assert len(peer.sends) == 20
+
+
+def test_what_was_not_confirmed_is_sent_again_in_order_with_the_same_id(
+    outbox_to: MakesOutbox, scripted: Scripts
+) -> None:
+    def cut_at_fifth(peer: Peer, frame: Frame) -> None:
+        if len(broker.sends) == 5:
+            peer.close()
+        elif len(broker.sends) not in (3, 4):
+            peer.receipt(frame)
+
+    broker = scripted(cut_at_fifth)
+    outbox = outbox_to(broker.url)
+    ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
+    outbox.drain()
+    assert broker.sessions == 2
+    sent = [frame.headers[DEDUPE] for frame in broker.sends]
+    # At the cut, two were confirmed; whether the client has seen that is open.
+    again = sent[5:]
+    assert sent[:5] == ids[:5]
+    assert again == ids[-len(again) :]
+    assert 8 <= len(again) <= 10
+
+
+def test_an_absent_broker_is_waited_for(outbox_to: MakesOutbox) -> None:
+    with Broker() as broker:
+        pass
+    outbox = outbox_to(broker.url)
+    for number in range(10):
+        outbox.put("/queue/a", str(number))
+    until(lambda: outbox.stats().last_error is not None)
+    assert outbox.stats().waiting == 10
+    with broker:
+        outbox.drain()
+        assert broker.depth("/queue/a") == 10
+
+
+def test_a_broker_that_comes_and_goes_gets_everything(outbox_to: MakesOutbox, broker: Broker) -> None:
+    outbox = outbox_to(broker.url)
+    for round in range(5):
+        for number in range(200):
+            outbox.put("/queue/a", f"{round} {number}")
+        broker.stop()
+        broker.start()
+    outbox.drain()
+    assert broker.depth("/queue/a") >= 1_000
+
+
+def test_a_link_lost_while_nothing_is_to_be_sent_is_left(outbox_to: MakesOutbox, broker: Broker) -> None:
+    outbox = outbox_to(broker.url)
+    outbox.put("/queue/a", "1")
+    outbox.drain()
+    assert outbox.stats().connected
+    broker.stop()
+    until(lambda: not outbox.stats().connected)
+    broker.start()
+    outbox.put("/queue/a", "2")
+    outbox.drain()
+    assert broker.depth("/queue/a") == 2
+
+
+def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    def silent_at_first(peer: Peer, frame: Frame) -> None:
+        if broker.sessions > 1:
+            peer.receipt(frame)
+
+    broker = scripted(silent_at_first)
+    outbox = outbox_to(broker.url, receipt_timeout=0.05)
+    outbox.put("/queue/a", "1")
+    outbox.drain()
+    assert broker.sessions == 2
+
+
+def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> object:
+    """Return an answer that refuses a body so many times."""
+    left = [times]
+
+    def answer(peer: Peer, frame: Frame) -> None:
+        if frame.body == poison and left[0]:
+            left[0] -= 1
+            headers = {"receipt-id": frame.headers["receipt"]} if named else {}
+            peer.error("no such queue", b"and there never was", headers)
+            peer.close()
+        else:
+            peer.receipt(frame)
+
+    return answer
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("place", [0, 5, 9])
+def test_poison_is_set_aside_with_the_brokers_words_and_the_rest_goes_on(
+    outbox_to: MakesOutbox, scripted: Scripts, place: int, named: bool
+) -> None:
+    broker = scripted(refuse(str(place).encode(), named=named))  # type: ignore[arg-type]
+    outbox = outbox_to(broker.url, max_tries=3)
+    ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
+    outbox.drain()
+    (aside,) = outbox.set_aside()
+    assert (aside.id, aside.tries) == (ids[place], 3)
+    assert aside.words == "no such queue\nand there never was"
+    assert {frame.headers[DEDUPE] for frame in broker.sends} == set(ids)
+    stats = outbox.stats()
+    assert (stats.waiting, stats.set_aside, stats.sent) == (0, 1, 9)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
+    outbox_to: MakesOutbox, scripted: Scripts, named: bool
+) -> None:
+    broker = scripted(refuse(b"3", named=named, times=2))  # type: ignore[arg-type]
+    outbox = outbox_to(broker.url, max_tries=5)
+    for number in range(8):
+        outbox.put("/queue/a", str(number))
+    outbox.drain()
+    assert outbox.stats().set_aside == 0
+    last_time = {body: place for place, body in enumerate(broker.bodies)}
+    assert sorted(last_time, key=last_time.__getitem__) == [str(number).encode() for number in range(8)]
+
+
+def test_without_a_number_of_tries_nothing_is_set_aside(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    broker = scripted(refuse(b"poison", times=12))  # type: ignore[arg-type]
+    outbox = outbox_to(broker.url, max_tries=None)
+    outbox.put("/queue/a", "poison")
+    outbox.drain()
+    assert broker.bodies == [b"poison"] * 13
+    assert outbox.stats().set_aside == 0
+
+
+def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    broker = scripted(refuse(b"poison"))  # type: ignore[arg-type]
+    outbox = outbox_to(broker.url, max_tries=None)
+    outbox.put("/queue/a", "poison")
+    until(lambda: broker.sessions >= 3)
+    outbox.close()
+    outbox = outbox_to(broker.url, max_tries=2)
+    outbox.drain()
+    (aside,) = outbox.set_aside()
+    assert aside.tries >= 3
+
+
+def test_a_message_that_is_retried_goes_out_with_its_old_id(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    broker = scripted(refuse(b"poison", times=1))  # type: ignore[arg-type]
+    outbox = outbox_to(broker.url, max_tries=1)
+    identity = outbox.put("/queue/a", "poison")
+    outbox.drain()
+    outbox.retry(identity)
+    outbox.drain()
+    assert [frame.headers[DEDUPE] for frame in broker.sends] == [identity, identity]
+    assert outbox.set_aside() == []
+
+
+def test_a_message_that_this_version_cannot_express_is_set_aside_at_once(
+    outbox_to: MakesOutbox, scripted: Scripts
+) -> None:
+    broker = scripted(confirm, version="1.0")
+    outbox = outbox_to(broker.url)
+    outbox.put("/queue/a", "1", headers={"note": "two\nlines"})
+    outbox.put("/queue/a", "2")
+    outbox.drain()
+    (aside,) = outbox.set_aside()
+    assert aside.words.startswith("it cannot be sent in STOMP 1.0")
+    assert broker.bodies == [b"2"]
+
+
+def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> None:
+    with Broker(max_queue_messages=1) as broker:
+        outbox = outbox_to(broker.url, max_tries=None)
+        for number in range(3):
+            outbox.put("/queue/a", str(number))
+        until(lambda: "full" in str(outbox.stats().last_error), "the broker's words")
+        assert outbox.stats().set_aside == 0
+        assert broker.depth("/queue/a") == 1
+
+
+def test_a_frame_too_large_for_the_broker_is_set_aside(outbox_to: MakesOutbox) -> None:
+    with Broker(limits=Limits(max_body=1_000)) as broker:
+        outbox = outbox_to(broker.url, max_tries=2)
+        for body in (b"1", b"x" * 5_000, b"2"):
+            outbox.put("/queue/a", body)
+        outbox.drain()
+        (aside,) = outbox.set_aside()
+        assert len(aside.body) == 5_000
+        assert "1000" in aside.words
+        assert broker.depth("/queue/a") >= 2
+
+
+def test_a_refused_login_is_told_and_tried_on(outbox_to: MakesOutbox) -> None:
+    with Broker(users={"user": "right"}) as broker:
+        outbox = outbox_to(broker.url, login="user", passcode="wrong")
+        outbox.put("/queue/a", "1")
+        until(lambda: outbox.stats().last_error is not None)
+        assert "refused" in str(outbox.stats().last_error)
+        assert "wrong" not in str(outbox.stats().last_error)
+        assert outbox.stats().waiting == 1

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.connection.connecting import connect
+from stompy.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    LocalProtocolError,
+    OutboxBusy,
+    OutboxDamaged,
+    OutboxError,
+    OutboxFull,
+    StompTimeout,
+)
+from stompy.outbox.outbox import Outbox
+from tests.outbox.conftest import DEDUPE, MakesOutbox, Scripts
+from tests.support.peer import until
+
+NOBODY = "stomp://127.0.0.1:1"
+"""Where no broker listens."""
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def test_a_message_arrives_as_it_was_put(outbox_to: MakesOutbox, broker: Broker) -> None:
+    outbox = outbox_to(broker.url)
+    text = outbox.put("/queue/a", "grüße", headers={"n": 1, "yes": True})
+    outbox.put("/queue/a", {"n": 1})
+    outbox.put("/queue/a", b"\x00\xff", content_type="image/png")
+    with connect(broker.url) as connection:
+        subscription = connection.subscribe("/queue/a")
+        first, second, third = (subscription.receive(timeout=10) for _ in range(3))
+    assert (first.text, first.headers["n"], first.headers["yes"]) == ("grüße", "1", "true")
+    assert first.headers[DEDUPE] == text
+    assert (second.json(), second.content_type) == ({"n": 1}, "application/json")
+    assert (third.body, third.content_type) == (b"\x00\xff", "image/png")
+
+
+def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
+    outbox_to: MakesOutbox, broker: Broker
+) -> None:
+    with outbox_to(NOBODY) as outbox:
+        identity = outbox.put("/queue/a", "later")
+        assert outbox.stats().waiting == 1
+    outbox_to(broker.url).drain()
+    with connect(broker.url) as connection:
+        assert connection.subscribe("/queue/a").receive(timeout=10).headers[DEDUPE] == identity
+
+
+def test_each_destination_gets_the_messages_of_each_thread_in_order(outbox_to: MakesOutbox, broker: Broker) -> None:
+    outbox = outbox_to(broker.url)
+
+    def work(name: str) -> None:
+        for number in range(50):
+            outbox.put(f"/queue/{number % 3}", f"{name} {number}")
+
+    threads = [threading.Thread(target=work, args=(f"{name}",)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    outbox.drain()
+    with connect(broker.url) as connection:
+        for queue in range(3):
+            subscription = connection.subscribe(f"/queue/{queue}")
+            seen: dict[str, list[int]] = {}
+            for _ in range(broker.depth(f"/queue/{queue}") or 8 * len(range(queue, 50, 3))):
+                name, number = subscription.receive(timeout=10).text.split()
+                seen.setdefault(name, []).append(int(number))
+            assert seen == {f"{name}": list(range(queue, 50, 3)) for name in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"destination": ""}, "destination"),
+        ({"headers": {"receipt": "x"}}, "receipt"),
+        ({"headers": {"a": 1.5}}, "str, int or bool"),
+        ({"headers": {"": "x"}}, "name"),
+        ({"headers": {"a": "nul\0"}}, ""),
+        ({"body": object()}, "JSON"),
+        ({"body": "ü", "content_type": "text/plain;charset=ascii"}, "ascii"),
+    ],
+    ids=str,
+)
+def test_what_can_never_be_sent_is_refused_at_once(
+    outbox_to: MakesOutbox, arguments: dict[str, Any], words: str
+) -> None:
+    outbox = outbox_to(NOBODY)
+    with pytest.raises(LocalProtocolError, match=words):
+        outbox.put(**{"destination": "/queue/a", **arguments})
+    assert outbox.stats().waiting == 0
+
+
+def test_limits_are_kept(outbox_to: MakesOutbox) -> None:
+    outbox = outbox_to(NOBODY, max_messages=2, max_bytes=1_000)
+    with pytest.raises(OutboxFull, match="max_bytes"):
+        outbox.put("/queue/a", b"x" * 1_000)
+    outbox.put("/queue/a")
+    outbox.put("/queue/a")
+    with pytest.raises(OutboxFull, match="max_messages"):
+        outbox.put("/queue/a")
+    assert outbox.stats().waiting == 2
+
+
+def test_depth_and_age_are_visible(outbox_to: MakesOutbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox = outbox_to(NOBODY)
+    assert (outbox.stats().waiting, outbox.stats().oldest_age) == (0, 0.0)
+    monkeypatch.setattr("stompy.outbox.outbox.now_ms", lambda: 1_000_000)
+    outbox.put("/queue/a", b"x" * 100)
+    monkeypatch.setattr("stompy.outbox.outbox.now_ms", lambda: 1_090_500)
+    outbox.put("/queue/a", b"x" * 100)
+    stats = outbox.stats()
+    assert (stats.waiting, stats.oldest_age, stats.in_flight, stats.set_aside) == (2, 90.5, 0, 0)
+    assert stats.octets > 200
+    monkeypatch.setattr("stompy.outbox.outbox.now_ms", lambda: 0)  # a clock that was set back
+    assert outbox.stats().oldest_age == 0.0
+
+
+def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
+    outbox = outbox_to(NOBODY)
+    outbox.drain(0)
+    outbox.put("/queue/a")
+    until(lambda: outbox.stats().last_error is not None)
+    with pytest.raises(StompTimeout, match="1 messages .* still wait after 0 s; last: .*refused"):
+        outbox.drain(0)
+
+
+def test_drain_does_not_wait_for_what_was_set_aside(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
+    outbox = outbox_to(broker.url, max_tries=1)
+    identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
+    outbox.drain()
+    (aside,) = outbox.set_aside()
+    assert (aside.id, aside.destination, aside.body, aside.words) == (identity, "/queue/a", b"poison", "no")
+    assert dict(aside.headers) == {"content-type": "text/plain;charset=utf-8", "a": "b"}
+    outbox.discard(identity)
+    assert outbox.set_aside() == []
+    with pytest.raises(OutboxError, match="is set aside"):
+        outbox.retry(identity)
+
+
+def test_a_drain_that_is_under_way_hears_of_the_end(outbox_to: MakesOutbox) -> None:
+    outbox = outbox_to(NOBODY)
+    outbox.put("/queue/a")
+    heard: list[Exception] = []
+
+    def drain() -> None:
+        try:
+            outbox.drain(60)
+        except OutboxError as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    outbox.close()
+    thread.join(20)
+    assert "closed" in str(heard[0])
+
+
+def test_damage_found_later_stops_everything_with_its_error(outbox_to: MakesOutbox) -> None:
+    broker = Broker()
+    with broker:
+        pass
+    outbox = outbox_to(broker.url)
+    identity = outbox.put("/queue/a", "first")
+    outbox._store.writer.call(lambda db, ledger: db.execute("UPDATE waiting SET body = x'00'"))
+    with broker:
+        with pytest.raises(OutboxDamaged, match=identity):
+            outbox.drain()
+        assert broker.depth("/queue/a") == 0
+    for call in (lambda: outbox.put("/queue/a"), outbox.stats):
+        with pytest.raises(OutboxDamaged, match=identity):
+            call()
+
+
+def test_closing_is_idempotent_and_later_calls_are_refused(outbox_to: MakesOutbox) -> None:
+    outbox = outbox_to(NOBODY)
+    outbox.close()
+    outbox.close()
+    for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.set_aside):
+        with pytest.raises(OutboxError, match="closed"):
+            call()
+    assert repr(outbox).endswith("closed>")
+
+
+def test_closing_ends_a_long_wait_for_the_broker_at_once(outbox_to: MakesOutbox) -> None:
+    outbox = outbox_to(NOBODY, retry_delay=(10_000.0, 10_000.0))
+    outbox.put("/queue/a")
+    until(lambda: outbox.stats().last_error is not None)
+    outbox.close()
+    assert outbox._forwarder.ended
+
+
+def test_closing_takes_the_receipts_that_are_on_their_way(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    held: list[tuple[Any, Any]] = []
+    broker = scripted(lambda peer, frame: held.append((peer, frame)))
+    outbox = outbox_to(broker.url)
+    outbox.put("/queue/a", "1")
+    outbox.put("/queue/a", "2")
+    until(lambda: len(held) == 2)
+    closing = threading.Thread(target=outbox.close)
+    closing.start()
+    until(lambda: outbox._forwarder._closing.is_set())
+    peer, first = held[0]
+    peer.receipt(first)
+    until(lambda: len(outbox._forwarder._delivery.take_confirmed()) == 0)  # type: ignore[union-attr]
+    peer.close()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert "waiting=1" in repr(outbox)
+
+
+def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
+    outbox_to: MakesOutbox, scripted: Scripts
+) -> None:
+    broker = scripted(lambda peer, frame: None)
+    outbox = outbox_to(broker.url)
+    outbox.put("/queue/a", "1")
+    until(lambda: outbox.stats().in_flight == 1)
+    outbox.close(0.2)
+    assert outbox._forwarder.ended
+    assert outbox_to(NOBODY).stats().waiting == 1
+
+
+def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) -> None:
+    first = outbox_to(NOBODY)
+    os.symlink(path, path + "-link")
+    for name in (path, path + "-link", os.path.relpath(path)):
+        with pytest.raises(OutboxBusy):
+            Outbox(name, NOBODY)
+    first.close()
+    outbox_to(NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_tries": 0}, "max_tries"),
+        ({"max_messages": 1.5}, "max_messages"),
+        ({"max_bytes": True}, "max_bytes"),
+        ({"batch": None}, "batch"),
+        ({"retry_delay": (2, 1)}, "retry_delay"),
+        ({"receipt_timeout": 0}, "receipt_timeout"),
+        ({"listeners": []}, "no setting 'listeners'"),
+        ({"reconnect": True}, "no setting 'reconnect'"),
+        ({"pascode": "x"}, "no setting 'pascode'"),
+        ({"url": "http://localhost"}, ""),
+        ({"url": "failover:(stomp://a:1)?none=1"}, "none"),
+        ({"path": ""}, "path"),
+        ({"path": b"a"}, "path"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused_before_a_file_is_made(
+    path: str, options: dict[str, Any], words: str
+) -> None:
+    arguments = {"path": path, "url": NOBODY, **options}
+    with pytest.raises(ConfigurationError, match=words):
+        Outbox(arguments.pop("path"), arguments.pop("url"), **arguments)
+    assert not Path(path).exists()
+
+
+def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: str) -> None:
+    with Broker(users={"user": "sesame-1"}) as broker:
+        url = broker.url.replace("//", "//user:sesame-1@")
+        outbox = outbox_to(url, login="user", passcode="sesame-1")
+        outbox.put("/queue/a", "x")
+        outbox.drain()
+        assert "sesame" not in repr(outbox)
+        contents = b"".join(file.read_bytes() for file in Path(path).parent.iterdir())
+        assert b"sesame" not in contents
+        assert url.rpartition(":")[2].encode() not in contents
+
+
+def test_several_brokers_and_failover_addresses_will_do(outbox_to: MakesOutbox, broker: Broker) -> None:
+    with outbox_to([NOBODY, broker.url]) as outbox:  # type: ignore[arg-type]
+        outbox.put("/queue/a")
+        outbox.drain()
+    outbox = outbox_to(f"failover:({NOBODY},{broker.url})")
+    outbox.put("/queue/a")
+    outbox.drain()
+    assert broker.depth("/queue/a") == 2
+
+
+def test_an_outbox_is_not_pickled(outbox_to: MakesOutbox) -> None:
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(outbox_to(NOBODY))
+
+
+def test_a_forgotten_outbox_is_closed_with_a_warning(path: str) -> None:
+    outbox = Outbox(path, NOBODY)
+    outbox.put("/queue/a")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del outbox
+        gc.collect()
+    assert any(issubclass(one.category, ResourceWarning) for one in caught)
+
+    def free() -> bool:
+        try:
+            Outbox(path, NOBODY).close()
+        except OutboxBusy:
+            return False
+        return True
+
+    until(free)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(outbox_to: MakesOutbox, path: str) -> None:
+    outbox = outbox_to(NOBODY)
+    outbox.put("/queue/a", "before")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            refused = 0
+            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.drain):
+                try:
+                    call()
+                except ConcurrencyError:
+                    refused += 1
+            outbox.close()
+            # Freed as at the end of an interpreter: SQLite would drop the log under the parent.
+            db = outbox._store.writer.__dict__.pop("_db")
+            del db
+            status = 0 if refused == 3 else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert Path(path + "-wal").exists()
+    outbox.put("/queue/a", "after")
+    outbox.close()
+    assert outbox_to(NOBODY).stats().waiting == 2
