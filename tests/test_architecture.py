@@ -62,6 +62,8 @@ def in_function(statement: str) -> str:
         ("link/planted.py", for_types("from stompy.connection.planted import x"), "link must not import"),
         ("connection/planted.py", in_function("from stompy.worker.planted import x"), "connection must not import"),
         ("connection/planted.py", "from stompy.broker import Broker", "connection must not import stompy.broker"),
+        ("connection/planted.py", "from stompy.outbox.planted import x", "connection must not import stompy.outbox"),
+        ("outbox/planted.py", "from stompy.broker import Broker", "outbox must not import stompy.broker"),
         ("broker/planted.py", "from stompy.link.planted import x", "broker must not import stompy.link"),
         ("broker/planted.py", "from stompy.connection.planted import x", "broker must not import stompy.connection"),
         ("worker/planted.py", "from stompy.cli.planted import x", "worker must not import stompy.cli"),

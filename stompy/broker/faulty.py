@@ -128,6 +128,8 @@ class FaultyTransport:
 
     def sendall(self, data: bytes, deadline: Deadline) -> None:
         """Hand over what the plan lets through."""
+        if self._shut:
+            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
         for step in self._outgoing.feed(data):
             if isinstance(step, Pass):
                 self._transport.sendall(step.octets, deadline)

@@ -156,7 +156,9 @@ class Treatment:
             if isinstance(step, Pass):
                 octets = step.octets if limit is None else step.octets[: limit[0] - self._passed]
                 self._passed += len(octets)
-                if octets:
+                if octets and done and isinstance(done[-1], Pass):
+                    done[-1] = Pass(done[-1].octets + octets)
+                elif octets:
                     done.append(Pass(octets))
                 if limit is None or self._passed < limit[0]:
                     continue

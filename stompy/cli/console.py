@@ -64,7 +64,7 @@ class Output:
         self._stream: IO[bytes] = sys.stdout.buffer
         if isinstance(self._stream, io.RawIOBase):
             # PYTHONUNBUFFERED: then a write may take a part only, and may be cut off by a signal.
-            self._stream = open(self._stream.fileno(), "wb", closefd=False)
+            self._stream = io.BufferedWriter(io.FileIO(self._stream.fileno(), "wb", closefd=False))
 
     def write(self, data: bytes) -> None:
         """Write octets.

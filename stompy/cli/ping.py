@@ -68,7 +68,6 @@ def _echo(conn: Connection, destination: str, timeout: float) -> float:
     conn.send(destination, body)
     message = subscription.receive(deadline.remaining())
     elapsed = time.perf_counter() - started
-    subscription.unsubscribe(timeout=deadline.remaining())
     if message.body != body:
         raise Failure(f"the message from {destination} is not the one that was sent", Exit.DATA)
     return elapsed

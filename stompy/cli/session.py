@@ -14,7 +14,7 @@ from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
-from stompy.errors import StompError
+from stompy.errors import AckError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.version import NEGOTIABLE
 from stompy.transport.address import Address
@@ -61,8 +61,10 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
     conn = open_connection(arguments, witness)
     try:
         yield conn
-    except BaseException:
+    except BaseException as error:
         conn.disconnect(timeout=_HURRIED_GOODBYE)
+        if isinstance(error, AckError) and witness.reason is not None:
+            raise witness.reason from error  # it could not be acknowledged since the link was lost
         raise
     # All other receipts were waited for, so that a listener that begins here hears of DISCONNECT's alone.
     goodbye = Witness()

@@ -30,7 +30,14 @@ from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
 from stompy.connection.supervisor import Supervisor
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConcurrencyError, HeartBeatTimeout, LocalProtocolError, StompError
+from stompy.errors import (
+    BrokerError,
+    ConcurrencyError,
+    HeartBeatTimeout,
+    LocalProtocolError,
+    NotConnected,
+    StompError,
+)
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
@@ -105,8 +112,13 @@ class Core:
             raise ConcurrencyError("this connection belongs to the parent process; connect anew after a fork")
 
     def live_link(self) -> Link:
-        """Return the link to use now; raises as `check_process` and `Supervisor.live` do."""
+        """Return the link to use now; raises as `check_process` and `Supervisor.live` do.
+
+        From the moment of `disconnect` on there is none, though the link lives until the broker has answered.
+        """
         self.check_process()
+        if self._closed:
+            raise NotConnected("the connection is closed")
         return self.supervisor.live()
 
     @property

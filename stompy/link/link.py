@@ -105,6 +105,7 @@ class Link:
         self._end_lock = make_lock(Rank.LEAF, "end")
         self._end: StompError | None = None
         self._closing = False
+        self._farewell = False
         self._reader = Reader(self, opened.early)
         self._pacemaker = Pacemaker(self) if self.pulse.next_look(time.monotonic()) is not None else None
 
@@ -286,6 +287,9 @@ class Link:
             first = self._end is None
             if first:
                 self._end = reason
+                # Decided here: who closes a link that is already lost must not hide why. An ERROR in the answer to
+                # DISCONNECT is about a frame before it, and must not get lost either.
+                self._farewell = self._closing and not isinstance(reason, BrokerError)
         if first and not self._closing:
             _LOG.info("link to %s is over: %s", self.address, reason)
         self.gate.abandon()
@@ -339,12 +343,10 @@ class Link:
         self.transport.close()
         if self._pacemaker is not None:
             self._pacemaker.stop()
-        # An ERROR in the answer to DISCONNECT is about a frame before it, and must not get lost.
-        farewell = self._closing and not isinstance(reason, BrokerError)
         closed = ConnectionLost("the connection was closed before the broker confirmed")
-        self.receipts.fail_all(closed if farewell else _retold(reason, "unknown"))
+        self.receipts.fail_all(closed if self._farewell else _retold(reason, "unknown"))
         try:
-            self.owner.ended(self, None if farewell else reason)
+            self.owner.ended(self, None if self._farewell else reason)
         finally:
             # Last: who waits for it may stop the dispatcher, which the owner still needs.
             self.ended.set()

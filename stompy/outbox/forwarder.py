@@ -217,7 +217,7 @@ class Forwarder(HouseThread):
             batch = self._window(delivery)
             if self._confirmed and (not delivery or 2 * len(self._confirmed) >= batch):
                 self._remove_confirmed()
-            if 2 * len(delivery) < batch + 1 and self._behind(delivery):
+            if len(delivery) < batch and self._behind(delivery):
                 rows = self._store.read(after=delivery.last_seq, limit=batch - len(delivery), octets=_MOST_OCTETS)
                 if rows:
                     aside += self._refuse(delivery.send(rows))

@@ -31,7 +31,7 @@ from stompy.link.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import OutboxStats, SetAside
-from stompy.outbox.store import Room, Store, now_ms
+from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -65,6 +65,7 @@ class Outbox:
         max_tries: how often the broker may refuse a message by ERROR before it is set aside; `None` for ever.
         max_messages: how many messages may be in the file, those set aside among them; `None` for no limit.
         max_bytes: the same in octets of bodies, headers and destinations.
+        keep_free: octets of the disk that are left alone: a `put` that would take of them is refused.
         batch: messages under way at most.
         retry_delay: seconds between connections while nothing gets through: a random wait below the first number, the
             bound doubling each time up to the second.
@@ -86,12 +87,15 @@ class Outbox:
         max_tries: int | None = 5,
         max_messages: int | None = None,
         max_bytes: int | None = None,
+        keep_free: int = KEEP_FREE,
         batch: int = 200,
         retry_delay: tuple[float, float] = (0.1, 30.0),
         **connect_options: Any,
     ) -> None:
         numbers = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes, "batch": batch}
         _check_numbers({name: value for name, value in numbers.items() if value is not None or name == "batch"})
+        if isinstance(keep_free, bool) or not isinstance(keep_free, int) or keep_free < 0:
+            raise ConfigurationError(f"keep_free must be a whole number of 0 or more, not {keep_free!r}")
         _check_delays(retry_delay)
         _check_connecting(url, connect_options)
         name = f"outbox-{next(_NUMBERS)}"
@@ -103,7 +107,7 @@ class Outbox:
         self._path = os.path.realpath(_path_of(path))
         self._process = os.getpid()
         self._changes = _Changes()
-        room = Room(max_messages, max_bytes)
+        room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.tell)
         timeout = connect_options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
         how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=timeout)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from stompy.errors import OutboxError
+from stompy.errors import OutboxError, OutboxFull
 from stompy.outbox.faults import GUARD, SHARED, WAL, damaged, refused
 from stompy.outbox.guard import Guard
 from stompy.outbox.record import SET_ASIDE, WAITING, Ledger, Row, ledger_of, row_of
@@ -20,6 +20,9 @@ APPLICATION_ID = 0x73746F78
 SCHEMA_VERSION = 1
 
 _NEW = "-new"
+_INDEX_SIZE = 64 * 1024
+"""Octets; one piece of the log's index has half of that."""
+
 _MAGIC = b"SQLite format 3\0"
 
 _MESSAGES = (
@@ -113,6 +116,8 @@ def _open_checked(path: str, guard: Guard, marked: tuple[bytes, int] | None) -> 
             _sync(os.path.dirname(path))
         db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
     except sqlite3.Error as error:
+        if not _has_room(path):
+            raise OutboxFull("there is no room on the disk to open it", path=path) from error
         raise refused(error, path, opening=True) from error
     try:
         _settle(db, path)
@@ -137,6 +142,19 @@ def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
             with contextlib.suppress(FileNotFoundError):
                 if name.endswith(SHARED) or not os.path.getsize(name):
                     os.unlink(name)
+
+
+def _has_room(path: str) -> bool:
+    """Whether what SQLite makes beside a file to read it can be made; it calls that an I/O error, as it does damage."""
+    try:
+        with open(path + _NEW, "wb") as file:
+            file.write(bytes(_INDEX_SIZE))
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path + _NEW)
+    return True
 
 
 def _settle(db: sqlite3.Connection, path: str) -> None:

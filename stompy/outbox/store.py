@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +18,10 @@ from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
 
 
+KEEP_FREE = 16 * 1024 * 1024
+"""Octets: some times what SQLite's log grows to before it is moved into the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """How much may be on disk; `None` for no limit but the disk.
@@ -23,10 +29,13 @@ class Room:
     Attributes:
         messages: their number, waiting and set aside.
         octets: bodies, headers and destinations of them.
+        keep_free: octets of the disk that no message takes: removing messages needs room too, for a while, and a full
+            disk could not even be emptied.
     """
 
     messages: int | None = None
     octets: int | None = None
+    keep_free: int = KEEP_FREE
 
 
 class Store:
@@ -47,6 +56,7 @@ class Store:
     def __init__(self, path: str, *, room: Room, name: str, on_commit: Callable[[Ledger], None]) -> None:
         self.path = path
         self._room = room
+        self._folder = os.path.dirname(path)
         self.writer = Writer(path, open_outbox(path), name=f"{name}-writer", on_commit=on_commit)
         self._identity = self.writer.ledger.identity
         self.writer.start()
@@ -164,6 +174,8 @@ class Store:
             raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
         if room.octets is not None and ledger.octets + row.size > room.octets:
             raise Refused(OutboxFull(f"it would hold more than {room.octets} octets (limit max_bytes)", path=self.path))
+        if shutil.disk_usage(self._folder).free < room.keep_free + row.size:
+            raise Refused(OutboxFull(f"less than {room.keep_free} octets of the disk would be left", path=self.path))
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
@@ -174,8 +186,10 @@ class Store:
         ledger.count(row, table, times=1)
 
     def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
-        if db.execute(f"DELETE FROM {table} WHERE seq = ?", (row.seq,)).rowcount != 1:
-            raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is gone")
+        # With its checksum, so that the ledger can only book what really goes.
+        key = (row.seq, row.checksum(table, self._identity))
+        if db.execute(f"DELETE FROM {table} WHERE seq = ? AND checksum = ?", key).rowcount != 1:
+            raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is gone or was changed")
         ledger.count(row, table, times=-1)
 
     def _find(self, db: sqlite3.Connection, identity: str) -> Row:

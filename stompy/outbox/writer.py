@@ -159,11 +159,7 @@ class Writer(HouseThread):
         try:
             outcomes, ledger = self._attempt(tasks)
         except _REFUSALS as error:
-            if len(tasks) > 1:
-                for task in tasks:
-                    self._transact([task])
-            else:
-                tasks[0].fail(self._told(error))
+            self._refused(tasks, error)
         except OutboxError as error:
             self._fail_all(tasks, error)
         except BaseException as error:
@@ -176,6 +172,18 @@ class Writer(HouseThread):
                     task.fail(refusal)
                 else:
                     task.succeed(value)
+
+    def _refused(self, tasks: Sequence[_Task[Any]], error: Exception) -> None:
+        if len(tasks) > 1:
+            for task in tasks:
+                self._transact([task])
+            return
+        told = self._told(error)
+        if isinstance(told, OutboxFull):
+            # SQLite moves the log into the file behind a commit, and so never where none succeeds.
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        tasks[0].fail(told)
 
     def _attempt(self, tasks: Sequence[_Task[Any]]) -> tuple[list[tuple[object, OutboxError | None]], Ledger]:
         ledger = copy.copy(self.ledger)

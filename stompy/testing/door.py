@@ -27,19 +27,16 @@ class Door:
         host: an address of this machine.
         port: 0 takes a free one.
         window: octets of the kernel's receive buffer of each connection; `None` leaves it to the system.
-        loop: what serves it.
         enter: called with each client's socket.
 
     Raises:
         ConfigurationError: the address cannot be listened on.
     """
 
-    def __init__(
-        self, host: str, port: int, *, window: int | None, loop: Loop, enter: Callable[[socket.socket], None]
-    ) -> None:
+    def __init__(self, host: str, port: int, *, window: int | None, enter: Callable[[socket.socket], None]) -> None:
         self._host = host
         self._window = window
-        self._loop = loop
+        self._loop: Loop | None = None
         self._enter = enter
         self._listening = True
         self.closed = False
@@ -50,11 +47,16 @@ class Door:
         except OSError as error:
             raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {in_words(error)}") from error
 
+    def join(self, loop: Loop) -> None:
+        """Let a loop serve it from now on; before the loop's start."""
+        self._loop = loop
+        loop.add(self)
+
     def refuse(self) -> None:
         """Stop listening: who dials, or waits to be accepted, is refused."""
         if self._listening:
             self._listening = False
-            self._loop.close_socket(self._sock)
+            self._close_socket()
             # Bound without listening, the port stays ours, and the system refuses who dials it.
             self._sock = self._bind_again()
 
@@ -92,7 +94,7 @@ class Door:
         """Watch for clients, while it listens."""
         return {self._sock: READ if self._listening else 0}
 
-    def due(self) -> float | None:
+    def due(self, now: float) -> float | None:
         """Nothing depends on the time."""
         return None
 
@@ -116,4 +118,10 @@ class Door:
     def close(self) -> None:
         """Give the port up."""
         self.closed = True
-        self._loop.close_socket(self._sock)
+        self._close_socket()
+
+    def _close_socket(self) -> None:
+        if self._loop is None:
+            self._sock.close()
+        else:
+            self._loop.close_socket(self._sock)

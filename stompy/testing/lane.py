@@ -1,4 +1,4 @@
-"""One direction of a proxied connection. Used by the proxy's thread alone, but for the counters, which anybody reads."""
+"""One direction of a proxied connection. Used by the proxy's thread alone; only the counters are read by others."""
 
 from __future__ import annotations
 

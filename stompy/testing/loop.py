@@ -44,8 +44,8 @@ class Member(Protocol):
         """Return what to watch: `READ`, `WRITE`, both, or 0, for each open socket."""
         ...
 
-    def due(self) -> float | None:
-        """Return when to look again though nothing is ready."""
+    def due(self, now: float) -> float | None:
+        """Return when, later than now, to look again though nothing is ready."""
         ...
 
     def ready(self, sock: socket.socket, events: int, now: float) -> None:
@@ -159,10 +159,10 @@ class Loop(HouseThread):
                 continue
             for sock, events in member.wanted(now).items():
                 self._watch(sock, events, member)
-            due = member.due()
-            if due is not None and due > now:  # what is due already waits for its socket
+            due = member.due(now)
+            if due is not None:
                 soonest = due if soonest is None else min(soonest, due)
-        return None if soonest is None else soonest - now
+        return None if soonest is None else max(0.0, soonest - now)
 
     def _watch(self, sock: socket.socket, events: int, member: Member) -> None:
         before = self._watched.get(sock, 0)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from stompy.errors import StompError
 from stompy.testing.lane import Lane
 from stompy.testing.loop import READ, WRITE, Loop
 from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
@@ -97,7 +96,7 @@ class ProxyLink(Switches):
     def cut(self, ending: Ending = "fin") -> None:
         """End the connection both ways, now; nothing happens if it is over.
 
-        `"fin"` closes in order: both peers find the end of the stream, and who goes on sending is reset after some time.
+        `"fin"` closes in order: both peers find the end of the stream, and who goes on sending is reset after a while.
         `"rst"` resets at once.
 
         Raises:
@@ -135,15 +134,17 @@ class ProxyLink(Switches):
         # Deaf or ending: what comes is thrown away, so that the end of the stream behind it is found.
         return {sock: READ for sock in self._sockets if sock is self._client or self._state != "deaf"}
 
-    def due(self) -> float | None:
+    def due(self, now: float) -> float | None:
         """Return when something held may go on, or the time to close in order is up."""
         if self._state == "open":
-            times = [due for lane in self._lanes.values() if (due := lane.due()) is not None]
-            return min(times, key=lambda due: (due <= time.monotonic(), due), default=None)
+            times = [due for lane in self._lanes.values() if (due := lane.due()) is not None and due > now]
+            return min(times, default=None)
         return self._give_up_at
 
     def ready(self, sock: socket.socket, events: int, now: float) -> None:
         """Forward, or throw away, what can be."""
+        if sock not in self._sockets:
+            return  # closed by what the other one of the same moment brought about
         try:
             if self._state == "dialing":
                 self._dialed()

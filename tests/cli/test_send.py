@@ -174,3 +174,13 @@ def test_an_interruption_tells_how_far_it_got(broker: Broker, run: Run, monkeypa
     result = run("send", "/queue/a", "--lines", "-")
     assert (result.code, result.error) == (130, "interrupted; 2 messages had been sent, not all confirmed")
     assert bodies(broker, 2) == [b"1", b"2"]
+
+
+def test_a_receipt_that_does_not_come_has_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flush(self: stompy.Connection) -> None:
+        raise stompy.ReceiptTimeout("no receipt 'cli-1' within 30 s", receipt_id="cli-1")
+
+    monkeypatch.setattr(stompy.Connection, "flush", flush)
+    assert run("send", "/queue/a", "x").code == 0
+    result = run("send", "/queue/a", "x", "--receipt")
+    assert (result.code, result.error[:10]) == (6, "no receipt")

@@ -146,3 +146,16 @@ def test_an_error_in_the_block_is_not_hidden_by_the_goodbye(broker: Broker) -> N
         use(fail, "--url", broker.url)
     with pytest.raises(NotConnected):
         kept[0].send("/queue/a")
+
+
+def test_an_acknowledgement_that_comes_too_late_tells_of_the_lost_link(broker: Broker) -> None:
+    def acknowledge_too_late(conn: Connection) -> None:
+        conn.send("/queue/a", b"")
+        message = conn.subscribe("/queue/a", ack="client").receive(5)
+        broker.stop()
+        with pytest.raises(ConnectionLost):
+            conn.subscribe("/queue/b")
+        message.ack()
+
+    with pytest.raises(ConnectionLost):
+        use(acknowledge_too_late, "--url", broker.url)

@@ -11,6 +11,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.connection import Connection
 from stompy.deadline import Deadline
 from tests.cli.conftest import Run, Start
 
@@ -85,10 +86,27 @@ def test_headers_go_with_the_subscription(broker: Broker, run: Run) -> None:
     assert "selector" in result.error
 
 
-def test_a_prefetch_of_the_user_is_left_alone(broker: Broker, run: Run) -> None:
-    fill(broker, [b"1", b"2", b"3"])
-    result = run("subscribe", "/queue/a", "--count", "2", "--header", "prefetch-count:1")
+@pytest.mark.parametrize(
+    ("argv", "prefetch"),
+    [(["--count", "2"], "2"), (["--count", "2", "--header", "prefetch-count:1"], "1"), (["--count", "5000"], "1000")],
+)
+def test_the_broker_is_asked_for_no_more_than_is_wanted(
+    argv: list[str], prefetch: str, broker: Broker, run: Run
+) -> None:
+    fill(broker, [b"1", b"2"])
+    result = run("subscribe", "/queue/a", "--timeout", "0.1", "-vv", *argv)
     assert result.out == b"1\n2\n"
+    assert f"'prefetch-count': '{prefetch}'" in result.err
+
+
+def test_an_unknown_broker_is_not_asked_for_a_prefetch(
+    broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "server", "somebody")
+    fill(broker, [b"1"])
+    result = run("subscribe", "/queue/a", "--count", "1", "-vv")
+    assert result.code == 0
+    assert "prefetch" not in result.err
 
 
 class Gone(io.BytesIO):
@@ -123,7 +141,7 @@ def test_a_lost_broker_is_told(broker: Broker, start: Start) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"1\n"
     broker.stop()
-    assert b"closed the connection" in process.communicate(timeout=20)[1]
+    assert process.communicate(timeout=20)[1].startswith(b"stompy: error: 127.0.0.1:")
     assert process.returncode == 3
 
 

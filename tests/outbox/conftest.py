@@ -34,7 +34,7 @@ def a_row(
 
 
 class Opens(Protocol):
-    def __call__(self, **room: int | None) -> Store: ...
+    def __call__(self, **room: int) -> Store: ...
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def opens(path: str) -> Iterator[Opens]:
     """Return a function that opens a store on `path`; what is still open at the end is closed."""
     with contextlib.ExitStack() as stack:
 
-        def open_store(**room: int | None) -> Store:
+        def open_store(**room: int) -> Store:
             store = Store(path, room=Room(**room), name="stompy-test", on_commit=lambda ledger: None)
             stack.callback(store.close, Deadline(WITHIN))
             return store
@@ -70,6 +70,10 @@ def outbox_to(path: str) -> Iterator[MakesOutbox]:
             return outbox
 
         yield make
+
+
+class Cut(Exception):
+    """Raised by an answer: the broker drops the stream, and what it has read of it."""
 
 
 Answer = Callable[[Peer, Frame], None]
@@ -106,6 +110,8 @@ class Scripted:
             self._peer = peer = Peer(transport, server=self._server, version=self._version)
             try:
                 self._serve(peer)
+            except Cut:
+                pass
             except (ConnectionLost, AssertionError) as error:
                 self.failure = error
             finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import OutboxDamaged, OutboxError
+from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
 from stompy.outbox.schema import open_outbox
 from tests.outbox.conftest import Opens, a_row, close
 
@@ -190,3 +190,17 @@ def test_any_name_of_a_file_will_do(tmp_path: Path, name: str) -> None:
     make(path)
     make(path)
     assert Path(path).stat().st_size > 0
+
+
+def test_a_disk_too_full_to_read_the_file_is_not_taken_for_damage(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(path)
+
+    def fail(*arguments: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("stompy.outbox.schema._check_all", fail)
+    with pytest.raises(OutboxDamaged):
+        make(path)
+    Path(path + "-new").mkdir()  # nothing can be written there
+    with pytest.raises(OutboxFull, match="no room on the disk to open it"):
+        make(path)

@@ -12,8 +12,8 @@ STATS = OutboxStats(
 ASIDE = SetAside(id="1", destination="/queue/a", headers={}, body=b"", age=1.0, tries=5, words="no")
 
 
-@pytest.mark.parametrize("value", [STATS, ASIDE], ids=lambda value: type(value).__name__)
-def test_what_an_outbox_tells_is_a_value(value: OutboxStats | SetAside) -> None:
+@pytest.mark.parametrize(("value", "field"), [(STATS, "waiting"), (ASIDE, "tries")])
+def test_what_an_outbox_tells_is_a_value(value: OutboxStats | SetAside, field: str) -> None:
     assert dataclasses.replace(value) == value
     with pytest.raises(dataclasses.FrozenInstanceError):
-        value.set_aside = 5  # type: ignore[misc,union-attr]
+        setattr(value, field, 5)

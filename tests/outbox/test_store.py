@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -61,10 +62,18 @@ def test_removing_what_is_not_there_is_damage_and_stops_everything(opens: Opens)
     store = opens()
     rows = fill(store, b"1")
     store.remove(rows)
-    with pytest.raises(OutboxDamaged, match=r"message 'id-0' \(row 1 of waiting\) is gone"):
+    with pytest.raises(OutboxDamaged, match=r"message 'id-0' \(row 1 of waiting\) is gone or was changed"):
         store.remove(rows)
     with pytest.raises(OutboxDamaged):
         store.put(a_row())
+
+
+def test_a_message_as_it_was_before_cannot_be_removed(opens: Opens) -> None:
+    store = opens()
+    rows = fill(store, b"1")
+    store.refuse(rows[0], "no", final=False)
+    with pytest.raises(OutboxDamaged, match="changed"):
+        store.remove(rows)
 
 
 def test_a_refused_message_keeps_its_place_and_counts(opens: Opens) -> None:
@@ -185,3 +194,25 @@ def test_a_full_disk_refuses_the_put_and_keeps_what_was_there(opens: Opens) -> N
     store.put(a_row(b"small"))
     close(store)
     assert bodies(opens()) == [b"1", b"small"]
+
+
+def test_the_last_of_the_disk_is_left_alone(opens: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opens(keep_free=1_000_000)
+    disk = shutil.disk_usage("/")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000 + a_row().size))
+    store.put(a_row())
+    monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000))
+    with pytest.raises(OutboxFull, match="less than 1000000 octets of the disk would be left"):
+        store.put(a_row())
+    store.remove(read(store))
+    assert read(store) == []
+
+
+def test_after_a_full_disk_the_log_is_moved_into_the_file(opens: Opens, path: str) -> None:
+    store = opens()
+    fill(store, b"x" * 10_000)
+    pages = store.writer.call(lambda db, ledger: db.execute("PRAGMA page_count").fetchone()[0])
+    store.writer._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(OutboxFull):
+        store.put(a_row(b"x" * 50_000))
+    assert Path(path + "-wal").stat().st_size == 0

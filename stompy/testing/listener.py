@@ -1,0 +1,159 @@
+"""A listener that remembers what it heard."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+from stompy.connection.listener import ConnectionListener
+from stompy.connection.message import Message
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, StompError, StompTimeout
+from stompy.frames.frame import Frame
+
+EventName: TypeAlias = Literal[
+    "connected", "message", "receipt", "error", "heartbeat_timeout", "reconnecting", "disconnected"
+]
+_NAMES: tuple[EventName, ...] = (
+    "connected",
+    "message",
+    "receipt",
+    "error",
+    "heartbeat_timeout",
+    "reconnecting",
+    "disconnected",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One call of a listener's method.
+
+    Attributes:
+        name: of the method, without `on_`.
+        frame: of `connected`, `receipt` and `error`.
+        message: of `message`.
+        attempt: of `reconnecting`.
+        delay: of `reconnecting`, in seconds.
+        reason: of `disconnected`; `None` also where `disconnect` ended the session.
+    """
+
+    name: EventName
+    frame: Frame | None = None
+    message: Message | None = None
+    attempt: int | None = None
+    delay: float | None = None
+    reason: StompError | None = None
+
+
+class RecordingListener(ConnectionListener):
+    """Records every event of a connection, and lets a test wait for one.
+
+    Pass it as `stompy.connect(..., listeners=[listener])`, so that it hears the first event too. What it hears comes on
+    the connection's dispatcher; everything else is for any thread. Its one lock is a leaf and guards the list.
+    """
+
+    def __init__(self) -> None:
+        self._heard = threading.Condition(threading.Lock())
+        self._events: list[Event] = []
+        self._changes = 0
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Everything so far, in order."""
+        with self._heard:
+            return tuple(self._events)
+
+    @property
+    def names(self) -> list[EventName]:
+        """The names of the events so far, in order."""
+        return [event.name for event in self.events]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages so far, in order."""
+        return [event.message for event in self.events if event.message is not None]
+
+    def wait_for(
+        self,
+        name: EventName,
+        *,
+        count: int = 1,
+        matching: Callable[[Event], object] = lambda event: True,
+        timeout: float = 5.0,
+    ) -> Event:
+        """Wait until there were `count` such events, those before the call included, and return that one of them.
+
+        Args:
+            name: of the event.
+            count: which of them, from 1.
+            matching: which events count.
+            timeout: seconds.
+
+        Raises:
+            StompTimeout: there were too few in time; it says what was heard instead.
+            ConfigurationError: no event has that name, or `count` is below 1.
+        """
+        if name not in _NAMES or count < 1:
+            raise ConfigurationError(f"cannot wait for event {count} of {name!r}; events are {', '.join(_NAMES)}")
+
+        deadline = Deadline(timeout)
+        while True:
+            with self._heard:
+                seen, events = self._changes, tuple(self._events)
+            fitting = [event for event in events if event.name == name and matching(event)]
+            if len(fitting) >= count:
+                return fitting[count - 1]
+            with self._heard:
+                if not self._heard.wait_for(partial(self._has_changed, seen), deadline.remaining()):
+                    heard = ", ".join(event.name for event in events) or "nothing"
+                    raise StompTimeout(f"no {name!r} number {count} within {timeout:g} s; heard: {heard}")
+
+    def clear(self) -> None:
+        """Forget everything so far."""
+        with self._heard:
+            self._events.clear()
+            self._changes += 1
+
+    def _has_changed(self, seen: int) -> bool:
+        return self._changes != seen
+
+    def _note(self, event: Event) -> None:
+        with self._heard:
+            self._events.append(event)
+            self._changes += 1
+            self._heard.notify_all()
+
+    def on_connected(self, frame: Frame) -> None:
+        """Record it."""
+        self._note(Event("connected", frame=frame))
+
+    def on_message(self, message: Message) -> None:
+        """Record it."""
+        self._note(Event("message", message=message))
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Record it."""
+        self._note(Event("receipt", frame=frame))
+
+    def on_error(self, frame: Frame) -> None:
+        """Record it."""
+        self._note(Event("error", frame=frame))
+
+    def on_heartbeat_timeout(self) -> None:
+        """Record it."""
+        self._note(Event("heartbeat_timeout"))
+
+    def on_reconnecting(self, attempt: int, delay: float) -> None:
+        """Record it."""
+        self._note(Event("reconnecting", attempt=attempt, delay=delay))
+
+    def on_disconnected(self, reason: StompError | None) -> None:
+        """Record it."""
+        self._note(Event("disconnected", reason=reason))
+
+    def __repr__(self) -> str:
+        return f"<RecordingListener events={len(self._events)}>"

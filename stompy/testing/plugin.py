@@ -1,0 +1,51 @@
+"""pytest fixtures: a broker, a connection to it and a failing proxy before it, fresh for each test.
+
+Installed with the package, pytest finds them by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stompy.broker.broker import Broker
+from stompy.broker.faults import FaultPlan
+from stompy.connection.connecting import connect
+from stompy.connection.connection import Connection
+from stompy.testing.proxy import FaultProxy
+
+
+@pytest.fixture
+def stomp_broker_options() -> dict[str, Any]:
+    """Arguments of the broker of `stomp_broker`; override the fixture to give some."""
+    return {}
+
+
+@pytest.fixture
+def stomp_faults() -> FaultPlan:
+    """The fault plan of `stomp_broker`, which does nothing until the test adds something."""
+    return FaultPlan()
+
+
+@pytest.fixture
+def stomp_broker(stomp_broker_options: dict[str, Any], stomp_faults: FaultPlan) -> Iterator[Broker]:
+    """An embedded broker on a free port of this machine, with empty queues."""
+    with Broker(**{"faults": stomp_faults, **stomp_broker_options}) as broker:
+        yield broker
+        stomp_faults.clear()  # what it holds back would hold up the end
+
+
+@pytest.fixture
+def stomp_connection(stomp_broker: Broker) -> Iterator[Connection]:
+    """A connection to `stomp_broker`; one whose broker no longer answers is given up after a second."""
+    with connect(stomp_broker.url, close_timeout=1.0) as connection:
+        yield connection
+
+
+@pytest.fixture
+def stomp_proxy(stomp_broker: Broker) -> Iterator[FaultProxy]:
+    """A proxy before `stomp_broker`: a client of `stomp_proxy.url` meets the faults that the test switches on."""
+    with FaultProxy(stomp_broker.url) as proxy:
+        yield proxy

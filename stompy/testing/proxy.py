@@ -1,0 +1,353 @@
+"""A TCP proxy that fails on demand, to stand between a program under test and its broker.
+
+::
+
+    with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, reconnect=True) as conn:
+        proxy.cut("rst")                                # every running connection, now
+        proxy.stall("down")                             # what the broker says no longer arrives
+        proxy.upcoming.cut_after(100, direction="up")   # each connection from now on, at its 101st octet
+        proxy.running[0].chop()                         # only this connection, octet by octet
+
+A switch of the proxy itself is for the connections that run and for those to come; `upcoming` is for those to come
+alone, and each of `running` for itself. A call returns when it has taken effect.
+
+Threads: one, `stompy-proxy-<port>`; see `stompy.testing.loop`.
+
+| lock | guards | held over I/O? |
+|---|---|---|
+| `FaultProxy._changed` (a leaf) | the number of turns that the loop has made, which wakes `await_that` | no |
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, NotConnected, StompTimeout
+from stompy.testing.door import Door
+from stompy.testing.loop import Loop
+from stompy.testing.proxied import ProxyLink
+from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
+from stompy.transport.address import Address, parse_addresses
+from stompy.transport.resolve import Endpoint, resolve
+
+_LOG = logging.getLogger("stompy.testing")
+
+_REMEMBERED = 256
+"""Connections that are over and can still be asked."""
+
+_RESOLVE_TIMEOUT = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyStats:
+    """Counters of a proxy since its start.
+
+    Attributes:
+        accepted: connections.
+        running: connections that are not over.
+        up: octets that went from clients to the broker.
+        down: octets that went from the broker to clients.
+    """
+
+    accepted: int
+    running: int
+    up: int
+    down: int
+
+
+class _Upcoming(Switches):
+    """The switches for connections to come."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
+        self._call = call
+        self.faults: dict[Direction, LaneFaults] = {direction: LaneFaults() for direction in DIRECTIONS}
+
+    def change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
+        """Set faults; on the proxy's thread."""
+        for direction in directions:
+            self.faults[direction] = replace(self.faults[direction], **changes)
+
+    def _change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
+        self._call(lambda: self.change(directions, changes))
+
+
+class FaultProxy(Switches):
+    """Forwards TCP connections to a broker, as badly as it is told to.
+
+    It holds at most 64 KiB of each direction; a stalled or slow one is not read, so that the sender's TCP window fills.
+    Where an end of a stream comes through it is forwarded, and so is a reset. While a direction is stalled the proxy
+    does not see that its sender has gone; such a connection stays until it is resumed, cut, or the proxy is closed.
+
+    Use it as a context manager, or call `start` and `close`. It may be told its faults before it is started.
+
+    Args:
+        target: the broker, as its URL or as host and port.
+        host: where to listen: an IP address of this machine.
+        port: 0 takes a free one.
+        record: octets of each direction of each connection to remember, the first ones.
+        window: octets of the kernel's receive buffers on both sides, so that a stall is felt soon; `None` leaves it to
+            the system, which may take megabytes.
+        on_connection: called with each new connection before anything is forwarded, on the proxy's thread; it may use
+            the connection's switches, and must not wait.
+
+    Raises:
+        ConfigurationError: the target's URL is wrong.
+    """
+
+    def __init__(
+        self,
+        target: str | tuple[str, int],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        record: int = 16_384,
+        window: int | None = None,
+        on_connection: Callable[[ProxyLink], None] | None = None,
+    ) -> None:
+        self._target = _address(target)
+        self._host = host
+        self._port = port
+        self._record = record
+        self._window = window
+        self._on_connection = on_connection
+        self._upcoming = _Upcoming(self._call)
+        self._endpoint: Endpoint | None = None
+        self._swallow = False
+        self._loop: Loop | None = None
+        self._door: Door | None = None
+        self._changed = threading.Condition(threading.Lock())
+        self._turns = 0
+        # Replaced as a whole, by the proxy's thread, so that anybody may read it.
+        self._book = _Book((), accepted=0, up=0, down=0)
+
+    def start(self) -> FaultProxy:
+        """Listen, and forward from now on; return the proxy. It can be started once.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on, or the proxy was started before.
+            ConnectError: the target's host has no address.
+        """
+        if self._loop is not None:
+            raise ConfigurationError("a proxy can be started once")
+        self._endpoint = resolve(self._target.host, self._target.port, deadline=Deadline(_RESOLVE_TIMEOUT))[0]
+        door = Door(self._host, self._port, window=self._window, enter=self._enter)
+        loop = Loop(f"stompy-proxy-{door.port}", after_turn=self._turned)
+        door.join(loop)
+        self._door = door
+        self._loop = loop
+        loop.start()
+        return self
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Stop listening, close all connections and wait for the thread, as often as you like.
+
+        Raises:
+            StompTimeout: the thread did not end, as an `on_connection` does not return.
+        """
+        if self._loop is None:
+            return
+        self._loop.stop()
+        if not self._loop.join_until(Deadline(timeout)):
+            raise StompTimeout(f"{self!r} did not end within {timeout:g} s")
+
+    def __enter__(self) -> FaultProxy:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What it is
+
+    @property
+    def url(self) -> str:
+        """The address for clients: the target's, with the proxy's host and port, and without login and passcode.
+
+        Raises:
+            NotConnected: the proxy was not started.
+        """
+        return str(replace(self._target, host=self._host, port=self.port))
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on.
+
+        Raises:
+            NotConnected: the proxy was not started.
+        """
+        if self._door is None:
+            raise NotConnected("the proxy was not started yet")
+        return self._door.port
+
+    @property
+    def running(self) -> tuple[ProxyLink, ...]:
+        """The connections that are not over, oldest first."""
+        return tuple(link for link in self._book.links if link.running)
+
+    @property
+    def links(self) -> tuple[ProxyLink, ...]:
+        """All connections, oldest first; of those that are over the latest 256."""
+        return self._book.links
+
+    @property
+    def upcoming(self) -> Switches:
+        """The switches for connections to come."""
+        return self._upcoming
+
+    def stats(self) -> ProxyStats:
+        """Return the counters of this moment."""
+        book = self._book
+        return ProxyStats(
+            accepted=book.accepted,
+            running=sum(link.running for link in book.links),
+            up=book.up + sum(link.forwarded("up") for link in book.links),
+            down=book.down + sum(link.forwarded("down") for link in book.links),
+        )
+
+    # What can be done to it
+
+    def cut(self, ending: Ending = "fin") -> int:
+        """End every running connection both ways, now, and return how many there were; see `ProxyLink.cut`.
+
+        Raises:
+            ConfigurationError: no such ending.
+        """
+        check_ending(ending)
+
+        def cut() -> int:
+            links = self.running
+            for link in links:
+                link.end(ending)
+            return len(links)
+
+        return self._call(cut)
+
+    def refuse(self) -> None:
+        """Stop listening: who dials is refused, until `listen`. Running connections go on."""
+        self._call(self._the_door().refuse)
+
+    def black_hole(self) -> None:
+        """Accept connections and say nothing on them, now or ever; those that run already go on."""
+        self._call(lambda: self._welcome(swallow=True))
+
+    def listen(self) -> None:
+        """Take connections as usual, after `refuse` or `black_hole`; the port is the same."""
+        self._call(lambda: self._welcome(swallow=False))
+
+    def heal(self) -> None:
+        """Take all faults back, for running connections and those to come; what was cut or swallowed stays so."""
+        super().heal()
+        if self._door is not None:
+            self.listen()
+
+    def await_that(self, holds: Callable[[FaultProxy], object], *, timeout: float = 5.0) -> None:
+        """Wait until `holds(proxy)` is true; it is asked again whenever something may have changed.
+
+        Raises:
+            StompTimeout: it was not so within `timeout` seconds.
+        """
+        deadline = Deadline(timeout)
+        turns = self._turns
+        while not holds(self):
+            with self._changed:
+                if not self._changed.wait_for(partial(self._has_turned, turns), deadline.remaining()):
+                    raise StompTimeout(f"it did not come about within {timeout:g} s: {self!r}")
+                turns = self._turns
+
+    def _has_turned(self, seen: int) -> bool:
+        return self._turns != seen
+
+    # On the proxy's thread
+
+    def _enter(self, client: socket.socket) -> None:
+        assert self._loop is not None
+        book = self._book
+        link = ProxyLink(
+            client,
+            number=book.accepted + 1,
+            target=None if self._swallow else self._endpoint,
+            faults=self._upcoming.faults,
+            record=self._record,
+            window=self._window,
+            loop=self._loop,
+        )
+        self._book = book.with_link(link)
+        self._loop.add(link)
+        try:
+            if self._on_connection is not None:
+                self._on_connection(link)
+        except Exception:
+            _LOG.exception("on_connection of the proxy failed")
+            link.end("rst")
+        link.dial()
+
+    def _welcome(self, *, swallow: bool) -> None:
+        self._swallow = swallow
+        self._the_door().listen()
+
+    def _turned(self) -> None:
+        with self._changed:
+            self._turns += 1
+            self._changed.notify_all()
+
+    def _change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
+        def change() -> None:
+            self._upcoming.change(directions, changes)
+            for link in self.running:
+                link.change(directions, changes)
+
+        self._call(change)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        return function() if self._loop is None else self._loop.call(function)
+
+    def _the_door(self) -> Door:
+        if self._door is None:
+            raise NotConnected("the proxy was not started yet")
+        return self._door
+
+    def __repr__(self) -> str:
+        state = "new" if self._loop is None else "closed" if self._loop.ended else f"running={len(self.running)}"
+        return f"<FaultProxy {'?' if self._door is None else self.url} -> {self._target} {state}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """The connections of a proxy, and the octets of those that it no longer remembers."""
+
+    links: tuple[ProxyLink, ...]
+    accepted: int
+    up: int
+    down: int
+
+    def with_link(self, link: ProxyLink) -> _Book:
+        """Return the book with one more connection, and with fewer of those that are over."""
+        over = [link for link in self.links if link.closed]
+        forgotten = set(over[: max(0, len(over) - _REMEMBERED)])
+        return _Book(
+            (*(link for link in self.links if link not in forgotten), link),
+            accepted=self.accepted + 1,
+            up=self.up + sum(link.forwarded("up") for link in forgotten),
+            down=self.down + sum(link.forwarded("down") for link in forgotten),
+        )
+
+
+def _address(target: str | tuple[str, int]) -> Address:
+    if isinstance(target, tuple):
+        host, port = target
+        return Address(scheme="stomp", host=host, port=port)
+    addresses = parse_addresses(target)
+    if len(addresses) > 1:
+        raise ConfigurationError("a proxy stands before one broker")
+    return addresses[0]

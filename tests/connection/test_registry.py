@@ -1,0 +1,154 @@
+"""The subscriptions of a connection; what a program sees of them is in test_subscription.py."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from stompy.connection.registry import Registry
+from stompy.connection.subscription import Subscription, Subscriptions
+from stompy.errors import ConnectionLost, LocalProtocolError, ReceiptTimeout
+from tests.link.conftest import Linking
+from tests.link.conftest import linking as linking
+from tests.support.peer import Linked
+from tests.transport.conftest import Calling
+from tests.transport.conftest import calling as calling
+
+NOBODY = cast("Subscriptions", None)
+
+
+def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
+    return Subscription(NOBODY, id=identity, destination=destination, ack="auto", handler=None, headers={})
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def add(registry: Registry, linked: Linked, one: Subscription, calling: Calling) -> None:
+    """Register a subscription while the broker confirms."""
+    call = calling(lambda: registry.add(one, linked.link, timeout=None))
+    linked.peer.expect_and_confirm("SUBSCRIBE")
+    call.result()
+
+
+def test_it_finds_by_id_and_where_there_is_none_by_destination(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one, two = subscription("1"), subscription("2", "/queue/b")
+    add(registry, linked, one, calling)
+    add(registry, linked, two, calling)
+    assert registry.all() == [one, two]
+    assert registry.find("2", "/queue/a") is two
+    assert registry.find(None, "/queue/a") is one
+    assert registry.find("3", "/queue/a") is None
+    assert registry.find(None, "/queue/c") is None
+
+
+def test_made_ids_never_repeat_and_avoid_those_in_use(registry: Registry, linking: Linking, calling: Calling) -> None:
+    linked = linking()
+    for taken in ("1", "3"):
+        add(registry, linked, subscription(taken), calling)
+    made = [registry.new_id() for _ in range(3)]
+    assert len(set(made)) == 3
+    assert not {"1", "3"} & set(made)
+
+
+def test_an_id_that_is_taken_is_refused_and_nothing_sent(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    first = subscription("1")
+    add(registry, linked, first, calling)
+    with pytest.raises(LocalProtocolError, match="already a subscription"):
+        registry.add(subscription("1"), linked.link, timeout=None)
+    assert registry.find("1", None) is first
+    assert linked.peer.quiet()
+
+
+def test_what_the_broker_need_not_know_is_only_registered(registry: Registry, linking: Linking) -> None:
+    linked = linking()
+    one = subscription("1")
+    registry.add(one, linked.link, timeout=None, tell=False)
+    assert registry.all() == [one]
+    assert linked.peer.quiet()
+
+
+def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(registry: Registry, linking: Linking) -> None:
+    linked = linking()
+    one = subscription("1")
+    with pytest.raises(ReceiptTimeout):
+        registry.add(one, linked.link, timeout=0.05)
+    linked.peer.expect("SUBSCRIBE")
+    assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
+    assert registry.all() == []
+    assert one.closed
+
+
+def test_on_a_dead_link_there_is_nothing_to_tell(registry: Registry, linking: Linking, calling: Calling) -> None:
+    linked = linking()
+    one = subscription("1")
+    add(registry, linked, one, calling)
+    linked.peer.hang_up()
+    linked.owner.await_end()
+    registry.remove(one, linked.link, timeout=None)
+    assert one.closed
+    assert registry.all() == []
+
+
+def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one = subscription("1")
+    add(registry, linked, one, calling)
+    with pytest.raises(ReceiptTimeout):
+        registry.remove(one, linked.link, timeout=0.05)
+    assert one.closed
+    assert registry.all() == []
+
+
+def test_a_new_link_gets_every_subscription_with_its_id_and_headers(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    ones = [subscription("1"), subscription("2", "/queue/b")]
+    for one in ones:
+        add(registry, old, one, calling)
+    call = calling(lambda: registry.replay(new.link))
+    frames = [new.peer.expect("SUBSCRIBE") for _ in ones]
+    assert [(frame.headers["id"], frame.headers["destination"]) for frame in frames] == [
+        ("1", "/queue/a"),
+        ("2", "/queue/b"),
+    ]
+    call.until_blocked()
+    for frame in frames:
+        new.peer.receipt(frame)
+    call.result()
+
+
+def test_a_subscription_that_ends_during_the_replay_is_taken_back(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    one = subscription("1")
+    add(registry, old, one, calling)
+    call = calling(lambda: registry.replay(new.link))
+    frame = new.peer.expect("SUBSCRIBE")
+    registry.forget(one)
+    new.peer.receipt(frame)
+    assert new.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
+    call.result()
+
+
+def test_a_replay_on_a_link_that_dies_says_so(registry: Registry, linking: Linking, calling: Calling) -> None:
+    old, new = linking(), linking()
+    add(registry, old, subscription("1"), calling)
+    call = calling(lambda: registry.replay(new.link))
+    new.peer.expect("SUBSCRIBE")
+    new.peer.hang_up()
+    with pytest.raises(ConnectionLost):
+        call.result()
