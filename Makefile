@@ -76,7 +76,7 @@ docs: conformance
 # The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole.
 build: dev
 	rm -rf build dist
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/python tools/check_dists.py dist
 
 check: lint types architecture test docs build

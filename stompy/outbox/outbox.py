@@ -92,10 +92,10 @@ class Outbox:
         retry_delay: tuple[float, float] = (0.1, 30.0),
         **connect_options: Any,
     ) -> None:
-        numbers = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes, "batch": batch}
-        _check_numbers({name: value for name, value in numbers.items() if value is not None or name == "batch"})
-        if isinstance(keep_free, bool) or not isinstance(keep_free, int) or keep_free < 0:
-            raise ConfigurationError(f"keep_free must be a whole number of 0 or more, not {keep_free!r}")
+        bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
+        _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
+        _check_numbers({"batch": batch}, least=1)
+        _check_numbers({"keep_free": keep_free}, least=0)
         _check_delays(retry_delay)
         _check_connecting(url, connect_options)
         name = f"outbox-{next(_NUMBERS)}"
@@ -308,10 +308,10 @@ def _path_of(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def _check_numbers(numbers: Mapping[str, object]) -> None:
+def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
 
 
 def _check_delays(delays: tuple[float, float]) -> None:

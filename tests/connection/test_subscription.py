@@ -108,17 +108,10 @@ def test_two_threads_that_unsubscribe_at_once_send_one_frame(talking: Talking, c
     first = calling(subscription.unsubscribe)
     frame = talk.peer.expect("UNSUBSCRIBE")
     first.until_blocked()
-    second = calling(subscription.unsubscribe)
-    until(lambda: not second.is_alive() or _waits(second))
+    calling(subscription.unsubscribe).result()
     assert talk.peer.quiet()
     talk.peer.receipt(frame)
     first.result()
-    second.result()
-
-
-def _waits(call: Any) -> bool:
-    call.until_blocked()
-    return True
 
 
 def test_a_subscription_that_the_broker_refuses_is_none(talking: Talking, calling: Calling) -> None:

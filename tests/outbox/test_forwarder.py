@@ -75,17 +75,17 @@ def test_what_was_not_confirmed_is_sent_again_in_order_with_the_same_id(
     outbox_to: MakesOutbox, scripted: Scripts
 ) -> None:
     def cut_at_fifth(peer: Peer, frame: Frame) -> None:
-        if len(broker.sends) == 5:
+        if len(script.sends) == 5:
             raise Cut
-        elif len(broker.sends) not in (3, 4):
+        if len(script.sends) not in (3, 4):
             peer.receipt(frame)
 
-    broker = scripted(cut_at_fifth)
-    outbox = outbox_to(broker.url)
+    script = scripted(cut_at_fifth)
+    outbox = outbox_to(script.url)
     ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
     outbox.drain()
-    assert broker.sessions == 2
-    sent = [frame.headers[DEDUPE] for frame in broker.sends]
+    assert script.sessions == 2
+    sent = [frame.headers[DEDUPE] for frame in script.sends]
     # At the cut, two were confirmed; whether the client has seen that is open.
     again = sent[5:]
     assert sent[:5] == ids[:5]
@@ -132,14 +132,14 @@ def test_a_link_lost_while_nothing_is_to_be_sent_is_left(outbox_to: MakesOutbox,
 
 def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     def silent_at_first(peer: Peer, frame: Frame) -> None:
-        if broker.sessions > 1:
+        if script.sessions > 1:
             peer.receipt(frame)
 
-    broker = scripted(silent_at_first)
-    outbox = outbox_to(broker.url, receipt_timeout=0.05)
+    script = scripted(silent_at_first)
+    outbox = outbox_to(script.url, receipt_timeout=0.05)
     outbox.put("/queue/a", "1")
     outbox.drain()
-    assert broker.sessions == 2
+    assert script.sessions == 2
 
 
 def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> object:
@@ -152,8 +152,7 @@ def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> obje
             headers = {"receipt-id": frame.headers["receipt"]} if named else {}
             peer.error("no such queue", b"and there never was", headers)
             raise Cut
-        else:
-            peer.receipt(frame)
+        peer.receipt(frame)
 
     return answer
 

@@ -137,7 +137,7 @@ def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
     outbox.drain(0)
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
-    with pytest.raises(StompTimeout, match="1 messages .* still wait after 0 s; last: .*refused"):
+    with pytest.raises(StompTimeout, match=r"1 messages .* still wait after 0 s; last: .*refused"):
         outbox.drain(0)
 
 

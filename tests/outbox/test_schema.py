@@ -69,7 +69,7 @@ def test_a_file_without_messages_is_not_taken_for_one_whose_guard_was_lost(path:
     store.put(a_row())
     close(store)
     Path(path + "-guard").write_bytes(b"")
-    with pytest.raises(OutboxDamaged, match="guard file .* is empty"):
+    with pytest.raises(OutboxDamaged, match=r"guard file .* is empty"):
         open_outbox(path)
 
 
@@ -144,7 +144,7 @@ def test_a_file_that_is_not_what_it_was_is_never_an_empty_outbox(path: str, harm
 def test_a_file_without_its_guard_is_damage_and_gets_none(path: str) -> None:
     make(path)
     os.unlink(path + "-guard")
-    with pytest.raises(OutboxDamaged, match="guard file .* is not"):
+    with pytest.raises(OutboxDamaged, match=r"guard file .* is not"):
         open_outbox(path)
     assert set(files(path)) == {"a.outbox"}
 

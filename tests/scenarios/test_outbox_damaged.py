@@ -101,8 +101,7 @@ def outcome(path: str, expected: tuple[list[Row], list[Row]]) -> str:
     """Open an outbox; it must be damaged or whole."""
     try:
         store = open_store(path)
-    except OutboxDamaged as error:
-        assert path in str(error)
+    except OutboxDamaged:
         return "damaged"
     try:
         assert contents(store) == expected

@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "cli": CORE | {"worker", "outbox", "broker"},
     "__main__": frozenset({"cli"}),
     # The door shows what users hold; what only some of them need (broker, cli, spark, ...) has a path of its own.
-    "": CORE | {"worker"},
+    "": CORE | {"worker", "outbox"},
 }
 """Folder or root module to the folders it may import besides SHARED and itself; the door has the empty name."""
 

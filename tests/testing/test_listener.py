@@ -68,7 +68,7 @@ def test_waiting_in_vain_tells_what_was_heard() -> None:
     with pytest.raises(StompTimeout, match="heard: nothing"):
         listener.wait_for("connected", timeout=0)
     listener.on_heartbeat_timeout()
-    with pytest.raises(StompTimeout, match="no 'connected' number 1 .* heard: heartbeat_timeout"):
+    with pytest.raises(StompTimeout, match=r"no 'connected' number 1 .* heard: heartbeat_timeout"):
         listener.wait_for("connected", timeout=0.01)
     listener.clear()
     assert listener.events == ()
@@ -93,4 +93,5 @@ def test_no_event_is_missed_by_who_waits() -> None:
 def test_a_condition_may_use_the_listener() -> None:
     listener = RecordingListener()
     listener.on_heartbeat_timeout()
-    assert listener.wait_for("heartbeat_timeout", matching=lambda event: event in listener.events, timeout=0)
+    event = listener.wait_for("heartbeat_timeout", matching=lambda event: event in listener.events, timeout=0)
+    assert event.name == "heartbeat_timeout"

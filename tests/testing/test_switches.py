@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ def test_healing_sets_every_fault_back() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     recorder = Recorder()
-    for wrong in (
+    calls: list[Callable[[], None]] = [
         lambda: recorder.stall("left"),  # type: ignore[arg-type]
         lambda: recorder.chop(-1),
         lambda: recorder.throttle(0),
@@ -63,7 +63,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         lambda: recorder.cut_after(-1, direction="up"),
         lambda: recorder.cut_after(1, direction="up", ending="bye"),  # type: ignore[arg-type]
         lambda: check_ending("FIN"),
-    ):
+    ]
+    for wrong in calls:
         with pytest.raises(ConfigurationError):
             wrong()
     assert recorder.changes == []

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError
+from stompy.testing.door import Door
+from stompy.testing.loop import Loop
+from tests.testing.conftest import WITHIN, until
+
+Dial = Callable[[int], socket.socket]
+
+
+class Guarded:
+    def __init__(self) -> None:
+        self.entered: list[socket.socket] = []
+        self.door = Door("127.0.0.1", 0, window=4_096, enter=self.entered.append)
+        self.loop = Loop("stompy-proxy-test", after_turn=lambda: None)
+        self.door.join(self.loop)
+        self.loop.start()
+
+    def close(self) -> None:
+        self.loop.stop()
+        assert self.loop.join_until(Deadline(WITHIN))
+        for sock in self.entered:
+            sock.close()
+
+
+@pytest.fixture
+def guarded(no_descriptor_left: None) -> Iterator[Guarded]:
+    made = Guarded()
+    yield made
+    made.close()
+
+
+def test_clients_come_in(guarded: Guarded, dial: Dial) -> None:
+    socks = [dial(guarded.door.port) for _ in range(3)]
+    until(lambda: len(guarded.entered) == 3)
+    assert {sock.getpeername() for sock in guarded.entered} == {sock.getsockname() for sock in socks}
+
+
+def test_the_window_is_that_of_each_connection(guarded: Guarded, dial: Dial) -> None:
+    dial(guarded.door.port)
+    until(lambda: guarded.entered)
+    assert guarded.entered[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * 4_096
+
+
+def test_who_dials_is_refused_until_it_listens_again_on_the_same_port(guarded: Guarded, dial: Dial) -> None:
+    port = guarded.door.port
+    first = dial(port)
+    until(lambda: guarded.entered)
+    for _ in range(3):
+        for _ in range(2):
+            guarded.loop.call(guarded.door.refuse)
+            with pytest.raises(ConnectionRefusedError):
+                dial(port)
+        for _ in range(2):
+            guarded.loop.call(guarded.door.listen)
+            dial(port)
+    until(lambda: len(guarded.entered) == 7)
+    guarded.entered[0].sendall(b"x")
+    assert first.recv(1) == b"x"
+    assert guarded.door.port == port
+
+
+def test_a_port_in_use_cannot_be_listened_on(guarded: Guarded) -> None:
+    with pytest.raises(ConfigurationError, match="in use"):
+        Door("127.0.0.1", guarded.door.port, window=None, enter=guarded.entered.append)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
+def test_an_address_of_somebody_else_cannot_be_listened_on(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        Door(host, 0, window=None, enter=lambda sock: None)
+
+
+@pytest.mark.usefixtures("no_descriptor_left")
+def test_a_door_without_a_loop_can_be_closed() -> None:
+    door = Door("127.0.0.1", 0, window=None, enter=lambda sock: None)
+    door.close()
+    assert door.closed

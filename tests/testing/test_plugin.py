@@ -1,0 +1,93 @@
+"""The fixtures, in test runs of their own."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TOP = Path(__file__).parents[2]
+INSTALLED = any(point.value == "stompy.testing.plugin" for point in entry_points(group="pytest11"))
+"""Whether pytest finds the fixtures by itself; from the source tree it has to be told."""
+
+USE = """
+import stompy
+from stompy.broker.faults import Drop
+from stompy.testing.listener import RecordingListener
+
+
+def test_a_message_goes_round(stomp_broker, stomp_connection):
+    stomp_connection.send("/queue/a", "hello", confirm=True)
+    assert stomp_broker.depth("/queue/a") == 1
+    assert stomp_connection.subscribe("/queue/a").receive(timeout=5).text == "hello"
+
+
+def test_each_test_has_a_fresh_broker(stomp_broker):
+    assert stomp_broker.stats().messages_in == 0
+    assert stomp_broker.stats().sessions_total == 0
+
+
+def test_a_fault_of_the_broker(stomp_connection, stomp_faults):
+    stomp_faults.add(Drop("SEND", nth=1))
+    stomp_connection.send("/queue/a", "lost")
+    stomp_faults.await_strikes()
+
+
+def test_a_fault_of_the_network(stomp_proxy):
+    listener = RecordingListener()
+    with stompy.connect(stomp_proxy.url, reconnect=True, listeners=[listener]):
+        stomp_proxy.cut("rst")
+        listener.wait_for("connected", count=2)
+
+
+def test_a_broker_that_is_gone_at_the_end(stomp_broker, stomp_connection, stomp_proxy):
+    stomp_broker.stop()
+
+
+def test_a_delay_that_nobody_released(stomp_connection, stomp_faults):
+    from stompy.broker.faults import Delay
+    stomp_faults.add(Delay("RECEIPT"))
+    stomp_connection.send("/queue/a", "x", receipt=True)
+    stomp_faults.await_strikes()
+
+
+def test_no_thread_is_left():
+    import threading
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stompy-")]
+"""
+
+OPTIONS = """
+import pytest
+import stompy
+
+
+@pytest.fixture
+def stomp_broker_options():
+    return {"versions": ["1.1"]}
+
+
+def test_the_broker_has_the_options(stomp_connection):
+    assert stomp_connection.version == "1.1"
+"""
+
+
+@pytest.fixture(autouse=True)
+def source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TOP))
+
+
+def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+    pytester.makepyfile(source)
+    told = [] if INSTALLED else ["-p", "stompy.testing.plugin"]
+    return pytester.runpytest_subprocess(*told, "-p", "no:cacheprovider", "-W", "error", timeout=50)
+
+
+def test_the_fixtures_serve_a_users_test(pytester: pytest.Pytester) -> None:
+    run(pytester, USE).assert_outcomes(passed=7)
+
+
+def test_the_broker_takes_options(pytester: pytest.Pytester) -> None:
+    run(pytester, OPTIONS).assert_outcomes(passed=1)
