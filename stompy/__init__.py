@@ -26,6 +26,10 @@ from stompy.errors import (
     LocalProtocolError,
     MessageError,
     NotConnected,
+    OutboxBusy,
+    OutboxDamaged,
+    OutboxError,
+    OutboxFull,
     ProtocolError,
     ReceiptTimeout,
     ReceiveTimeout,
@@ -43,6 +47,8 @@ from stompy.frames.limits import Limits
 from stompy.frames.version import Version
 from stompy.link.flow import Marks
 from stompy.link.receipts import Receipt
+from stompy.outbox.outbox import Outbox
+from stompy.outbox.stats import OutboxStats
 
 __version__ = "0.1.0"
 
@@ -71,6 +77,12 @@ __all__ = [
     "Message",
     "MessageError",
     "NotConnected",
+    "Outbox",
+    "OutboxBusy",
+    "OutboxDamaged",
+    "OutboxError",
+    "OutboxFull",
+    "OutboxStats",
     "ProtocolError",
     "Receipt",
     "ReceiptTimeout",

@@ -12,12 +12,13 @@ import pytest
 from stompy.broker import Broker
 
 TOP = Path(__file__).parents[2]
-PROGRAMS = sorted((TOP / "examples").glob("*.py"))
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 
 SHOWN = {
     "flights.py": "EV           781    17.0",
     "hello.py": "received: hello",
     "listener.py": "disconnected: as we wished",
+    "outbox.py": "confirmed by the broker: 10",
     "receipts.py": "confirmed by the broker: 1000",
     "transaction.py": "received: SOME TEXT",
     "worker_by_iteration.py": "put aside: order 2 has a negative amount",

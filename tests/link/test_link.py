@@ -359,6 +359,7 @@ def test_a_frame_cut_by_an_interrupt_ends_the_link(linking: Linking, monkeypatch
     monkeypatch.undo()
     with pytest.raises(ConnectionLost):
         send(linked.link, b"this would be read as the rest of that frame")
+    linked.owner.await_end()
     assert receipt.outcome == "unknown"
     assert not linked.link.alive
 

@@ -1,0 +1,30 @@
+"""A test of your own program with the fixtures of stompy: `python -m pytest examples/test_with_stompy.py`."""
+
+from __future__ import annotations
+
+import stompy
+from stompy.broker import Broker
+from stompy.testing.proxy import FaultProxy
+
+
+def answer(conn: stompy.Connection, message: stompy.Message) -> None:
+    """Answer an order; the program under test."""
+    conn.send("/queue/answers", {"id": message.json()["id"]}, confirm=True)
+    message.ack()
+
+
+def test_an_order_is_answered(stomp_broker: Broker, stomp_connection: stompy.Connection) -> None:
+    """Five lines, and no broker to install."""
+    stomp_connection.subscribe("/queue/orders", lambda message: answer(stomp_connection, message), ack="client")
+    stomp_connection.send("/queue/orders", {"id": 1}, confirm=True)
+    assert stomp_connection.subscribe("/queue/answers").receive(timeout=5).json() == {"id": 1}
+    assert stomp_broker.depth("/queue/orders") == 0
+
+
+def test_an_order_is_answered_after_the_network_failed(stomp_proxy: FaultProxy) -> None:
+    """The subscription comes back with the next link."""
+    with stompy.connect(stomp_proxy.url, reconnect=True) as conn:
+        conn.subscribe("/queue/orders", lambda message: answer(conn, message), ack="client-individual")
+        stomp_proxy.cut("rst")
+        conn.send("/queue/orders", {"id": 2}, confirm=True)
+        assert conn.subscribe("/queue/answers").receive(timeout=5).json() == {"id": 2}
