@@ -12,7 +12,7 @@ import pytest
 from stompy.broker import Broker
 
 TOP = Path(__file__).parents[2]
-PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
+PROGRAMS = sorted(path for path in (TOP / "examples").glob("*.py") if not path.name.startswith("test_"))
 
 SHOWN = {
     "flights.py": "EV           781    17.0",
