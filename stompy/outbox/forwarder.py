@@ -241,11 +241,18 @@ class Forwarder(HouseThread):
 
     def _remove_confirmed(self) -> None:
         """Remove from disk what was confirmed; what the disk refuses stays here, and is never sent again."""
-        if self._confirmed:
+        if not self._confirmed:
+            return
+        # Counted first: who waits for an empty outbox looks at the numbers as soon as the disk has it.
+        before, self.last_error = self.last_error, None
+        self.sent += len(self._confirmed)
+        try:
             self._store.remove(self._confirmed)
-            self.sent += len(self._confirmed)
-            self._confirmed = []
-            self.last_error = None
+        except OutboxError:
+            self.sent -= len(self._confirmed)
+            self.last_error = before
+            raise
+        self._confirmed = []
 
     def _settle(self, delivery: Delivery) -> int:
         """Draw the conclusions from a connection that is over; return how many messages were set aside."""

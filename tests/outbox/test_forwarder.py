@@ -123,7 +123,8 @@ def test_a_link_lost_while_nothing_is_to_be_sent_is_left(outbox_to: MakesOutbox,
     outbox.drain()
     assert outbox.stats().connected
     broker.stop()
-    until(lambda: not outbox.stats().connected)
+    until(lambda: outbox._forwarder._connection is None)
+    assert not outbox.stats().connected
     broker.start()
     outbox.put("/queue/a", "2")
     outbox.drain()

@@ -216,7 +216,7 @@ def test_closing_takes_the_receipts_that_are_on_their_way(outbox_to: MakesOutbox
     until(lambda: len(held) == 2)
     closing = threading.Thread(target=outbox.close)
     closing.start()
-    until(lambda: outbox._forwarder._closing.is_set())
+    until(lambda: not outbox._forwarder.connected)  # from here on, nothing more is sent
     for peer, frame in held:
         peer.receipt(frame)
     closing.join(20)
@@ -234,6 +234,21 @@ def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
     outbox.close(0.2)
     assert outbox._forwarder.ended
     assert outbox_to(NOBODY).stats().waiting == 1
+
+
+def test_closing_ends_a_send_that_hangs(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+    release = threading.Event()
+    broker = scripted(lambda peer, frame: release.wait(20))  # reads nothing more
+    outbox = outbox_to(broker.url)
+    try:
+        for _ in range(4):
+            outbox.put("/queue/a", b"x" * 4_000_000)
+        until(lambda: broker.sends)
+        outbox.close(0.2)
+        assert outbox._forwarder.ended
+    finally:
+        release.set()
+    assert outbox_to(NOBODY).stats().waiting == 4
 
 
 def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) -> None:
@@ -341,6 +356,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(outbox_to: Mak
             # Freed as at the end of an interpreter: SQLite would drop the log under the parent.
             db = outbox._store.writer.__dict__.pop("_db")
             del db
+            gc.collect()
             status = 0 if refused == 3 else 2
         finally:
             os._exit(status)

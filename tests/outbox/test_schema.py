@@ -179,6 +179,34 @@ def test_a_lost_log_is_damage(path: str, opens: Opens, tmp_path: Path) -> None:
     make(copy)
 
 
+def test_what_sqlite_finds_malformed_is_damage(path: str, opens: Opens) -> None:
+    store = opens()
+    store.put(a_row(b"x" * 50_000))
+    store.remove(store.read(after=0, limit=1, octets=1))
+    close(store)
+    octets = bytearray(Path(path).read_bytes())
+    octets[36:40] = (99).to_bytes(4, "big")  # the count of free pages
+    Path(path).write_bytes(octets)
+    with pytest.raises(OutboxDamaged, match="SQLite finds it malformed"):
+        open_outbox(path)
+
+
+def test_a_damaged_outbox_keeps_its_log_for_who_repairs_it(path: str, opens: Opens, tmp_path: Path) -> None:
+    store = opens()
+    store.put(a_row())
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    copy = str(copies / "a.outbox")
+    for name in ("", "-wal"):
+        shutil.copy(path + name, copy + name)
+    make(str(tmp_path / "b.outbox"))
+    shutil.copy(tmp_path / "b.outbox-guard", copy + "-guard")
+    before = files(copy)
+    with pytest.raises(OutboxDamaged, match="belongs to another outbox"):
+        open_outbox(copy)
+    assert files(copy) == before
+
+
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OutboxError, match="No such file"):
         open_outbox(str(tmp_path / "none" / "a.outbox"))
