@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stompy
 from stompy.broker import Broker
+from stompy.testing.listener import RecordingListener
 from stompy.testing.proxy import FaultProxy
 
 
@@ -23,8 +24,10 @@ def test_an_order_is_answered(stomp_broker: Broker, stomp_connection: stompy.Con
 
 def test_an_order_is_answered_after_the_network_failed(stomp_proxy: FaultProxy) -> None:
     """The subscription comes back with the next link."""
-    with stompy.connect(stomp_proxy.url, reconnect=True) as conn:
+    heard = RecordingListener()
+    with stompy.connect(stomp_proxy.url, reconnect=True, listeners=[heard]) as conn:
         conn.subscribe("/queue/orders", lambda message: answer(conn, message), ack="client-individual")
         stomp_proxy.cut("rst")
+        heard.wait_for("connected", count=2)
         conn.send("/queue/orders", {"id": 2}, confirm=True)
         assert conn.subscribe("/queue/answers").receive(timeout=5).json() == {"id": 2}

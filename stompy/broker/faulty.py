@@ -131,6 +131,8 @@ class FaultyTransport:
         if self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
         for step in self._outgoing.feed(data):
+            if self._shut:  # what a delay holds back must not slip out while the link is being ended
+                raise ConnectionLost(f"connection to {self.peer} was shut down")
             if isinstance(step, Pass):
                 self._transport.sendall(step.octets, deadline)
             elif isinstance(step, End):

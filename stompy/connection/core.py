@@ -33,6 +33,7 @@ from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
+    ConnectionLost,
     HeartBeatTimeout,
     LocalProtocolError,
     NotConnected,
@@ -46,6 +47,8 @@ from stompy.link.thread import HouseThread
 
 _LOG = logging.getLogger("stompy.connection")
 _NUMBERS = itertools.count(1)
+_TIME_FOR_WORDS = 0.8
+"""The share of the close deadline that draining and DISCONNECT may take."""
 
 
 class _Batches(threading.local):
@@ -209,8 +212,17 @@ class Core:
         batch = self.batches.current
         if batch is not None:
             return batch.add("SEND", fields, octets, receipt=receipt, content_length=counted)
-        link = self.live_link()
-        return link.request("SEND", fields, octets, receipt=receipt, content_length=counted, timeout=timeout)
+        deadline = Deadline(self.config.send_timeout if timeout is None else timeout)
+        while True:
+            link = self.live_link()
+            try:
+                return link.request(
+                    "SEND", fields, octets, receipt=receipt, content_length=counted, timeout=deadline.remaining()
+                )
+            except ConnectionLost as lost:
+                # Of a link that died just now nothing left, so the next one can have it without any doubt.
+                if lost.outcome != "not-sent" or self.config.reconnect is None or deadline.expired:
+                    raise
 
     def flush_batch(self, *, timeout: float | None = None) -> None:
         """Write out what this thread's open batch holds, if it has one."""
@@ -314,7 +326,10 @@ class Core:
             return  # the socket is the parent's too: a word or a shutdown would end its session
         deadline = Deadline(self.config.close_timeout if timeout is None else timeout)
         if self._leaving.acquire(blocking=False):  # and never given back: only one says goodbye
-            self._leave(deadline, drain=drain)
+            remaining = deadline.remaining()
+            # A goodbye that nobody answers must leave the threads some time to end.
+            words = deadline.sooner(None if remaining is None else remaining * _TIME_FOR_WORDS)
+            self._leave(words, drain=drain)
         elif any(dispatcher.is_current() for dispatcher in self._dispatchers):
             return  # who says goodbye may be waiting for this very callback
         else:

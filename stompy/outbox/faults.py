@@ -16,8 +16,8 @@ GUARD = "-guard"
 """Behind the path: the lock, and the mark of how much must be there; see `guard.py`."""
 
 _ADVICE = (
-    "No message was sent or removed. Restore the file and those beside it whose names begin with its name from a "
-    "backup, or move them all away together to begin with an empty outbox"
+    "Nothing more is sent from it or written to it. Restore the file and those beside it whose names begin with its "
+    "name from a backup, or move them all away together to begin with an empty outbox"
 )
 _FULL = "full"
 _LOCKED = "locked"

@@ -49,7 +49,6 @@ _SETTINGS = {
     "fullfsync": ("ON", 1),
     "checkpoint_fullfsync": ("ON", 1),
     "cell_size_check": ("ON", 1),
-    "trusted_schema": ("OFF", 0),
 }
 """Each is read back: SQLite passes over what it cannot do."""
 
@@ -182,9 +181,8 @@ def _check_header(path: str) -> None:
 
 
 def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | None) -> Ledger:
-    db.execute("PRAGMA trusted_schema=OFF")
     db.execute("PRAGMA cell_size_check=ON")
-    tables = dict(db.execute("SELECT name, sql FROM sqlite_schema"))
+    tables = dict(db.execute("SELECT name, sql FROM sqlite_master"))
     if tables != _TABLES:
         raise damaged(path, "its tables are not an outbox's")
     faults = db.execute("PRAGMA quick_check(1)").fetchall()

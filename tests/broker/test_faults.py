@@ -255,6 +255,21 @@ def test_a_restart_keeps_what_was_not_acknowledged(serve: Serve) -> None:
     ]
 
 
+@pytest.mark.usefixtures("quick_switches")
+def test_a_restart_gives_nothing_from_one_old_session_to_the_next(serve: Serve) -> None:
+    served = serve()
+    for number in range(1, 11):
+        clients = [served.client() for _ in range(5)]
+        for client in clients:
+            client.subscribe("/queue/a", "client")
+        if number == 1:
+            clients[0].send("/queue/a", "x")
+        served.until(lambda stats, number=number: stats.messages_out == number)  # type: ignore[misc]
+        served.broker.restart()
+        assert served.broker.stats().messages_out == number
+        assert served.depth("/queue/a") == (1, 0)
+
+
 def test_a_restart_forgets_open_transactions(serve: Serve) -> None:
     served = serve()
     client = served.client()

@@ -76,7 +76,7 @@ class Cut(Exception):
     """Raised by an answer: the broker drops the stream, and what it has read of it."""
 
 
-Answer = Callable[[Peer, Frame], None]
+Answer = Callable[[Peer, Frame], object]
 
 
 class Scripted:

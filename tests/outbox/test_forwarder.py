@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from stompy.broker import Broker
+from stompy.errors import OutboxFull
 from stompy.frames.frame import Frame
 from stompy.frames.limits import Limits
-from tests.outbox.conftest import DEDUPE, Cut, MakesOutbox, Scripts
+from stompy.outbox.record import Row
+from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
 from tests.support.peer import Peer, until
 
 
@@ -143,7 +145,7 @@ def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: Makes
     assert script.sessions == 2
 
 
-def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> object:
+def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> Answer:
     """Return an answer that refuses a body so many times."""
     left = [times]
 
@@ -163,7 +165,7 @@ def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> obje
 def test_poison_is_set_aside_with_the_brokers_words_and_the_rest_goes_on(
     outbox_to: MakesOutbox, scripted: Scripts, place: int, named: bool
 ) -> None:
-    broker = scripted(refuse(str(place).encode(), named=named))  # type: ignore[arg-type]
+    broker = scripted(refuse(str(place).encode(), named=named))
     outbox = outbox_to(broker.url, max_tries=3)
     ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
     outbox.drain()
@@ -179,7 +181,7 @@ def test_poison_is_set_aside_with_the_brokers_words_and_the_rest_goes_on(
 def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
     outbox_to: MakesOutbox, scripted: Scripts, named: bool
 ) -> None:
-    broker = scripted(refuse(b"3", named=named, times=2))  # type: ignore[arg-type]
+    broker = scripted(refuse(b"3", named=named, times=2))
     outbox = outbox_to(broker.url, max_tries=5)
     for number in range(8):
         outbox.put("/queue/a", str(number))
@@ -190,7 +192,7 @@ def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
 
 
 def test_without_a_number_of_tries_nothing_is_set_aside(outbox_to: MakesOutbox, scripted: Scripts) -> None:
-    broker = scripted(refuse(b"poison", times=12))  # type: ignore[arg-type]
+    broker = scripted(refuse(b"poison", times=12))
     outbox = outbox_to(broker.url, max_tries=None)
     outbox.put("/queue/a", "poison")
     outbox.drain()
@@ -199,7 +201,7 @@ def test_without_a_number_of_tries_nothing_is_set_aside(outbox_to: MakesOutbox, 
 
 
 def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scripts) -> None:
-    broker = scripted(refuse(b"poison"))  # type: ignore[arg-type]
+    broker = scripted(refuse(b"poison"))
     outbox = outbox_to(broker.url, max_tries=None)
     outbox.put("/queue/a", "poison")
     until(lambda: broker.sessions >= 3)
@@ -211,7 +213,7 @@ def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scrip
 
 
 def test_a_message_that_is_retried_goes_out_with_its_old_id(outbox_to: MakesOutbox, scripted: Scripts) -> None:
-    broker = scripted(refuse(b"poison", times=1))  # type: ignore[arg-type]
+    broker = scripted(refuse(b"poison", times=1))
     outbox = outbox_to(broker.url, max_tries=1)
     identity = outbox.put("/queue/a", "poison")
     outbox.drain()
@@ -254,6 +256,28 @@ def test_a_frame_too_large_for_the_broker_is_set_aside(outbox_to: MakesOutbox) -
         assert len(aside.body) == 5_000
         assert "1000" in aside.words
         assert broker.depth("/queue/a") >= 2
+
+
+def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal(
+    outbox_to: MakesOutbox, scripted: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = scripted(confirm)
+    outbox = outbox_to(script.url)
+    remove = outbox._store.remove
+    refusals: list[OutboxFull] = []
+
+    def refuse_at_first(rows: Sequence[Row]) -> None:
+        if len(refusals) < 3:
+            refusals.append(OutboxFull("no room", path="a"))
+            raise refusals[-1]
+        remove(rows)
+
+    monkeypatch.setattr(outbox._store, "remove", refuse_at_first)
+    outbox.put("/queue/a", "1")
+    until(lambda: len(refusals) == 3)
+    outbox.drain()
+    assert script.bodies == [b"1"]
+    assert (outbox.stats().sent, outbox.stats().last_error) == (1, None)
 
 
 def test_a_refused_login_is_told_and_tried_on(outbox_to: MakesOutbox) -> None:

@@ -191,6 +191,18 @@ def test_what_sqlite_finds_malformed_is_damage(path: str, opens: Opens) -> None:
         open_outbox(path)
 
 
+@pytest.mark.parametrize("loss", ["DELETE FROM waiting WHERE seq = 2", "DELETE FROM set_aside"])
+def test_a_message_that_is_gone_without_a_trace_is_damage(path: str, opens: Opens, loss: str) -> None:
+    store = opens()
+    for _ in range(3):
+        store.put(a_row())
+    store.refuse(store.read(after=0, limit=1, octets=1)[0], "no", final=True)
+    close(store)
+    changed(Path(path), loss)
+    with pytest.raises(OutboxDamaged, match="its ledger says 2 and 1"):
+        open_outbox(path)
+
+
 def test_a_damaged_outbox_keeps_its_log_for_who_repairs_it(path: str, opens: Opens, tmp_path: Path) -> None:
     store = opens()
     store.put(a_row())

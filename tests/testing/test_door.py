@@ -8,7 +8,7 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
 from stompy.testing.door import Door
-from stompy.testing.loop import Loop
+from stompy.testing.loop import READ, Loop
 from tests.testing.conftest import WITHIN, until
 
 Dial = Callable[[int], socket.socket]
@@ -59,8 +59,10 @@ def test_who_dials_is_refused_until_it_listens_again_on_the_same_port(guarded: G
                 dial(port)
         for _ in range(2):
             guarded.loop.call(guarded.door.listen)
+            before = len(guarded.entered)
             dial(port)
-    until(lambda: len(guarded.entered) == 7)
+            until(lambda before=before: len(guarded.entered) > before)  # type: ignore[misc]
+    assert len(guarded.entered) == 7
     guarded.entered[0].sendall(b"x")
     assert first.recv(1) == b"x"
     assert guarded.door.port == port
@@ -75,6 +77,39 @@ def test_a_port_in_use_cannot_be_listened_on(guarded: Guarded) -> None:
 def test_an_address_of_somebody_else_cannot_be_listened_on(host: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot listen"):
         Door(host, 0, window=None, enter=lambda sock: None)
+
+
+def test_a_port_that_somebody_has_for_a_moment_is_waited_for(
+    guarded: Guarded, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind, failures = guarded.door._bind, [OSError(), OSError()]
+
+    def taken(port: int) -> socket.socket:
+        if failures:
+            raise failures.pop()
+        return bind(port)
+
+    monkeypatch.setattr(guarded.door, "_bind", taken)
+    guarded.loop.call(guarded.door.refuse)
+    guarded.loop.call(guarded.door.listen)
+    dial(guarded.door.port)
+    until(lambda: guarded.entered)
+
+
+@pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError(), OSError(24, "too many open files")])
+def test_a_client_that_cannot_be_accepted_ends_nothing(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            raise error
+
+    entered: list[socket.socket] = []
+    door = Door("127.0.0.1", 0, window=None, enter=entered.append)
+    with Broken() as broken:
+        monkeypatch.setattr(door, "_sock", broken)
+        door.ready(broken, READ, 0.0)
+        monkeypatch.undo()
+    door.close()
+    assert entered == []
 
 
 @pytest.mark.usefixtures("no_descriptor_left")

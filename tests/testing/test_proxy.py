@@ -146,6 +146,13 @@ def test_a_black_hole_swallows_new_connections_until_it_listens(
     assert [link.state for link in proxy.running] == ["open", "deaf", "open"]
 
 
+def test_healing_opens_the_door_again(proxy: FaultProxy, dial: Dial, upstream: Upstream) -> None:
+    proxy.black_hole()
+    proxy.refuse()
+    proxy.heal()
+    through(proxy, dial, upstream)
+
+
 def test_a_script_decides_about_each_connection(upstream: Upstream, dial: Dial) -> None:
     def script(link: ProxyLink) -> None:
         if link.number == 1:
