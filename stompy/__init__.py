@@ -48,7 +48,7 @@ from stompy.frames.version import Version
 from stompy.link.flow import Marks
 from stompy.link.receipts import Receipt
 from stompy.outbox.outbox import Outbox
-from stompy.outbox.stats import OutboxStats
+from stompy.outbox.stats import OutboxStats, SetAside
 
 __version__ = "0.1.0"
 
@@ -90,6 +90,7 @@ __all__ = [
     "Reconnect",
     "RemoteProtocolError",
     "SendTimeout",
+    "SetAside",
     "StompError",
     "StompTimeout",
     "Subscription",
