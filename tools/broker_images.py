@@ -1,0 +1,494 @@
+#!/usr/bin/env python3
+"""Builds images of real brokers on this machine, out of Debian's packages and Maven's, for tests in containers.
+
+    tools/broker_images.py [--anew] [KIND ...]
+
+No image is pulled and none is needed to begin with. KIND is `activemq` (the newest 6.x), `activemq5` (Debian's),
+`artemis`, `rabbitmq3` or `rabbitmq4`; all of them by default. What was built is found again by the next run; what it
+was built from is kept under `~/.cache/stompy/images`. `--anew` forgets both.
+
+The last thing on stdout is a JSON array, one object for each kind: `kind`, `image` and `tag` (the same image under its
+stable name and under its version), `version`, `bytes`, `seconds`, `built` (false: it was there), or `error` with the
+reason why it could not be had. The rest is told on stderr. Exit status: 0 if all are there, 1 if one is not, 2 without
+docker.
+
+Needs docker and the right to use it; `mmdebstrap` and, for what comes from Maven, `mvn` are installed by apt-get where
+they are missing. The packages come from where this machine's own apt takes them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stompy" / "images"
+
+RECIPE_LABEL = "stompy.recipe"
+ARTEMIS = (
+    "org.apache.artemis:apache-artemis:2.56.0:tar.gz:bin",
+    "org.apache.activemq:apache-artemis:2.44.0:tar.gz:bin",
+)
+"""The newest release whose archive could be had, and one under its former name; the first that is there is taken."""
+MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+
+JAVA_BASE = "stompy-test/debian-java:bookworm"
+
+# Without a shell in between, so that SIGTERM reaches the broker.
+_ACTIVEMQ_RUN = """\
+#!/bin/sh
+exec java -Xmx${ACTIVEMQ_HEAP:-512m} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData \\
+    --add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util=ALL-UNNAMED \\
+    -Djava.security.egd=file:/dev/urandom -Dactivemq.home=/opt/apache-activemq -Dactivemq.base=/opt/apache-activemq \\
+    -Dactivemq.conf=/opt/apache-activemq/conf -Dactivemq.data=/opt/apache-activemq/data \\
+    -cp '/opt/apache-activemq/conf:/opt/apache-activemq/lib/*' \\
+    org.apache.activemq.console.command.ShellCommand "$@"
+"""
+
+_ACTIVEMQ_LOGGING = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %-5p %c{1} - %m%n%throwable
+"""
+
+_ACTIVEMQ = """\
+COPY broker /usr/local/bin/broker
+COPY log4j2.properties /opt/apache-activemq/conf/
+RUN chmod 755 /usr/local/bin/broker
+EXPOSE 61613
+ENTRYPOINT ["/usr/local/bin/broker"]
+CMD ["start", "xbean:file:/opt/apache-activemq/conf/activemq.xml"]
+"""
+
+# Debian's jars are in one folder with all others; these are what the broker takes.
+_DEBIAN_JARS = (
+    "activemq-{broker,client,console,jaas,kahadb-store,openwire-legacy,protobuf,spring,stomp} activeio-core "
+    "commons-logging commons-pool2 geronimo-{annotation-1.3,j2ee-management-1.1,jta-1.2}-spec geronimo-jms_1.1_spec "
+    "hawtbuf hawtbuf-proto jackson-{annotations,core,databind} jasypt jettison slf4j-{api,jdk14} "
+    "spring{3,}-{aop,beans,context,core,expression} xbean-spring xpp3 xstream"
+)
+_LINK_JARS = (
+    f"mkdir -p /opt/apache-activemq/lib; cd /usr/share/java; for name in {_DEBIAN_JARS}; do "
+    '[ ! -e "$name.jar" ] || ln -s "/usr/share/java/$name.jar" /opt/apache-activemq/lib/; done'
+)
+
+_ARTEMIS_RUN = """\
+#!/bin/sh
+# As in the image of the project itself, what a test puts into etc-override takes the place of the instance's own files.
+set -e
+cd /var/lib/artemis-instance
+[ ! -d etc-override ] || cp -R etc-override/. etc/
+exec ./bin/artemis "$@"
+"""
+
+# The console and its server are left out: nobody looks at them here, and they make the start slower.
+_ARTEMIS = """\
+ADD artemis.tar.gz /opt/
+COPY broker /usr/local/bin/broker
+RUN chmod 755 /usr/local/bin/broker \\
+ && mv /opt/apache-artemis-* /opt/activemq-artemis \\
+ && rm -rf /opt/activemq-artemis/web /opt/activemq-artemis/examples \\
+ && /opt/activemq-artemis/bin/artemis create --silent --user artemis --password artemis --allow-anonymous \\
+    --nio --no-autotune --no-web --java-options "-XX:TieredStopAtLevel=1 -XX:-UsePerfData" \\
+    /var/lib/artemis-instance
+EXPOSE 61613
+ENTRYPOINT ["/usr/local/bin/broker"]
+CMD ["run"]
+"""
+
+_RABBITMQ = (
+    "USER rabbitmq",
+    "ENV HOME=/var/lib/rabbitmq LANG=C.UTF-8 RABBITMQ_NODENAME=rabbit@localhost RABBITMQ_LOGS=-",
+    "EXPOSE 61613",
+    'ENTRYPOINT ["/usr/sbin/rabbitmq-server"]',
+)
+
+
+class CannotBeHad(RuntimeError):
+    """A part is missing; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Root:
+    """A file system made from packages of Debian.
+
+    Attributes:
+        name: of its file in the cache.
+        suites: releases of Debian, of which the first that works is taken.
+        packages: what it holds beside the least that there is.
+    """
+
+    name: str
+    suites: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+JAVA = Root("java", ("bookworm",), ("default-jre-headless", "libactivemq-java", "libxstream-java", "libjettison-java"))
+"""Both the ground for the brokers from Maven, and a broker by itself."""
+RABBITMQ_3 = Root("rabbitmq3", ("bookworm",), ("rabbitmq-server",))
+RABBITMQ_4 = Root("rabbitmq4", ("sid", "trixie"), ("rabbitmq-server",))
+
+# A frozen mirror of a moving suite has lists whose date of expiry is over.
+_APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "3"')
+# Not the manual pages: the post-installation script of Java fails without their folder.
+_DPKG_OPTIONS = ("path-exclude=/usr/share/doc/*", "path-exclude=/usr/share/locale/*")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one kind; see the module."""
+
+    kind: str
+    image: str
+    tag: str = ""
+    version: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    built: bool = False
+    error: str = ""
+
+
+def say(text: str) -> None:
+    """Tell it on stderr."""
+    print(f"broker-images: {text}", file=sys.stderr, flush=True)
+
+
+def run(*command: str | Path, timeout: float = 300.0, text: str | None = None) -> str:
+    """Run a command and return its stdout.
+
+    Raises:
+        CannotBeHad: it failed, or took longer than `timeout` seconds; with the end of what it wrote.
+    """
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, input=text or "", capture_output=True, text=True, timeout=timeout, check=False)
+    except FileNotFoundError:
+        raise CannotBeHad(f"there is no '{words[0]}' here") from None
+    except subprocess.TimeoutExpired:
+        raise CannotBeHad(f"'{words[0]}' took longer than {timeout:g} s") from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise CannotBeHad(f"'{shlex.join(words[:3])} ...' failed: " + " | ".join(said[-4:]))
+    return done.stdout
+
+
+def digest(*parts: object) -> str:
+    """Return a short name for a recipe: other parts, another name."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def ensure(command: str, package: str) -> None:
+    """Install a command by apt-get, as root or by sudo, where it is missing.
+
+    Raises:
+        CannotBeHad: that did not work.
+    """
+    if shutil.which(command):
+        return
+    say(f"installing {package}")
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    install = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq"]
+    install += ["--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", package]
+    try:
+        run(*install)
+    except CannotBeHad:  # a bare machine has no package lists, a stale one points at files that are gone
+        run(*root, "apt-get", "update", "-qq")
+        run(*install)
+
+
+def mirror() -> str:
+    """Return where this machine's apt takes Debian's own packages from.
+
+    Raises:
+        CannotBeHad: it has no source of them.
+    """
+    lines = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages")
+    found = [line.split() for line in lines.splitlines()]
+    for uri, release, component in (one for one in found if len(one) == 3):
+        # Neither its security archive nor anybody else's: those lack the base system.
+        if component == "main" and re.fullmatch(r"https?://.*/debian/?", uri) and "-" not in release:
+            return uri
+    raise CannotBeHad("apt has no source of Debian's own packages here (a Debian machine is needed)")
+
+
+def make_root(root: Root, *, anew: bool) -> tuple[Path, str]:
+    """Return the archive of a file system, and the suite that it is made of; from the cache, if it is there.
+
+    Raises:
+        CannotBeHad: no suite could be had.
+    """
+    reasons = []
+    for suite in root.suites:
+        path = CACHE / f"{root.name}-{suite}-{digest(root.packages, _APT_OPTIONS, _DPKG_OPTIONS)}.tar"
+        if path.exists() and not anew:
+            return path, suite
+        began = time.monotonic()
+        try:
+            _bootstrap(root, suite, path)
+        except CannotBeHad as error:
+            reasons.append(f"{suite}: {error}")
+            say(f"{root.name}: no {suite}: {error}")
+            continue
+        say(f"{root.name}: Debian {suite} with {', '.join(root.packages)} in {time.monotonic() - began:.0f} s")
+        return path, suite
+    raise CannotBeHad("; ".join(reasons))
+
+
+def _bootstrap(root: Root, suite: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix=".root-") as folder:
+        made = Path(folder, "root.tar")
+        options = [f"--aptopt={option}" for option in _APT_OPTIONS]
+        options += [f"--dpkgopt={option}" for option in _DPKG_OPTIONS]
+        for line in run("apt-config", "dump", "--format", '%f "%v"%n', "Acquire::http::Proxy").splitlines():
+            options.append(f"--aptopt={line}")
+        included = ",".join(root.packages)
+        run("mmdebstrap", "--variant=minbase", f"--include={included}", *options, suite, made, mirror(), timeout=900)
+        made.replace(path)
+
+
+def get_activemq() -> Path:
+    """Return a folder whose lib/ holds ActiveMQ Classic's newest release, as `.ci/activemq` puts it together."""
+    home = Path(run(TOP / ".ci" / "activemq", timeout=600).strip().splitlines()[-1])
+    if home.name.endswith("-debian"):
+        raise CannotBeHad("Maven has no ActiveMQ 6 for this machine")
+    return home
+
+
+def get_artemis(*, anew: bool) -> Path:
+    """Return the archive of Artemis's release.
+
+    Raises:
+        CannotBeHad: none of `ARTEMIS` is there.
+    """
+    reasons = []
+    for coordinates in ARTEMIS:
+        _, name, version, kind, classifier = coordinates.split(":")
+        path = CACHE / f"{name}-{version}-{classifier}.{kind}"
+        if path.exists() and not anew:
+            return path
+        try:
+            with tempfile.TemporaryDirectory(dir=CACHE, prefix=".artemis-") as folder:
+                options = [f"-Dartifact={coordinates}", f"-DoutputDirectory={folder}", "-Dmdep.useBaseVersion=true"]
+                run("mvn", "-q", "-B", "-C", f"{MAVEN_PLUGIN}:copy", *options, timeout=600)
+                Path(folder, path.name).replace(path)
+            return path
+        except (CannotBeHad, OSError) as error:
+            reasons.append(f"{coordinates}: {error}")
+    raise CannotBeHad("; ".join(reasons))
+
+
+class Builder:
+    """Makes the images; each of its methods does one kind and returns the image's digest of ingredients.
+
+    Args:
+        ingredients: what was fetched ahead, by name; a failure shows where it is needed.
+        anew: whether to build what is there already.
+    """
+
+    def __init__(self, ingredients: dict[str, Future[object]], *, anew: bool) -> None:
+        self._ingredients = ingredients
+        self._anew = anew
+        self._base_checked = ""
+
+    def build(self, kind: str) -> Outcome:
+        """Build one kind, unless it is there, and name it by its version."""
+        began = time.monotonic()
+        image = IMAGES[kind]
+        try:
+            built = MAKERS[kind](self, image)
+            version = _version(image, kind)
+            tag = f"{image.rpartition(':')[0]}:{version}"
+            run("docker", "tag", image, tag)
+            size = int(run("docker", "image", "inspect", "--format", "{{.Size}}", image))
+        except CannotBeHad as error:
+            say(f"{kind}: cannot be had: {error}")
+            return Outcome(kind, image, seconds=round(time.monotonic() - began, 1), error=str(error))
+        seconds = round(time.monotonic() - began, 1)
+        say(f"{kind}: {tag} ({size / 1e6:.0f} MB) {'made' if built else 'was there'}, {seconds:g} s")
+        return Outcome(kind, image, tag, version, size, seconds, built)
+
+    def activemq(self, image: str) -> bool:
+        """ActiveMQ Classic's newest release on Debian's Java."""
+        home = self._path("activemq")
+        return self._layer(image, "COPY lib /opt/apache-activemq/lib\n" + _ACTIVEMQ, {"lib": home / "lib"}, home.name)
+
+    def activemq5(self, image: str) -> bool:
+        """Debian's ActiveMQ."""
+        return self._layer(image, f"RUN bash -c {shlex.quote(_LINK_JARS)}\n{_ACTIVEMQ}", {}, "")
+
+    def artemis(self, image: str) -> bool:
+        """Artemis on Debian's Java."""
+        archive = self._path("artemis")
+        files: dict[str, Path | str] = {"artemis.tar.gz": archive, "broker": _ARTEMIS_RUN}
+        return self._layer(image, _ARTEMIS, files, archive.name)
+
+    def rabbitmq3(self, image: str) -> bool:
+        """Debian bookworm's RabbitMQ."""
+        return self._import(image, "rabbitmq3", _RABBITMQ)
+
+    def rabbitmq4(self, image: str) -> bool:
+        """A newer Debian's RabbitMQ."""
+        return self._import(image, "rabbitmq4", _RABBITMQ)
+
+    def _path(self, name: str) -> Path:
+        found = self._ingredients[name].result()
+        assert isinstance(found, Path)
+        return found
+
+    def _import(self, image: str, name: str, changes: Sequence[str]) -> bool:
+        found = self._ingredients[name].result()
+        assert isinstance(found, tuple)
+        path, suite = found
+        recipe = digest(path.name, changes)
+        if self._is_there(image, recipe):
+            return False
+        lines = (*changes, f"LABEL {RECIPE_LABEL}={recipe} stompy.suite={suite}")
+        run("docker", "import", *(word for line in lines for word in ("-c", line)), path, image)
+        return True
+
+    def _layer(self, image: str, steps: str, files: dict[str, Path | str] | dict[str, Path], source: str) -> bool:
+        base_built = False if self._base_checked else self._import(JAVA_BASE, "java", ())
+        self._base_checked = run("docker", "image", "inspect", "--format", "{{.Id}}", JAVA_BASE).strip()
+        contents: dict[str, Path | str] = {
+            "broker": _ACTIVEMQ_RUN,
+            "log4j2.properties": _ACTIVEMQ_LOGGING,
+            **files,
+        }
+        texts = {name: text for name, text in contents.items() if isinstance(text, str)}
+        recipe = digest(self._base_checked, steps, texts, source)
+        if not base_built and self._is_there(image, recipe):
+            return False
+        with tempfile.TemporaryDirectory(prefix="stompy-image-") as folder:
+            for name, content in contents.items():
+                _place(content, Path(folder, name))
+            dockerfile = f"FROM {JAVA_BASE}\n{steps}LABEL {RECIPE_LABEL}={recipe}\n"
+            Path(folder, "Dockerfile").write_text(dockerfile, encoding="utf-8")
+            run("docker", "build", "--force-rm", "--no-cache", "--network", "none", "-t", image, folder)
+        return True
+
+    def _is_there(self, image: str, recipe: str) -> bool:
+        if self._anew:
+            return False
+        try:
+            label = run(
+                "docker", "image", "inspect", "--format", f'{{{{index .Config.Labels "{RECIPE_LABEL}"}}}}', image
+            )
+        except CannotBeHad:
+            return False
+        return label.strip() == recipe
+
+
+def _place(content: Path | str, target: Path) -> None:
+    if isinstance(content, str):
+        target.write_text(content, encoding="utf-8")
+    elif content.is_dir():
+        shutil.copytree(content, target)
+    else:
+        shutil.copyfile(content, target)
+
+
+_VERSION_COMMANDS: dict[str, tuple[str, ...]] = {
+    "activemq": ("/usr/local/bin/broker", "--version"),
+    "artemis": ("/opt/activemq-artemis/bin/artemis", "version"),
+    "rabbitmq": ("/usr/sbin/rabbitmqctl", "version"),
+}
+
+
+def _version(image: str, kind: str) -> str:
+    """Ask the broker in an image, which also shows that its Java or Erlang runs."""
+    program, argument = _VERSION_COMMANDS[kind.rstrip("0123456789")]
+    said = run("docker", "run", "--rm", "--network", "none", "--entrypoint", program, image, argument, timeout=120)
+    found = re.search(r"\b\d+\.\d+\.\d+", said)
+    if found is None:
+        raise CannotBeHad(f"'{program} {argument}' in {image} tells no version: {said.strip()!r}")
+    return found.group()
+
+
+IMAGES = {
+    "activemq": "stompy-test/activemq:6",
+    "activemq5": "stompy-test/activemq:5",
+    "artemis": "stompy-test/artemis:2",
+    "rabbitmq3": "stompy-test/rabbitmq:3",
+    "rabbitmq4": "stompy-test/rabbitmq:4",
+}
+"""The stable name of each kind's image."""
+
+MAKERS: dict[str, Callable[[Builder, str], bool]] = {
+    "activemq": Builder.activemq,
+    "activemq5": Builder.activemq5,
+    "artemis": Builder.artemis,
+    "rabbitmq3": Builder.rabbitmq3,
+    "rabbitmq4": Builder.rabbitmq4,
+}
+
+NEEDS = {
+    "activemq": ("java", "activemq"),
+    "activemq5": ("java",),
+    "artemis": ("java", "artemis"),
+    "rabbitmq3": ("rabbitmq3",),
+    "rabbitmq4": ("rabbitmq4",),
+}
+"""The ingredients of each kind."""
+
+
+def build_all(kinds: Sequence[str], *, anew: bool) -> list[Outcome]:
+    """Build the images of `kinds`; what cannot be had is in the outcomes."""
+    fetchers: dict[str, Callable[[], object]] = {
+        "java": lambda: make_root(JAVA, anew=anew),
+        "rabbitmq3": lambda: make_root(RABBITMQ_3, anew=anew),
+        "rabbitmq4": lambda: make_root(RABBITMQ_4, anew=anew),
+        "activemq": get_activemq,
+        "artemis": lambda: get_artemis(anew=anew),
+    }
+    needed = [name for name in fetchers if any(name in NEEDS[kind] for kind in kinds)]
+    for command, package in (("mmdebstrap", "mmdebstrap"), ("mvn", "maven")):
+        try:
+            ensure(command, package)
+        except CannotBeHad as error:  # what is in the cache can be had all the same
+            say(f"{package}: {error}")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        builder = Builder({name: pool.submit(fetchers[name]) for name in needed}, anew=anew)
+        return [builder.build(kind) for kind in kinds]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build what the command line asks for, and print the summary."""
+    parser = argparse.ArgumentParser(description="Builds images of real brokers, without a registry of containers.")
+    parser.add_argument("--anew", action="store_true", help="build also what is there, from fresh packages")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(IMAGES)} (default: all)")
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.kinds) - IMAGES.keys():
+        parser.error(f"no such kind: {', '.join(sorted(unknown))}")
+    kinds = [kind for kind in IMAGES if kind in (arguments.kinds or IMAGES)]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    try:
+        run("docker", "info", "--format", "{{.ServerVersion}}", timeout=30)
+    except CannotBeHad as error:
+        say(f"docker cannot be used: {error}")
+        return 2
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once: the second one finds what the first one made
+        outcomes = build_all(kinds, anew=arguments.anew)
+    print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+    return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
