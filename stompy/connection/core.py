@@ -92,6 +92,8 @@ class Core:
             self.supervisor.open()
         except BaseException:
             self.dispatcher.stop()
+            # Nobody will hold this connection, so nobody else can wait for its thread.
+            self.dispatcher.join_until(Deadline(self.config.close_timeout))
             raise
 
     # State.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from stompy.connection.opening import open_first
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, NotConnected, StompError
+from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected, StompError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
@@ -131,8 +131,17 @@ class Supervisor:
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread; one pass over the addresses."""
-        self.attempt()
+        """Open the first link, in the caller's thread; one pass over the addresses.
+
+        Raises:
+            ConnectError: there is none, or it was over as soon as it began.
+        """
+        try:
+            self.attempt()
+        except BrokerError as error:
+            raise ConnectRefused(f"right behind CONNECTED, {error}", frame=error.frame) from error
+        except ConnectionLost as lost:
+            raise ConnectError(f"right behind CONNECTED, {lost}") from lost
 
     def attempt(self) -> None:
         """Make one pass over the addresses and publish the link it gives.

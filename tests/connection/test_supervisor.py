@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
@@ -9,9 +10,12 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.core import Core
 from stompy.deadline import Deadline
 from stompy.transport.base import Transport
 from stompy.transport.tcp import TcpListener
+from tests.support.peer import Peer
+from tests.transport.conftest import Calling
 
 SOON = 10.0
 """Seconds that something may take before the test fails."""
@@ -289,3 +293,24 @@ def test_the_next_of_several_addresses_takes_over(restartable: Restartable) -> N
             connection.send("/queue/a", "moved", timeout=SOON)
             assert subscription.receive(timeout=SOON).text == "moved"
             assert connection.address in other.url
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
+    calling: Calling, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    monkeypatch.setattr(Core, "replay", lambda self, link: link.ended.wait(SOON))  # the reader is quicker
+    with contextlib.closing(TcpListener()) as listener:
+        host, port = listener.address
+        call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0)))
+        transport = listener.accept()
+        assert transport is not None
+        peer = Peer(transport)
+        peer.take_connect()
+        peer.raw(peer.connected_frame() + (peer.encoded("ERROR", {"message": "go away"}) if refused else b""))
+        peer.hang_up()
+        with pytest.raises(stompy.ConnectError, match="right behind CONNECTED") as caught:
+            call.result()
+        peer.close()
+    assert isinstance(caught.value, stompy.ConnectRefused) is refused
+    assert not refused or "go away" in str(caught.value)
