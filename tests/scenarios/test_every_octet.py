@@ -1,0 +1,168 @@
+"""A link that is cut behind every single octet, either way: each call ends as it must, and nothing is half-done."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import stompy
+import stompy.connection.core
+from stompy.broker import Broker
+from stompy.deadline import Deadline
+from stompy.testing.proxy import FaultProxy
+from stompy.testing.switches import Direction, Ending
+from stompy.transport.tcp import TcpDialer
+from tests.support.conversation import IN, NAME, OUT, converse, expected_endings, expected_messages
+from tests.support.peer import until
+from tests.support.rawclient import WITHIN, RawClient
+
+VERSIONS = ["1.0", "1.1", "1.2"]
+DIRECTIONS: list[Direction] = ["up", "down"]
+ENDINGS: list[Ending] = ["fin", "rst"]
+
+SPARSE = 13
+"""Of the places inside a frame every how many-th is cut at where time is short."""
+
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+def descriptors() -> list[str]:
+    return sorted(os.listdir(_DESCRIPTORS)) if _DESCRIPTORS.exists() else []
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(f"stompy-{NAME}-")]
+
+
+def whole_conversation(version: str) -> dict[Direction, bytes]:
+    """Return what goes through when nothing is cut."""
+    with Broker() as broker, FaultProxy(broker.url) as proxy:
+        endings = converse(proxy, version)
+        (link,) = proxy.links
+        until(lambda: not link.running)
+        octets = {direction: link.recorded(direction) for direction in DIRECTIONS}
+    assert set(endings.values()) == {"done"}
+    return octets
+
+
+def cut_and_check(version: str, direction: Direction, ending: Ending, place: int) -> None:
+    before = descriptors()
+    with Broker() as broker, FaultProxy(broker.url) as proxy:
+        proxy.upcoming.cut_after(place, direction=direction, ending=ending)
+        endings = converse(proxy, version)
+        assert threads() == [], f"{version} {direction} {ending} {place}"
+        (link,) = proxy.links
+        until(lambda: not link.running)
+        up, down = link.recorded("up"), link.recorded("down")
+        was_cut = link.forwarded(direction) == place
+        where = f"STOMP {version}, {ending} behind {place} octets {direction}; up {up!r}; down {down!r}"
+
+        expected = expected_endings(up, down, cut=direction if was_cut else None)
+        for call, came in endings.items():
+            assert came in expected[call], f"{call} ended as {came!r}, not {set(expected[call])}; {where}"
+        assert set(endings) == set(expected) or endings == {"connect": "ConnectError"}, where
+
+        until(lambda: broker.stats().sessions == 0, where)
+        left = messages_left(broker)
+        for queue, kept in expected_messages(up, down).items():
+            assert [body for body, _ in left[queue]] == [one.body for one in kept], f"{queue}; {where}"
+            for (_, flagged), one in zip(left[queue], kept, strict=True):
+                assert flagged or not one.seen, f"{one} came again without a flag; {where}"
+    until(lambda: descriptors() == before, where)
+
+
+def messages_left(broker: Broker) -> dict[str, list[tuple[str, bool]]]:
+    """Return what a new connection finds in each queue, and whether it is flagged as redelivered."""
+    host, port = broker.url.removeprefix("stomp://").rsplit(":", 1)
+    with RawClient(TcpDialer(host, int(port)).dial(Deadline(WITHIN))) as client:
+        client.connect()
+        found: dict[str, list[tuple[str, bool]]] = {IN: [], OUT: []}
+        for number, queue in enumerate(found):
+            client.say("SEND", {"destination": queue}, b"the last")
+            client.say("SUBSCRIBE", {"destination": queue, "id": str(number)})
+        last: set[str] = set()
+        while last != set(found):
+            message = client.expect("MESSAGE")
+            if message.body == b"the last":
+                last.add(message.headers["destination"])
+            else:
+                flagged = message.headers.get("redelivered") == "true"
+                found[message.headers["destination"]].append((message.body.decode(), flagged))
+    return found
+
+
+def places(octets: bytes, *, every: int) -> list[int]:
+    """Return the places to cut at: about each border of a frame, and between them every so many-th."""
+    borders = [0, *(place + 1 for place, octet in enumerate(octets) if octet == 0)]
+    chosen = {border + step for border in borders for step in (-1, 0, 1)} | set(range(0, len(octets), every))
+    return sorted(place for place in chosen if 0 <= place <= len(octets))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cut_ends_each_call_as_it_must_and_leaves_nothing_half_done(
+    version: str, direction: Direction, ending: Ending
+) -> None:
+    for place in places(whole_conversation(version)[direction], every=SPARSE):
+        cut_and_check(version, direction, ending, place)
+
+
+@pytest.mark.load
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cut_behind_every_octet(version: str, direction: Direction, ending: Ending) -> None:
+    for place in places(whole_conversation(version)[direction], every=1):
+        cut_and_check(version, direction, ending, place)
+
+
+# A message that the broker refuses: what is known of it hangs on the last octet of ERROR.
+
+
+def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]:
+    """Send a message that fits and one that does not; return what became of the second."""
+    with stompy.connect(url, versions=version, heartbeat=(0, 0), name=NAME) as conn:
+        conn.send(OUT, b"a", confirm=True)
+        receipt = conn.send(OUT, b"b", receipt=True)
+        assert receipt is not None
+        with pytest.raises(stompy.ConnectionLost):
+            receipt.wait()
+        return receipt.outcome, receipt.error
+
+
+@pytest.fixture
+def same_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function after which the next connection, and so its receipts, are named as the first one."""
+    return lambda: monkeypatch.setattr(stompy.connection.core, "_NUMBERS", itertools.count(1))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_refusal_counts_from_its_last_octet_on(version: str, ending: Ending, same_names: Callable[[], None]) -> None:
+    def refused(place: int | None) -> tuple[str, stompy.StompError | None, bytes]:
+        same_names()
+        with Broker(max_queue_messages=1) as broker, FaultProxy(broker.url) as proxy:
+            if place is not None:
+                proxy.upcoming.cut_after(place, direction="down", ending=ending)
+            outcome, error = refused_send(proxy.url, version)
+            (link,) = proxy.links
+            until(lambda: not link.running and broker.stats().sessions == 0)
+            assert broker.depth(OUT) == 1
+            return outcome, error, link.recorded("down")
+
+    outcome, error, octets = refused(None)
+    assert outcome == "rejected"
+    assert isinstance(error, stompy.BrokerError)
+    border = octets[:-1].rindex(b"\0") + 1
+    for place in range(border + 1, len(octets) + 1):
+        outcome, error, _ = refused(place)
+        whole = place == len(octets)
+        assert outcome == ("rejected" if whole else "unknown"), f"{octets!r} cut behind {place}"
+        assert isinstance(error, stompy.BrokerError) is whole
