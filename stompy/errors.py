@@ -29,6 +29,13 @@
     │   ├── OutboxDamaged                    its file is not what was written to it
     │   ├── OutboxBusy                       somebody has it open already
     │   └── OutboxFull                       its limit is reached, or the disk is full
+    ├── SpoolError (.path)                   a spool of the data pipeline cannot do it
+    │   ├── SpoolDamaged                     a file of it is not what was written
+    │   ├── SpoolMismatch                    it is a sound spool, but not the one that is meant
+    │   ├── SpoolDataLoss                    messages that were in it are gone
+    │   ├── SpoolBusy                        another receiver that is alive fills it
+    │   ├── SpoolFenced                      a later receiver has taken it over
+    │   └── SpoolFull                        the disk is full
     └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
 
 Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`.
@@ -258,6 +265,46 @@ class OutboxBusy(OutboxError):
 
 class OutboxFull(OutboxError):
     """The message was not taken: a limit of the outbox is reached, or the disk is full. What was there is kept."""
+
+    retryable = True
+
+
+class SpoolError(StompError):
+    """A spool of the data pipeline cannot do what was asked: its folder cannot be reached, read or written.
+
+    Attributes:
+        path: the spool's folder, or the file in it that is meant.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        self.path = path
+        super().__init__(f"spool {path}: {message}")
+
+
+class SpoolDamaged(SpoolError):
+    """A file of a spool is not what was written to it; the text names it and says what to do."""
+
+
+class SpoolMismatch(SpoolError):
+    """The folder holds another spool than the one that is meant: of another destination, or of another checkpoint."""
+
+
+class SpoolDataLoss(SpoolError):
+    """Messages that were acknowledged to the broker and not yet processed are not in the spool any more."""
+
+
+class SpoolBusy(SpoolError):
+    """Another receiver that is alive fills the spool."""
+
+    retryable = True
+
+
+class SpoolFenced(SpoolError):
+    """A later receiver has taken the spool over; this one must not write to it or acknowledge any more."""
+
+
+class SpoolFull(SpoolError):
+    """The disk is full; what was not written was not acknowledged, and what was there is kept."""
 
     retryable = True
 

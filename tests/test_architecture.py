@@ -68,7 +68,7 @@ def in_function(statement: str) -> str:
         ("broker/planted.py", "from stompy.connection.planted import x", "broker must not import stompy.connection"),
         ("worker/planted.py", "from stompy.cli.planted import x", "worker must not import stompy.cli"),
         ("compat/planted.py", "from stompy.broker import Broker", "compat must not import stompy.broker"),
-        ("cli/planted.py", "from stompy.spark.planted import x", "cli must not import stompy.spark"),
+        ("spark/planted.py", "from stompy.cli.planted import x", "spark must not import stompy.cli"),
         ("link/planted.py", "import importlib\nimportlib.import_module('stompy.cli.main')", "link must not import"),
         ("errors.py", "from stompy.frames.planted import x", "errors must not import stompy.frames"),
         ("deadline.py", for_types("from stompy.frames.planted import x"), "deadline must not import stompy.frames"),
@@ -201,7 +201,7 @@ def test_a_full_path_is_not_the_door(plant: Plant, source: str) -> None:
         ("broker/__init__.py", "def start(): ..."),
         ("broker/__init__.py", "broker = Broker()"),
         ("__init__.py", "class Door: ..."),
-        ("spark/__init__.py", "from __future__ import annotations"),
+        ("planted/__init__.py", "from __future__ import annotations"),
     ],
     ids=lambda value: value.replace("/", "."),
 )

@@ -22,6 +22,8 @@ RETRYABLE = {
     errors.ReceiveTimeout,
     errors.OutboxBusy,
     errors.OutboxFull,
+    errors.SpoolBusy,
+    errors.SpoolFull,
 }
 
 

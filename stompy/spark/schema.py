@@ -1,0 +1,70 @@
+"""The columns of a message: for Spark as DDL, for Arrow by hand.
+
+The Arrow schema is written out, since Spark takes a batch only if it is the same to the letter, and Spark's own
+function that would make it is internal and changes between releases.
+
+| column | type | is |
+|---|---|---|
+| lane | INT | which receiver took it |
+| sequence | BIGINT | its place in that lane; with `lane` it names the row for good |
+| message_id | STRING | header `message-id` |
+| destination | STRING | header `destination` |
+| headers | MAP | every header; of a repeated one the first value |
+| body | BINARY | the octets as received |
+| content_type | STRING | header `content-type`, or null |
+| redelivered | BOOLEAN | header `redelivered` is `true` |
+| possible_duplicate | BOOLEAN | it may be in the spool twice; see the page on delivery |
+| broker_timestamp | TIMESTAMP | header `timestamp` (milliseconds), or null |
+| received_at | TIMESTAMP | when the receiver took it; stored, so that a replay has the same |
+| subscription | STRING | header `subscription` |
+| broker | STRING | the address it came from, without credentials |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("lane", "INT"),
+    ("sequence", "BIGINT"),
+    ("message_id", "STRING"),
+    ("destination", "STRING"),
+    ("headers", "MAP<STRING, STRING>"),
+    ("body", "BINARY"),
+    ("content_type", "STRING"),
+    ("redelivered", "BOOLEAN"),
+    ("possible_duplicate", "BOOLEAN"),
+    ("broker_timestamp", "TIMESTAMP"),
+    ("received_at", "TIMESTAMP"),
+    ("subscription", "STRING"),
+    ("broker", "STRING"),
+)
+"""Name and type of every column of a message."""
+
+TEXT = ("text", "STRING")
+"""The column that `bodyAs=text` adds: the body, decoded."""
+
+
+def ddl(*, text: bool = False) -> str:
+    """Return the schema of the source as Spark writes it; with the column `text` if asked."""
+    return ", ".join(f"{name} {kind}" for name, kind in (*COLUMNS, *((TEXT,) if text else ())))
+
+
+def arrow_schema(*, text: bool = False) -> pa.Schema:
+    """Return the same as an Arrow schema."""
+    import pyarrow as pa
+
+    kinds = {
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "STRING": pa.string(),
+        "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+        "BINARY": pa.binary(),
+        "BOOLEAN": pa.bool_(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    columns = (*COLUMNS, *((TEXT,) if text else ()))
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])

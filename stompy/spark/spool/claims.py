@@ -1,0 +1,218 @@
+"""Who may write to a lane: claims with growing numbers, the fence, and the lock.
+
+A receiver makes a claim, then lists the segments, then notes in its claim where it begins. Before it acknowledges, a
+receiver writes its segment and *then* looks for a newer claim. Whatever the order in which the two run, one of them
+sees the other: either the predecessor sees the claim and does not acknowledge, or its segment was there before the
+claim and the successor's listing has it. No clock and no lock is needed for that, only a listing that shows what was
+written before.
+
+On a directory there is a lock too, so that a second query on one spool is refused instead of throwing the first one
+out. A frozen process keeps its lock; so the owner also touches its claim now and then, and who waits for the lock takes
+the lane over when the claim has not been touched for long.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+from stompy.deadline import Deadline
+from stompy.errors import SpoolBusy, SpoolFenced
+from stompy.spark.spool.files import Files, Lock
+from stompy.spark.spool.names import ClaimName, claim_of
+from stompy.spark.spool.state import dump, path_of, read_document
+
+LOCK = "lock"
+BEAT = 2.0
+"""Seconds between touches of a claim."""
+_LOOK = 0.1
+"""Seconds between looks at a lock that another has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a predecessor; durations in seconds.
+
+    Attributes:
+        wait: for one that is alive, before `SpoolBusy`. A stopped query's process lives on for some seconds.
+        frozen: a predecessor that has not touched its claim for so long, and keeps its lock, is taken over from.
+    """
+
+    wait: float = 30.0
+    frozen: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The newest receiver that has begun to write.
+
+    Attributes:
+        epoch: its number; 0 where there never was one.
+        start: the sequence number at which it began.
+    """
+
+    epoch: int
+    start: int
+
+
+class Claim:
+    """The right to write to a lane, until somebody has a newer one. Any thread.
+
+    Args:
+        files: of the spool.
+        folder: of the lane.
+        patience: with a predecessor.
+        closing: ends the wait for one.
+
+    Raises:
+        SpoolBusy: another receiver fills the lane.
+    """
+
+    def __init__(self, files: Files, folder: str, *, patience: Patience, closing: threading.Event) -> None:
+        self._files = files
+        self._folder = folder
+        self._beaten = time.monotonic()
+        files.make_folder(f"{folder}/epoch")
+        self._lock: Lock | None = _wait_for_lock(files, folder, patience, closing)
+        try:
+            self._name = _take(files, folder)
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def epoch(self) -> int:
+        """The number of this claim."""
+        return self._name.epoch
+
+    def begin(self, start: int) -> None:
+        """Note where this receiver begins, and forget older claims, which say nothing any more."""
+        self._files.write(self._path, dump({**_whose(), "start": start}))
+        for claim in claims(self._files, self._folder):
+            if claim.epoch < self.epoch:
+                self._files.remove(f"{self._folder}/epoch/{claim.name}")
+
+    def check(self) -> None:
+        """Look for a newer claim (W4): what was written before this call and found none may be acknowledged.
+
+        Raises:
+            SpoolFenced: there is one, or this claim is gone, which only a newer one's owner does.
+        """
+        found = claims(self._files, self._folder)
+        newest = found[-1] if found else None
+        if newest != self._name:
+            whose = _describe(self._files, self._folder, newest) if newest else "it is gone"
+            raise SpoolFenced(
+                f"another receiver has taken it over ({whose}). Nothing more is acknowledged here. If that was not "
+                "meant, two queries or receivers use one spool: give each its own",
+                path=path_of(self._files, self._folder),
+            )
+
+    def beat(self) -> None:
+        """Show that the owner is alive, if it is time to."""
+        now = time.monotonic()
+        if now - self._beaten < BEAT:
+            return
+        self._beaten = now
+        self._files.touch(self._path)
+        if self._lock is None:  # taken over from a frozen predecessor, which may have died since
+            self._lock = self._files.lock(f"{self._folder}/{LOCK}")
+
+    def release(self) -> None:
+        """Let another have the lane without waiting."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    @property
+    def _path(self) -> str:
+        return f"{self._folder}/epoch/{self._name.name}"
+
+
+def claims(files: Files, folder: str) -> list[ClaimName]:
+    """Return the claims to a lane, the newest last."""
+    names = (claim_of(entry.name) for entry in files.list(f"{folder}/epoch"))
+    return sorted(name for name in names if name is not None)
+
+
+def begun(files: Files, folder: str, *, before: int | None = None) -> Begun | None:
+    """Return the newest receiver that has begun; `None` while the newest claim's owner is about to.
+
+    Args:
+        files: of the spool.
+        folder: of the lane.
+        before: look at claims with a smaller number only, and pass over those that never began.
+
+    Raises:
+        SpoolDamaged: a claim is not what was written.
+    """
+    for claim in reversed(claims(files, folder)):
+        if before is not None and claim.epoch >= before:
+            continue
+        document = read_document(files, f"{folder}/epoch/{claim.name}")
+        if document is not None and "start" in document:
+            return Begun(claim.epoch, document["start"])
+        if before is None:
+            return None
+    return Begun(0, 0)
+
+
+def _take(files: Files, folder: str) -> ClaimName:
+    """Make a claim that is newer than all others."""
+    while True:
+        known = claims(files, folder)
+        claim = ClaimName(known[-1].epoch + 1 if known else 1, secrets.token_hex(6))
+        files.write(f"{folder}/epoch/{claim.name}", dump(_whose()))
+        # Two that came at once have the same number; whoever sees the other, or both, try a larger one.
+        rivals = [one for one in claims(files, folder) if one.epoch >= claim.epoch and one != claim]
+        if not rivals:
+            return claim
+        files.remove(f"{folder}/epoch/{claim.name}")
+        time.sleep(secrets.randbelow(100) / 1000)
+
+
+def _wait_for_lock(files: Files, folder: str, patience: Patience, closing: threading.Event) -> Lock | None:
+    """Return the lock, or `None` where its holder is frozen.
+
+    Raises:
+        SpoolBusy: its holder is alive.
+    """
+    name = f"{folder}/{LOCK}"
+    deadline = Deadline(patience.wait)
+    seen, since = _last_beat(files, folder), time.monotonic()
+    while True:
+        lock = files.lock(name)
+        if lock is not None:
+            return lock
+        beat = _last_beat(files, folder)
+        if beat != seen:
+            seen, since = beat, time.monotonic()
+        if time.monotonic() - since >= patience.frozen:
+            return None
+        if deadline.expired or closing.is_set():
+            found = claims(files, folder)
+            whose = _describe(files, folder, found[-1]) if found else "unknown"
+            raise SpoolBusy(
+                f"another query or receiver fills it ({whose}). Stop that one, or give this one a spool of its own: "
+                "two queries on one queue share its messages",
+                path=path_of(files, folder),
+            )
+        closing.wait(_LOOK)
+
+
+def _last_beat(files: Files, folder: str) -> object:
+    """Return what changes as long as the newest owner is alive."""
+    return max(((entry.name, entry.modified) for entry in files.list(f"{folder}/epoch")), default=None)
+
+
+def _whose() -> dict[str, object]:
+    return {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def _describe(files: Files, folder: str, claim: ClaimName) -> str:
+    document = read_document(files, f"{folder}/epoch/{claim.name}") or {}
+    return f"process {document.get('pid', '?')} on {document.get('host', '?')}"

@@ -1,0 +1,165 @@
+"""Which segments make up a lane: the listing, made sense of; pure.
+
+Between receivers that took a lane over from each other, two segments can cover the same numbers: a receiver that was
+stopped half-way may finish its file when its successor is at work already. The successor's claim says where it began
+(`start`); what an older one wrote beyond that was never acknowledged (see `claims.py`) and does not count.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stompy.errors import SpoolDataLoss
+from stompy.spark.spool.names import Segment
+
+_ADVICE = "Restore the files from a backup, or go on without these messages with the option failOnDataLoss=false"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of one segment.
+
+    Attributes:
+        segment: the file.
+        start: the first sequence number that is meant.
+        end: the number behind the last one.
+    """
+
+    segment: Segment
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.end - self.start
+
+    @property
+    def size(self) -> int:
+        """About how many octets they have."""
+        return self.segment.size * self.rows // max(1, self.segment.count)
+
+
+class LaneIndex:
+    """The segments of a lane in order, from its low watermark up.
+
+    Args:
+        low: everything below was processed.
+        path: of the lane, named by errors.
+    """
+
+    def __init__(self, *, low: int, path: str) -> None:
+        self.low = low
+        self._path = path
+        self._segments: list[Segment] = []
+        self._octets = 0
+
+    @property
+    def next(self) -> int:
+        """The sequence number of the next message."""
+        return max(self.low, self._segments[-1].end) if self._segments else self.low
+
+    @property
+    def messages(self) -> int:
+        """How many messages are kept, those that were processed and not yet removed included."""
+        return sum(segment.count for segment in self._segments)
+
+    @property
+    def octets(self) -> int:
+        """How many octets their files have."""
+        return self._octets
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments in order."""
+        return tuple(self._segments)
+
+    def add(self, segment: Segment) -> None:
+        """Add a segment behind the others."""
+        assert not self._segments or segment.first >= self._segments[-1].end, "segments are added in order"
+        self._segments.append(segment)
+        self._octets += segment.size
+
+    def remove_below(self, low: int) -> list[Segment]:
+        """Take out the segments that lie below a new low watermark, and return them."""
+        self.low = max(self.low, low)
+        gone = [segment for segment in self._segments if segment.end <= self.low]
+        self._segments = self._segments[len(gone) :]
+        self._octets -= sum(segment.size for segment in gone)
+        return gone
+
+    def slices(self, start: int, end: int, *, fail: bool = True) -> list[Slice]:
+        """Return what covers the numbers from `start` up to `end`.
+
+        Args:
+            start: the first number.
+            end: the number behind the last.
+            fail: raise for a gap; else it is left out.
+
+        Raises:
+            SpoolDataLoss: not all of them are there.
+        """
+        found: list[Slice] = []
+        at = start
+        position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
+        for segment in self._segments[position:]:
+            if segment.first >= end or at >= end:
+                break
+            if segment.end <= at:
+                continue
+            if segment.first > at and fail:
+                raise lost(self._path, at, segment.first)
+            found.append(Slice(segment, max(at, segment.first), min(end, segment.end)))
+            at = min(end, segment.end)
+        if at < end and fail:
+            raise lost(self._path, at, end)
+        return found
+
+    def octets_up_to(self, start: int, octets: int) -> int:
+        """Return the number up to which there are about so many octets from `start` on, at least one message's."""
+        at = start
+        for piece in self.slices(start, self.next, fail=False):
+            size = piece.size
+            if size > octets:
+                rows = octets * piece.rows // max(1, size)
+                return max(piece.start + rows, start + 1)
+            octets -= size
+            at = piece.end
+        return at
+
+
+def lost(path: str, start: int, end: int) -> SpoolDataLoss:
+    """Return the error for messages that are gone."""
+    return SpoolDataLoss(
+        f"the segments with the messages {start} to {end - 1} ({end - start} in all) are gone. They were acknowledged "
+        f"to the broker, which will not send them again. {_ADVICE}",
+        path=path,
+    )
+
+
+def sound(segments: Iterable[Segment], *, epoch: int, start: int) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments that count, in order, and those that do not.
+
+    Args:
+        segments: all that are listed.
+        epoch: of the newest receiver that has begun.
+        start: where it began.
+    """
+    kept: list[Segment] = []
+    orphans: list[Segment] = []
+    # Of two that overlap the later receiver's counts: it knew all that its predecessors had acknowledged.
+    for segment in sorted(segments, key=lambda one: (one.first, -one.epoch)):
+        beyond = segment.epoch < epoch and segment.end > start
+        unknown = segment.epoch > epoch
+        if beyond or unknown:
+            orphans.append(segment)
+            continue
+        while kept and kept[-1].end > segment.first and kept[-1].epoch < segment.epoch:
+            orphans.append(kept.pop())
+        if kept and kept[-1].end > segment.first:
+            orphans.append(segment)
+        else:
+            kept.append(segment)
+    return kept, orphans

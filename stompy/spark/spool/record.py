@@ -1,0 +1,109 @@
+"""One message as a row of the spool."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+from stompy.frames.headers import Headers
+
+_LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, which is as far as Spark's timestamps go."""
+
+
+class Received(Protocol):
+    """A received message, as far as a row goes; `stompy.connection.message.Message` is one."""
+
+    @property
+    def headers(self) -> Headers:
+        """All headers."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """The octets as received."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is stored of a message, but for its place; times in microseconds since the epoch, UTC."""
+
+    message_id: str | None
+    destination: str | None
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    content_type: str | None
+    redelivered: bool
+    possible_duplicate: bool
+    broker_timestamp: int | None
+    received_at: int
+    subscription: str | None
+    broker: str
+
+    @property
+    def size(self) -> int:
+        """The octets that count towards limits."""
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
+
+
+def record_of(message: Received, *, broker: str, received_at: int, possible_duplicate: bool = False) -> Record:
+    """Return the row of a message; never raises for what a broker can send.
+
+    Args:
+        message: as received.
+        broker: its address, without credentials.
+        received_at: microseconds since the epoch.
+        possible_duplicate: whether it may be in the spool already.
+    """
+    first: dict[str, str] = {}
+    for name, value in message.headers.pairs:
+        # STOMP 1.2, Repeated Header Entries: the first one is the value.
+        first.setdefault(storable(name), storable(value))
+    return Record(
+        message_id=first.get("message-id"),
+        destination=first.get("destination"),
+        headers=tuple(first.items()),
+        body=message.body,
+        content_type=first.get("content-type"),
+        redelivered=first.get("redelivered", "").lower() == "true",
+        possible_duplicate=possible_duplicate,
+        broker_timestamp=_timestamp(first.get("timestamp")),
+        received_at=received_at,
+        subscription=first.get("subscription"),
+        broker=broker,
+    )
+
+
+def storable(text: str) -> str:
+    r"""Return text as UTF-8 can hold it: octets that were not UTF-8 on the wire become `\xff` and the like."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return text
+
+
+def fingerprint(destination: str | None, body: bytes | None) -> str:
+    """Return a short digest of a message's content, so that an id alone never makes a message a duplicate."""
+    digest = blake2b((destination or "").encode(), digest_size=8)
+    digest.update(b"\0")
+    digest.update(body or b"")
+    return digest.hexdigest()
+
+
+def now_us() -> int:
+    """Return the wall clock in microseconds since the epoch: the time must mean something to another machine."""
+    return time.time_ns() // 1000
+
+
+def _timestamp(text: str | None) -> int | None:
+    """Return a header in milliseconds as microseconds; `None` for what is no moment."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 15:
+        return None
+    milliseconds = int(text)
+    return milliseconds * 1000 if 0 < milliseconds <= _LATEST_MS else None

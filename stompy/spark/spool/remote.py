@@ -1,0 +1,179 @@
+"""A folder on an object store or another file system that pyarrow or fsspec know.
+
+What is asked of the store: an object appears whole or not at all, and a listing shows what was written before. S3, GCS
+and Azure Blob Storage promise that. Where files grow as they are written (HDFS) they get their name by a rename.
+
+There is no lock there: a second receiver takes the lane over by its claim, and the first one stops with `SpoolFenced`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import secrets
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from stompy.errors import SpoolError
+from stompy.spark.spool.files import TEMPORARY, Entry, Lock
+
+_WITH_RENAME = frozenset({"hdfs", "local", "mock"})
+"""What pyarrow calls file systems on which a file that is being written can be seen, and a rename is atomic."""
+
+
+class RemoteFiles:
+    """A folder below a URL.
+
+    Args:
+        url: such as `s3://bucket/folder`; pyarrow is asked first, then fsspec.
+        filesystem: a `pyarrow.fs.FileSystem` that is used instead, `url` being a path on it.
+
+    Raises:
+        SpoolError: nobody knows that kind of URL, or it cannot be reached.
+    """
+
+    local = False
+
+    def __init__(self, url: str, *, filesystem: Any = None) -> None:
+        self._url = _without_login(url).rstrip("/")
+        self._fs, root = (filesystem, url) if filesystem is not None else _find(url)
+        self._root = root.rstrip("/")
+        self._renames = self._fs.type_name in _WITH_RENAME
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        return self._url
+
+    def read(self, name: str) -> bytes | None:
+        """Return the octets of an object, `None` where there is none."""
+        with _told(self._path(name)):
+            try:
+                with self._fs.open_input_file(self._path(name)) as file:
+                    data: bytes = file.read()
+                    return data
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a whole object, in place of the one that may be there."""
+        path = self._path(name)
+        with _told(path):
+            if not self._renames:
+                self._put(path, data)
+                return
+            unfinished = f"{posixpath.dirname(path)}/{TEMPORARY}{posixpath.basename(path)}-{secrets.token_hex(4)}"
+            self._put(unfinished, data)
+            self._fs.move(unfinished, path)
+
+    def _put(self, path: str, data: bytes) -> None:
+        if isinstance(self._fs, fs.PyFileSystem) and isinstance(self._fs.handler, fs.FSSpecHandler):
+            self._fs.handler.fs.pipe_file(path, data)
+            return
+        try:
+            with self._fs.open_output_stream(path, compression=None) as stream:
+                stream.write(data)
+        except BaseException:
+            # Closing the stream may have made an object of the part that was written.
+            with contextlib.suppress(OSError):
+                self._fs.delete_file(path)
+            raise
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write an object unless there is one; of two at once the later counts, and both see that one when they "
+        "read.
+        """
+        if self.exists(name):
+            return False
+        self.write(name, data)
+        return True
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name."""
+        with _told(self._path(name)):
+            return bool(self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound)
+
+    def list(self, folder: str) -> list[Entry]:
+        """Return what is in a folder; nothing where there is none."""
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        with _told(self._path(folder)):
+            infos = self._fs.get_file_info(selector)
+        return [
+            Entry(info.base_name, info.size or 0, _seconds(info), info.type == fs.FileType.Directory)
+            for info in infos
+            if not info.base_name.startswith(TEMPORARY)
+        ]
+
+    def remove(self, name: str) -> None:
+        """Remove an object; nothing happens where there is none."""
+        with _told(self._path(name)), contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(self._path(name))
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder, where the store has such a thing."""
+        with _told(self._path(name)):
+            self._fs.create_dir(self._path(name), recursive=True)
+
+    def sweep(self, folder: str) -> None:
+        """Remove unfinished files of segments."""
+        if not self._renames:
+            return
+        with _told(self._path(folder)):
+            for info in self._fs.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True)):
+                if info.base_name.startswith(f"{TEMPORARY}seg-"):
+                    self._fs.delete_file(info.path)
+
+    def lock(self, name: str) -> Lock:
+        """Return a lock that nobody else respects."""
+        return _NoLock()
+
+    def touch(self, name: str) -> None:
+        """Do nothing: without a lock nobody waits for a sign of life."""
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._root, name) if name else self._root
+
+
+class _NoLock:
+    def release(self) -> None:
+        """Do nothing."""
+
+
+def _find(url: str) -> tuple[Any, str]:
+    try:
+        return fs.FileSystem.from_uri(url)
+    except (pa.ArrowException, ValueError, OSError) as first:
+        with contextlib.suppress(ImportError, ValueError, OSError):
+            import fsspec
+
+            found, path = fsspec.core.url_to_fs(url)
+            return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+        scheme = urlsplit(url).scheme
+        raise SpoolError(
+            f"the file system {scheme!r} cannot be used: {type(first).__name__} from pyarrow, and fsspec does not know "
+            "it either; is the package for it installed?",
+            path=_without_login(url),
+        ) from first
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise SpoolError(f"it cannot be used: {error}", path=path) from error
+
+
+def _seconds(info: Any) -> float:
+    return info.mtime.timestamp() if info.mtime is not None else 0.0
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,106 @@
+"""Rows to and from a segment: an Arrow IPC file with the table's schema, and whose it is in the schema's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from stompy.errors import SpoolDamaged, SpoolMismatch
+from stompy.spark.schema import arrow_schema
+from stompy.spark.spool.names import Segment
+from stompy.spark.spool.record import Record
+
+_SCHEMA = arrow_schema()
+_VERSION = b"1"
+_ADVICE = (
+    "Its messages were acknowledged to the broker. Restore the file from a backup, or give them up with the option "
+    "failOnDataLoss=false"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which spool and lane a segment belongs to."""
+
+    spool: str
+    lane: int
+
+
+def encode(records: Sequence[Record], *, origin: Origin, first: int, epoch: int) -> tuple[Segment, bytes]:
+    """Return the segment of some rows, and the octets of its file.
+
+    Args:
+        records: at least one.
+        origin: whose it is.
+        first: the sequence number of the first row.
+        epoch: of the writer.
+    """
+    count = len(records)
+    columns = {
+        "lane": pa.array([origin.lane] * count, pa.int32()),
+        "sequence": pa.array(range(first, first + count), pa.int64()),
+    }
+    for field in _SCHEMA:
+        if field.name not in columns:
+            columns[field.name] = pa.array([getattr(one, field.name) for one in records], field.type)
+    schema = _SCHEMA.with_metadata({
+        "stompy.version": _VERSION, "stompy.spool": origin.spool, "stompy.lane": str(origin.lane),
+        "stompy.first": str(first), "stompy.count": str(count), "stompy.epoch": str(epoch),
+    })  # fmt: skip
+    batch = pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(batch)
+    data = sink.getvalue().to_pybytes()
+    return Segment(first, count, epoch, digest_of(data), len(data)), data
+
+
+def decode(data: bytes | None, segment: Segment, *, origin: Origin, path: str) -> pa.RecordBatch:
+    """Return the rows of a segment, with the table's schema and nothing else.
+
+    Args:
+        data: the whole file; `None` where it is gone.
+        segment: as its name says.
+        origin: whose it must be.
+        path: named by errors.
+
+    Raises:
+        SpoolDamaged: it is gone, cut or changed.
+        SpoolMismatch: it is sound, but belongs elsewhere.
+    """
+    if data is None:
+        raise SpoolDamaged(f"the segment is gone. {_ADVICE}", path=path)
+    if digest_of(data) != segment.digest:
+        raise SpoolDamaged(f"the segment is damaged or cut ({len(data)} octets). {_ADVICE}", path=path)
+    try:
+        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+            _check_origin(reader.schema.metadata or {}, segment, origin, path)
+            table = reader.read_all()
+    except pa.ArrowInvalid as error:
+        raise SpoolDamaged(f"the segment is no Arrow file: {error}. {_ADVICE}", path=path) from error
+    if table.num_rows != segment.count or not table.schema.equals(_SCHEMA):
+        raise SpoolDamaged(f"the segment has not the rows that its name says. {_ADVICE}", path=path)
+    (batch,) = table.combine_chunks().to_batches()
+    return batch.replace_schema_metadata(None)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the checksum that goes into the name."""
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+def _check_origin(metadata: dict[bytes, bytes], segment: Segment, origin: Origin, path: str) -> None:
+    said = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "lane")}
+    if said["version"] != _VERSION.decode():
+        raise SpoolMismatch(f"the segment is of version {said['version'] or '?'}, this program knows 1", path=path)
+    if (said["spool"], said["lane"]) != (origin.spool, str(origin.lane)):
+        raise SpoolMismatch(
+            f"the segment belongs to lane {said['lane']} of spool {said['spool']}, not to lane {origin.lane} of spool "
+            f"{origin.spool}; move it out of the folder",
+            path=path,
+        )
+    if metadata.get(b"stompy.first") != str(segment.first).encode():
+        raise SpoolMismatch("the segment was renamed: it holds other sequence numbers than its name says", path=path)

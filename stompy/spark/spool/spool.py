@@ -1,0 +1,133 @@
+"""The folder as a whole: whose spool it is, and which lanes it has."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from dataclasses import dataclass
+
+from stompy.errors import SpoolError, SpoolMismatch
+from stompy.spark.spool.files import Files, LocalFiles
+from stompy.spark.spool.names import IDENTITY, lane_of
+from stompy.spark.spool.segment import Origin
+from stompy.spark.spool.state import damaged, dump, path_of, read_document
+
+FORMAT = "stompy spool"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A spool that is there.
+
+    Attributes:
+        files: the folder.
+        identity: made with it, at random; offsets in a checkpoint name it.
+        destination: what it is filled from.
+    """
+
+    files: Files
+    identity: str
+    destination: str
+
+    def origin(self, lane: int) -> Origin:
+        """Return what a lane's segments must say of themselves."""
+        return Origin(self.identity, lane)
+
+    def lanes(self) -> list[int]:
+        """Return the lanes that there are, in order."""
+        found = (lane_of(entry.name) for entry in self.files.list("") if entry.is_folder)
+        return sorted(lane for lane in found if lane is not None)
+
+
+def open_files(url: str) -> Files:
+    """Return the seam to a path or URL: a directory, or what pyarrow or fsspec know."""
+    if "://" not in url or url.startswith("file://"):
+        return LocalFiles(url.removeprefix("file://"))
+    from stompy.spark.spool.remote import RemoteFiles  # what it needs is not always there
+
+    return RemoteFiles(url)
+
+
+def make_spool(files: Files, destination: str) -> Spool:
+    """Return the spool in a folder, made if the folder is empty or not there.
+
+    Raises:
+        SpoolMismatch: it is filled from another destination.
+        SpoolDamaged: there are files of a spool, but not the one that says whose it is.
+        SpoolError: the folder holds something else.
+    """
+    found = find_spool(files)
+    if found is None:
+        files.make_folder("")
+        document = {"format": FORMAT, "version": VERSION, "id": str(uuid.uuid4()), "destination": destination}
+        files.create(IDENTITY, dump({**document, "salt": secrets.token_hex(4)}))
+        found = find_spool(files)
+        assert found is not None, "it was just made"
+    if found.destination != destination:
+        raise SpoolMismatch(
+            f"it is filled from {found.destination!r}, not from {destination!r}. Each query needs a spool of its own: "
+            "choose another spoolDir",
+            path=files.url,
+        )
+    return found
+
+
+def find_spool(files: Files) -> Spool | None:
+    """Return the spool in a folder, `None` where the folder is empty or not there.
+
+    Raises:
+        SpoolDamaged: there are files of a spool, but not the one that says whose it is, or that is not what was
+            written.
+        SpoolMismatch: it is of a later version.
+        SpoolError: the folder holds something else.
+    """
+    path = path_of(files, IDENTITY)
+    document = read_document(files, IDENTITY)
+    if document is None:
+        _check_empty(files)
+        return None
+    if document.get("format") != FORMAT or not {"id", "destination", "version"} <= document.keys():
+        raise damaged(path, "the file is not a spool's")
+    if document["version"] != VERSION:
+        raise SpoolMismatch(f"it is of version {document['version']}, this program knows {VERSION}", path=files.url)
+    return Spool(files, document["id"], document["destination"])
+
+
+def get_spool(files: Files) -> Spool:
+    """Return the spool in a folder; raises as `find_spool`, and `SpoolError` where there is none."""
+    found = find_spool(files)
+    if found is None:
+        raise SpoolError(
+            "there is no spool. If it was moved, say where it is now; if the folder is on another machine, it must be "
+            "reachable under this name from every executor as well",
+            path=files.url,
+        )
+    return found
+
+
+def check_identity(spool: Spool, identity: str) -> None:
+    """See that offsets belong to this spool.
+
+    Raises:
+        SpoolMismatch: they were made with another one.
+    """
+    if spool.identity != identity:
+        raise SpoolMismatch(
+            f"the checkpoint was made with spool {identity}, this one is {spool.identity}. Give the query the spoolDir "
+            "that it had; or, if that spool is gone, start with a new checkpoint: it then begins with the oldest "
+            "message in this one",
+            path=spool.files.url,
+        )
+
+
+def _check_empty(files: Files) -> None:
+    names = sorted(entry.name for entry in files.list(""))
+    if not names:
+        return
+    if any(lane_of(name) is not None for name in names):
+        raise damaged(path_of(files, IDENTITY), "the file that says whose spool it is is gone")
+    raise SpoolError(
+        f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its own",
+        path=files.url,
+    )

@@ -1,0 +1,216 @@
+"""Kill -9 at every step of a group, a frozen predecessor, a disk that is full: what may be acknowledged is there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import SpoolBusy, SpoolFull
+from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.lane import LaneWriter
+from tests.spark.spool.making import ids_in, lane_writer, record, records, spool_files
+
+TOP = Path(__file__).parent.parent.parent.parent
+
+# Seals groups of five and says which may be acknowledged; dies at a step of the third group.
+VICTIM = textwrap.dedent(
+    """
+    import os, signal, sys
+    from stompy.spark.spool.claims import Claim
+    from stompy.spark.spool.files import LocalFiles
+    from stompy.spark.spool.lane import LaneWriter
+from tests.spark.spool.making import lane_writer, records
+
+    path, step = sys.argv[1:]
+    calls = {"armed": False, "fsync": 0}
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(owner, name, *, before=None, after=None):
+        real = getattr(owner, name)
+
+        def wrapped(*arguments):
+            if calls["armed"] and before:
+                before(*arguments)
+            result = real(*arguments)
+            if calls["armed"] and after:
+                after(*arguments)
+            return result
+
+        setattr(owner, name, wrapped)
+
+    def torn(handle, data):
+        write(handle, data[:100])
+        die()
+
+    def of_folder(handle):
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            die()
+
+    write = os.write
+    if step == "W1 in the write":
+        wrap(os, "write", before=torn)
+    elif step == "W1 before the sync":
+        wrap(os, "fsync", before=lambda handle: die())
+    elif step == "W2 before the rename":
+        wrap(os, "replace", before=lambda *_: die())
+    elif step == "W3 before the sync of the folder":
+        wrap(os, "fsync", before=of_folder)
+    elif step == "W4 before the fence":
+        wrap(Claim, "check", before=lambda *_: die())
+    elif step == "W4 after the fence":
+        wrap(Claim, "check", after=lambda *_: die())
+
+    writer = lane_writer(LocalFiles(path))
+    os.write(1, b"begun\\n")
+    while True:
+        at = writer.next
+        calls["armed"] = at % 15 == 10
+        writer.seal(records(range(at, at + 5)))
+        calls["armed"] = False
+        if step == "W5 after the ack" and at % 15 == 10:
+            os.write(1, f"{writer.next}\\n".encode())
+            die()
+        os.write(1, f"{writer.next}\\n".encode())
+        if step == "W6 after the receipt":
+            writer.settle(writer.next)
+            if at % 15 == 10:
+                die()
+    """
+)
+
+STEPS = (
+    "W1 in the write",
+    "W1 before the sync",
+    "W2 before the rename",
+    "W3 before the sync of the folder",
+    "W4 before the fence",
+    "W4 after the fence",
+    "W5 after the ack",
+    "W6 after the receipt",
+)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(TOP)}
+
+
+def live_and_die(path: Path, step: str) -> int:
+    """Run a victim to its death and return up to where it might have acknowledged."""
+    done = subprocess.run(
+        [sys.executable, "-c", VICTIM, str(path), step], capture_output=True, env=environment(), timeout=50, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    told = done.stdout.decode().split()
+    assert told[0] == "begun"
+    return int(told[-1]) if len(told) > 1 else 0
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_is_suspect(
+    tmp_path: Path, step: str
+) -> None:
+    path = tmp_path / "spool"
+    files = spool_files(path)
+    acknowledged = 0
+    for _ in range(2):
+        acknowledged = max(acknowledged, live_and_die(path, step))
+        writer = lane_writer(files)
+        held = writer.next
+        # Between the deaths everything that is settled is processed and removed.
+        writer.purge(writer.settled)
+        suspicious = sum((writer.identity(record(number)) or ("", "")) in writer.suspects for number in range(held))
+        writer.close()
+        assert held >= acknowledged
+        assert held % 5 == 0
+        # All that was durable and not known to be settled may come again.
+        assert suspicious >= (5 if held > acknowledged else 0)
+    writer = lane_writer(files)
+    writer.seal(records(range(writer.next, writer.next + 5)))
+    last = writer.next
+    writer.close()
+    assert ids_in(files) == [f"id-{number}" for number in range(last - 5, last)]
+    assert [name for name in os.listdir(files.path("lane-0")) if name.startswith(".tmp")] == []
+
+
+def test_of_two_processes_the_second_is_refused_and_gets_the_lane_when_the_first_is_killed(tmp_path: Path) -> None:
+    files = spool_files(tmp_path / "spool")
+    with running(tmp_path / "spool") as first:
+        with pytest.raises(SpoolBusy, match=f"process {first.pid} on "):
+            lane_writer(files)
+        first.kill()
+        first.wait()
+    writer = lane_writer(files, patience=Patience(wait=10.0))
+    assert writer.next > 0
+    writer.close()
+
+
+def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(tmp_path: Path) -> None:
+    files = spool_files(tmp_path / "spool")
+    with running(tmp_path / "spool") as zombie:
+        os.kill(zombie.pid, signal.SIGSTOP)
+        successor = lane_writer(files, patience=Patience(wait=30.0, frozen=0.5))
+        begun_at = successor.next
+        successor.seal(records(range(begun_at, begun_at + 3)))
+        os.kill(zombie.pid, signal.SIGCONT)
+        told, words = zombie.communicate(timeout=30)
+        assert "SpoolFenced" in words.decode()
+        acknowledged = [int(one) for one in told.decode().split() if one.isdigit()]
+        assert max(acknowledged, default=0) <= begun_at
+        successor.seal(records(range(begun_at + 3, begun_at + 6)))
+        successor.close()
+    assert ids_in(files) == [f"id-{number}" for number in range(begun_at + 6)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_told_and_what_was_there_is_kept(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        files = spool_files(small / "spool")
+        writer = lane_writer(files)
+        with pytest.raises(SpoolFull, match="no room on the disk"):
+            fill(writer)
+        held = writer.next
+        assert held >= 5
+        with pytest.raises(SpoolFull):
+            writer.seal([record(held, body=bytes(100_000))])
+        writer.settle(held)
+        assert writer.purge(held) == held
+        writer.seal([record(held, body=bytes(100_000))])
+        writer.close()
+        assert ids_in(files) == [f"id-{held}"]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def fill(writer: LaneWriter) -> None:
+    while True:
+        writer.seal([record(writer.next, body=os.urandom(100_000))])
+
+
+@contextmanager
+def running(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a writer that goes on until it is stopped."""
+    command = [sys.executable, "-c", VICTIM, str(path), "never"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        try:
+            # When it has told of some groups, it is at work.
+            for _ in range(4):
+                assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import SpoolBusy, SpoolFenced
+from stompy.spark.spool import claims
+from stompy.spark.spool.claims import Begun, Claim, Patience, begun
+from stompy.spark.spool.files import LocalFiles
+
+LANE = "lane-0"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    return LocalFiles(str(tmp_path))
+
+
+def claim(files: LocalFiles, *, wait: float = 0.0, frozen: float = 60.0) -> Claim:
+    return Claim(files, LANE, patience=Patience(wait=wait, frozen=frozen), closing=threading.Event())
+
+
+def test_numbers_grow(files: LocalFiles) -> None:
+    first = claim(files)
+    first.begin(0)
+    first.release()
+    second = claim(files)
+    assert (first.epoch, second.epoch) == (1, 2)
+    second.release()
+
+
+def test_a_second_receiver_is_refused_while_the_first_is_alive(files: LocalFiles) -> None:
+    first = claim(files)
+    with pytest.raises(SpoolBusy, match=rf"lane-0: another query or receiver fills it \(process {os.getpid()} on "):
+        claim(files)
+    first.check()
+    first.release()
+
+
+def test_one_that_waits_gets_the_lane_when_it_is_free(files: LocalFiles) -> None:
+    first = claim(files)
+    threading.Timer(0.2, first.release).start()
+    second = claim(files, wait=20.0)
+    assert second.epoch == 2
+    second.release()
+
+
+def test_closing_ends_the_wait(files: LocalFiles) -> None:
+    first = claim(files)
+    closing = threading.Event()
+    closing.set()
+    with pytest.raises(SpoolBusy):
+        Claim(files, LANE, patience=Patience(wait=60.0), closing=closing)
+    first.release()
+
+
+def test_a_frozen_owner_is_taken_over_from_and_fenced(files: LocalFiles) -> None:
+    frozen = claim(files)
+    frozen.begin(0)
+    successor = claim(files, wait=60.0, frozen=0.2)
+    with pytest.raises(SpoolFenced, match=r"another receiver has taken it over \(process"):
+        frozen.check()
+    successor.begin(5)
+    with pytest.raises(SpoolFenced):
+        frozen.check()
+    successor.check()
+    frozen.release()
+    successor.release()
+
+
+def test_an_owner_that_shows_signs_of_life_is_not_taken_over_from(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.0)
+    first = claim(files)
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.02):
+            first.beat()
+
+    alive = threading.Thread(target=live)
+    alive.start()
+    try:
+        with pytest.raises(SpoolBusy):
+            claim(files, wait=1.0, frozen=0.3)
+    finally:
+        stop.set()
+        alive.join()
+    first.check()
+    first.release()
+
+
+def test_who_took_over_without_the_lock_takes_it_when_it_is_free(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.0)
+    frozen = claim(files)
+    successor = claim(files, wait=60.0, frozen=0.1)
+    frozen.release()
+    successor.beat()
+    with pytest.raises(SpoolBusy):
+        claim(files)
+    successor.release()
+
+
+def test_a_claim_that_is_gone_is_no_claim(files: LocalFiles) -> None:
+    first = claim(files)
+    for entry in files.list(f"{LANE}/epoch"):
+        files.remove(f"{LANE}/epoch/{entry.name}")
+    with pytest.raises(SpoolFenced, match="it is gone"):
+        first.check()
+    first.release()
+
+
+def test_what_has_begun_is_known(files: LocalFiles) -> None:
+    assert begun(files, LANE) == Begun(0, 0)
+    first = claim(files)
+    assert begun(files, LANE) is None
+    assert begun(files, LANE, before=1) == Begun(0, 0)
+    first.begin(40)
+    assert begun(files, LANE) == Begun(1, 40)
+    first.release()
+    second = claim(files)
+    assert begun(files, LANE, before=2) == Begun(1, 40)
+    second.begin(50)
+    assert begun(files, LANE) == Begun(2, 50)
+    assert len(files.list(f"{LANE}/epoch")) == 1
+    second.release()
+
+
+def test_of_two_that_claim_at_once_one_is_the_newer(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalFiles, "lock", lambda self, name: _Free())
+    barrier = threading.Barrier(4)
+    made: list[Claim] = []
+
+    def rush() -> None:
+        barrier.wait()
+        made.append(claim(files))
+
+    threads = [threading.Thread(target=rush) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one.epoch for one in made}) == 4
+    newest = max(made, key=lambda one: one.epoch)
+    newest.check()
+    for one in made:
+        if one is not newest:
+            with pytest.raises(SpoolFenced):
+                one.check()
+
+
+class _Free:
+    def release(self) -> None:
+        pass

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import SpoolError, SpoolFull
+from stompy.spark.spool.files import FileLock, LocalFiles
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    found = LocalFiles(str(tmp_path / "spool"))
+    found.make_folder("lane-0/epoch")
+    return found
+
+
+def names_in(files: LocalFiles, folder: str = "") -> list[str]:
+    return sorted(os.listdir(files.path(folder)))
+
+
+def test_what_was_written_is_read(files: LocalFiles) -> None:
+    files.write("lane-0/low", b"1")
+    files.write("lane-0/low", b"2")
+    assert files.read("lane-0/low") == b"2"
+    assert files.read("lane-0/none") is None
+    assert names_in(files, "lane-0") == ["epoch", "low"]
+
+
+def test_create_leaves_what_is_there(files: LocalFiles) -> None:
+    assert files.create("a", b"1")
+    assert not files.create("a", b"2")
+    assert files.read("a") == b"1"
+    assert names_in(files) == ["a", "lane-0"]
+
+
+def test_the_listing_passes_over_unfinished_files(files: LocalFiles) -> None:
+    Path(files.path("lane-0/.tmp-seg-1")).write_bytes(b"torn")
+    files.write("lane-0/low", b"12")
+    assert {(one.name, one.size, one.is_folder) for one in files.list("lane-0")} == {
+        ("low", 2, False),
+        ("epoch", os.stat(files.path("lane-0/epoch")).st_size, True),
+    }
+    assert files.list("nowhere") == []
+
+
+def test_sweep_removes_torn_segments_only(files: LocalFiles) -> None:
+    for name in (".tmp-seg-1", ".tmp-low-2"):
+        Path(files.path(f"lane-0/{name}")).write_bytes(b"torn")
+    files.sweep("lane-0")
+    assert names_in(files, "lane-0") == [".tmp-low-2", "epoch"]
+
+
+def test_a_lock_is_one_holders(files: LocalFiles) -> None:
+    lock = files.lock("lane-0/lock")
+    assert lock is not None
+    assert files.lock("lane-0/lock") is None
+    lock.release()
+    lock.release()
+    again = FileLock.take(files.path("lane-0/lock"))
+    assert again is not None
+    again.release()
+
+
+def test_removing_what_is_gone_is_no_error(files: LocalFiles) -> None:
+    files.write("a", b"")
+    assert files.exists("a")
+    files.remove("a")
+    files.remove("a")
+    files.touch("a")
+    assert not files.exists("a")
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_full_disk_is_told_and_leaves_nothing(files: LocalFiles, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(SpoolFull, match=r"lane-0/low.*no room on the disk"):
+        files.write("lane-0/low", b"1")
+    monkeypatch.undo()
+    assert names_in(files, "lane-0") == ["epoch"]
+
+
+def test_another_fault_of_the_disk_names_the_file(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(SpoolError, match=r"lane-0/low: it cannot be used: Input/output error"):
+        files.write("lane-0/low", b"1")
+
+
+def test_a_short_write_is_gone_on_with(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:3]))
+    files.write("a", b"0123456789")
+    assert files.read("a") == b"0123456789"
+
+
+def test_octets_folder_and_name_are_synced_in_that_order(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        steps.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file")
+        fsync(handle)
+
+    def moved(source: str, target: str) -> None:
+        steps.append("name")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", moved)
+    files.write("a", b"1")
+    assert steps == ["file", "name", "folder"]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompy.errors import SpoolDataLoss
+from stompy.spark.spool.index import LaneIndex, sound
+from stompy.spark.spool.names import Segment
+
+
+def segment(first: int, count: int, *, epoch: int = 1, size: int = 0) -> Segment:
+    return Segment(first, count, epoch, f"{first:016x}", size or count * 100)
+
+
+def index_of(*segments: Segment, low: int = 0) -> LaneIndex:
+    index = LaneIndex(low=low, path="/spool/lane-0")
+    for one in segments:
+        index.add(one)
+    return index
+
+
+def test_an_empty_lane_goes_on_at_its_low_watermark() -> None:
+    assert index_of(low=70).next == 70
+    assert index_of(segment(0, 10), segment(10, 5)).next == 15
+
+
+def test_slices_cover_exactly_what_is_asked() -> None:
+    index = index_of(segment(0, 10), segment(10, 5), segment(15, 10))
+    assert [(one.start, one.end) for one in index.slices(3, 17)] == [(3, 10), (10, 15), (15, 17)]
+    assert [(one.start, one.end) for one in index.slices(10, 15)] == [(10, 15)]
+    assert index.slices(7, 7) == []
+
+
+@pytest.mark.parametrize(("start", "end", "gap"), [(0, 12, "5 to 9"), (6, 12, "6 to 9"), (10, 30, "20 to 29")])
+def test_a_gap_is_an_error_that_names_the_messages(start: int, end: int, gap: str) -> None:
+    index = index_of(segment(0, 5), segment(10, 10))
+    with pytest.raises(SpoolDataLoss, match=rf"/spool/lane-0: the segments with the messages {gap} "):
+        index.slices(start, end)
+    assert sum(one.rows for one in index.slices(start, end, fail=False)) < end - start
+
+
+def test_what_lies_below_the_low_watermark_is_taken_out() -> None:
+    index = index_of(segment(0, 10), segment(10, 10), segment(20, 10))
+    assert [one.first for one in index.remove_below(25)] == [0, 10]
+    assert (index.low, index.messages, index.octets, index.next) == (25, 10, 1000, 30)
+    assert index.remove_below(5) == []
+    assert index.low == 25
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=20), st.data())
+def test_slices_are_contiguous(counts: list[int], data: st.DataObject) -> None:
+    firsts = [0, *itertools.accumulate(counts)]
+    index = index_of(*(segment(first, count) for first, count in zip(firsts, counts, strict=False)))
+    start = data.draw(st.integers(0, index.next))
+    end = data.draw(st.integers(start, index.next))
+    at = start
+    for piece in index.slices(start, end):
+        assert piece.start == at
+        assert piece.segment.first <= piece.start < piece.end <= piece.segment.end
+        at = piece.end
+    assert at == end
+
+
+def test_a_limit_of_octets_gives_one_message_at_least() -> None:
+    index = index_of(segment(0, 10, size=1000), segment(10, 10, size=1000))
+    assert index.octets_up_to(0, 1) == 1
+    assert index.octets_up_to(0, 500) == 5
+    assert index.octets_up_to(0, 1500) == 15
+    assert index.octets_up_to(5, 10_000) == 20
+    assert index.octets_up_to(20, 10) == 20
+
+
+def kept(*segments: Segment, epoch: int, start: int) -> list[tuple[int, int]]:
+    good, orphans = sound(segments, epoch=epoch, start=start)
+    assert sorted([*good, *orphans]) == sorted(segments)
+    return [(one.first, one.epoch) for one in good]
+
+
+def test_what_a_fenced_receiver_wrote_beyond_its_successors_start_does_not_count() -> None:
+    zombie = segment(100, 50, epoch=1)
+    assert kept(segment(0, 100, epoch=1), zombie, epoch=2, start=100) == [(0, 1)]
+    assert kept(segment(0, 100, epoch=1), zombie, segment(100, 20, epoch=2), epoch=2, start=100) == [(0, 1), (100, 2)]
+    assert kept(segment(0, 100, epoch=1), zombie, epoch=1, start=0) == [(0, 1), (100, 1)]
+
+
+def test_of_two_that_overlap_the_later_receivers_counts() -> None:
+    late = segment(50, 30, epoch=1)
+    assert kept(segment(50, 20, epoch=2), segment(70, 40, epoch=2), late, epoch=3, start=110) == [(50, 2), (70, 2)]
+    assert kept(segment(40, 20, epoch=1), segment(45, 60, epoch=2), epoch=3, start=110) == [(45, 2)]
+
+
+def test_a_receiver_that_is_not_known_to_have_begun_does_not_count() -> None:
+    assert kept(segment(0, 10, epoch=1), segment(10, 5, epoch=3), epoch=2, start=10) == [(0, 1)]

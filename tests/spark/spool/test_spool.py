@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import SpoolDamaged, SpoolError, SpoolMismatch
+from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
+from stompy.spark.spool.state import dump
+from tests.spark.spool.making import lane_writer
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    return LocalFiles(str(tmp_path / "spool"))
+
+
+def test_it_is_made_once(files: LocalFiles) -> None:
+    assert find_spool(files) is None
+    made = make_spool(files, "/queue/a")
+    assert make_spool(files, "/queue/a") == made
+    assert get_spool(files) == made
+
+
+def test_a_spool_of_another_destination_is_refused(files: LocalFiles) -> None:
+    make_spool(files, "/queue/a")
+    with pytest.raises(SpoolMismatch, match=r"filled from '/queue/a', not from '/queue/b'.*choose another spoolDir"):
+        make_spool(files, "/queue/b")
+
+
+def test_a_folder_with_other_things_in_it_is_refused(files: LocalFiles) -> None:
+    files.make_folder("")
+    files.write("thesis.tex", b"")
+    with pytest.raises(SpoolError, match=r"neither empty nor a spool: it holds thesis\.tex"):
+        make_spool(files, "/queue/a")
+
+
+def test_a_spool_that_has_lost_its_identity_is_damaged(files: LocalFiles) -> None:
+    make_spool(files, "/queue/a")
+    lane_writer(files).close()
+    os.unlink(files.path("spool.json"))
+    with pytest.raises(SpoolDamaged, match=r"spool\.json: the file that says whose spool it is is gone"):
+        make_spool(files, "/queue/a")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", dump({"format": "other"})])
+def test_a_damaged_identity_is_named(files: LocalFiles, content: bytes) -> None:
+    files.make_folder("")
+    files.write("spool.json", content)
+    with pytest.raises(SpoolDamaged, match=r"spool\.json: the file is "):
+        find_spool(files)
+
+
+def test_a_later_version_is_refused(files: LocalFiles) -> None:
+    files.make_folder("")
+    files.write("spool.json", dump({"format": "stompy spool", "version": 2, "id": "x", "destination": "/queue/a"}))
+    with pytest.raises(SpoolMismatch, match="of version 2, this program knows 1"):
+        find_spool(files)
+
+
+def test_a_checkpoint_of_another_spool_is_refused_with_the_remedy(files: LocalFiles) -> None:
+    spool = make_spool(files, "/queue/a")
+    check_identity(spool, spool.identity)
+    with pytest.raises(SpoolMismatch, match=r"the checkpoint was made with spool other.*start with a new checkpoint"):
+        check_identity(spool, "other")
+
+
+def test_a_spool_that_is_not_there_is_told_of(files: LocalFiles) -> None:
+    with pytest.raises(SpoolError, match=r"there is no spool.*reachable under this name from every executor"):
+        get_spool(files)
+
+
+def test_a_copy_is_the_same_spool(files: LocalFiles, tmp_path: Path) -> None:
+    spool = make_spool(files, "/queue/a")
+    shutil.copytree(tmp_path / "spool", tmp_path / "copy")
+    assert get_spool(LocalFiles(str(tmp_path / "copy"))).identity == spool.identity
+
+
+def test_lanes_are_listed(files: LocalFiles) -> None:
+    spool = make_spool(files, "/queue/a")
+    for lane in (0, 2):
+        lane_writer(files, lane=lane).close()
+    assert spool.lanes() == [0, 2]
+    assert spool.origin(2).lane == 2
+
+
+def test_paths_and_file_urls_are_directories(tmp_path: Path) -> None:
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        assert open_files(url).local
+        assert open_files(url).url == str(tmp_path)

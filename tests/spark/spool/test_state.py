@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import SpoolDamaged
+from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.state import dump, load, read_mark, write_mark
+
+
+def test_a_document_comes_back() -> None:
+    document = {"a": 1, "b": ["x", None]}
+    assert load(dump(document), "here") == document
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, -1])
+def test_a_cut_document_is_an_error_that_names_it(cut: int) -> None:
+    data = dump({"low": 12})
+    if cut == -1:
+        return  # the last line end is no loss
+    with pytest.raises(SpoolDamaged, match=r"/spool/low: the file is .*Restore it"):
+        load(data[:cut], "/spool/low")
+
+
+def test_every_changed_octet_is_noticed() -> None:
+    data = dump({"low": 12})
+    for place in range(len(data) - 1):
+        changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        with pytest.raises(SpoolDamaged):
+            load(changed, "here")
+
+
+def test_marks(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    assert read_mark(files, "low") is None
+    write_mark(files, "low", 7)
+    assert read_mark(files, "low") == 7
+    files.write("settled", files.read("low") or b"")
+    with pytest.raises(SpoolDamaged, match="another one's"):
+        read_mark(files, "settled")
