@@ -26,8 +26,7 @@ VICTIM = textwrap.dedent(
     import os, signal, sys
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.files import LocalFiles
-    from stompy.spark.spool.lane import LaneWriter
-from tests.spark.spool.making import lane_writer, records
+    from tests.spark.spool.making import lane_writer, records
 
     path, step = sys.argv[1:]
     calls = {"armed": False, "fsync": 0}
