@@ -1,0 +1,159 @@
+"""The options of source and sink that say which broker, and the connection that they make.
+
+A passcode is no option: options travel pickled to every executor, and programs print them. It comes from the
+environment or a file of the process that connects: the driver's for the source, each executor's for the sink.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stompy.connection.config import addresses_of, versions_of
+from stompy.connection.connecting import connect
+from stompy.connection.connection import Connection
+from stompy.connection.failover import is_failover, parse_failover
+from stompy.errors import ConfigurationError
+from stompy.frames.grammar import Leniency
+from stompy.frames.limits import Limits
+from stompy.spark import options as kinds
+from stompy.spark.options import Option
+
+BROKER_OPTIONS: tuple[Option, ...] = (
+    Option("url", kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` address; "
+           "without a passcode", required=True),
+    Option("login", kinds.text, None, "the login, instead of the one in the address"),
+    Option("passcodeEnv", kinds.text, None, "the environment variable that holds the passcode, in the process that "
+           "connects"),
+    Option("passcodeFile", kinds.text, None, "the file whose first line is the passcode, on the machine that connects"),
+    Option("vhost", kinds.text, None, "the `host` header of CONNECT; by default from the address"),
+    Option("version", kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer"),
+    Option("heartbeat", kinds.heartbeat, "10,10", "seconds between heart-beats: ours, and those asked of the broker"),
+    Option("connectTimeout", kinds.seconds, "10", "seconds for each address, up to CONNECTED"),
+    Option("receiptTimeout", kinds.seconds, "30", "seconds that the broker may take to confirm"),
+    Option("sendTimeout", kinds.seconds, "30", "seconds for one write to leave"),
+    Option("maxBodyBytes", kinds.octets, "128m", "the largest body that is accepted from the broker"),
+    Option("connectHeaders", kinds.headers, "{}", 'further headers of CONNECT, as JSON: `{"client-id": "etl"}`'),
+)  # fmt: skip
+"""Options that source and sink share."""
+
+_NO_SECRETS = (
+    "options are pickled, sent to executors and printed by programs. Name a place instead: passcodeEnv (an environment "
+    "variable) or passcodeFile, of the process that connects"
+)
+# A frame that cannot be read would come again for ever, so that everything is borne with that can be.
+_LENIENT = (
+    Leniency.UNDEFINED_ESCAPES
+    | Leniency.CR_ESCAPE_IN_1_1
+    | Leniency.CRLF_IN_1_1
+    | Leniency.INVALID_UTF8
+    | Leniency.UNEXPECTED_BODY
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """How to connect; picklable, and without a secret. Durations in seconds; the fields are those of the table."""
+
+    url: str
+    login: str | None = None
+    passcode_env: str | None = None
+    passcode_file: str | None = None
+    vhost: str | None = None
+    version: str = "1.0,1.1,1.2"
+    heartbeat: tuple[float, float] = (10.0, 10.0)
+    connect_timeout: float = 10.0
+    receipt_timeout: float = 30.0
+    send_timeout: float = 30.0
+    max_body_bytes: int = 128 << 20
+    connect_headers: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        versions_of(self.version.replace(" ", "").split(","))
+        for address in self._addresses():
+            if address.passcode is not None:
+                raise ConfigurationError(f"option url must not hold a passcode ({address}): {_NO_SECRETS}")
+        if self.passcode_env is not None and self.passcode_file is not None:
+            raise ConfigurationError("give passcodeEnv or passcodeFile, not both")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> BrokerOptions:
+        """Return the options among parsed values."""
+        return cls(**{option.field: values[option.field] for option in BROKER_OPTIONS})
+
+    def connect(self, *, name: str, lenient: bool = False) -> Connection:
+        """Connect, in the process that has the passcode; raises as `stompy.connect`.
+
+        A lost link is not replaced: who receives or sends must know of it.
+
+        Args:
+            name: part of thread names.
+            lenient: bear with frames that are not quite right.
+        """
+        urls = self._urls()
+        leniency = _LENIENT if lenient else None
+        return connect(
+            urls[0] if len(urls) == 1 else urls,
+            login=self._login(),
+            passcode=self.passcode(),
+            vhost=self.vhost,
+            versions=self.version.replace(" ", "").split(","),
+            heartbeat=self.heartbeat,
+            connect_timeout=self.connect_timeout,
+            receipt_timeout=self.receipt_timeout,
+            send_timeout=self.send_timeout,
+            limits=Limits(max_body=self.max_body_bytes),
+            headers=self.connect_headers,
+            reconnect=False,
+            leniency=leniency,
+            name=name,
+        )
+
+    def passcode(self) -> str | None:
+        """Return the passcode, or `None` where none was named.
+
+        Raises:
+            ConfigurationError: the place that was named has none.
+        """
+        if self.passcode_env is not None:
+            found = os.environ.get(self.passcode_env)
+            if found is None:
+                raise ConfigurationError(
+                    f"option passcodeEnv: there is no environment variable {self.passcode_env!r} in the process that "
+                    "connects. For the source that is the driver's Python, for the sink an executor's "
+                    "(spark.executorEnv.NAME)"
+                )
+            return found
+        if self.passcode_file is None:
+            return None
+        try:
+            with open(self.passcode_file, encoding="utf-8") as file:
+                return file.readline().removesuffix("\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ConfigurationError(f"option passcodeFile: {self.passcode_file!r} cannot be read: {why}") from None
+
+    def _login(self) -> str | None:
+        # A passcode goes out only beside a login that was given outside the address.
+        if self.login is not None or (self.passcode_env is None and self.passcode_file is None):
+            return self.login
+        return next((address.login for address in self._addresses() if address.login is not None), None)
+
+    def _urls(self) -> Sequence[str]:
+        return [self.url] if is_failover(self.url) else [part.strip() for part in self.url.split(",")]
+
+    def _addresses(self) -> Sequence[Any]:
+        return addresses_of(parse_failover(self.url).urls if is_failover(self.url) else self._urls())
+
+
+def refuse_secrets(given: Mapping[str, str]) -> None:
+    """Refuse a passcode among the options, whatever its case.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    for name in given:
+        if name.replace("_", "").lower() in ("passcode", "password"):
+            raise ConfigurationError(f"option {name!r} is not taken: {_NO_SECRETS}")

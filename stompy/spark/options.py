@@ -1,0 +1,196 @@
+"""Options of the source and the sink: one table each, from which they are parsed, refused and documented.
+
+Spark gives options as text under names without case. An option is written in camelCase in docs; `max_messages`,
+`maxMessages` and `maxmessages` are the same. A name that is not in the table is refused with the nearest one.
+
+Who adds an option adds an `Option` to its table (`broker_options.py`, `source_options.py`, ...) and a field to the
+dataclass beside it; the page of options in the documentation is made from the tables.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stompy.errors import ConfigurationError
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_OCTETS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+_SIZE = re.compile(r"(\d+)\s*([bkmgt]?)b?")
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+Parse = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: in camelCase.
+        parse: from text to value; raises `ValueError` with what the value must be.
+        default: as text; `None` for none, so that the value is `None`.
+        says: what it does, for the page of options.
+        required: whether there is no default to go on with.
+    """
+
+    name: str
+    parse: Parse
+    default: str | None
+    says: str
+    required: bool = False
+
+    @property
+    def field(self) -> str:
+        """The name of the value in Python."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
+
+
+def parse(table: Iterable[Option], given: Mapping[str, str], *, ignored: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the value of each option of a table, by field.
+
+    Args:
+        table: what there is.
+        given: what was given.
+        ignored: names that Spark adds by itself.
+
+    Raises:
+        ConfigurationError: an unknown name, a wrong value, or a required option is missing. No value is ever shown: it
+            may be a secret under a wrong name.
+    """
+    options = {_key(option.name): option for option in table}
+    values: dict[str, Any] = {}
+    passed_over = {_key(name) for name in ignored}
+    for name, text in given.items():
+        if _key(name) in passed_over:
+            continue
+        option = options.get(_key(name))
+        if option is None:
+            raise ConfigurationError(_unknown(name, options.values()))
+        if option.field in values:
+            raise ConfigurationError(f"option {option.name} is given twice")
+        values[option.field] = _parsed(option, str(text))
+    for option in options.values():
+        if option.field not in values:
+            if option.required:
+                raise ConfigurationError(f"option {option.name} is missing: {option.says}")
+            values[option.field] = None if option.default is None else _parsed(option, option.default)
+    return values
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _unknown(name: str, options: Iterable[Option]) -> str:
+    names = {_key(option.name): option.name for option in options}
+    close = difflib.get_close_matches(_key(name), names, n=1, cutoff=0.6)
+    near = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(sorted(names.values()))}"
+    return f"unknown option {name!r}{near}"
+
+
+def _parsed(option: Option, text: str) -> Any:
+    try:
+        return option.parse(text.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"option {option.name} must be {error}") from None
+
+
+# What values are.
+
+
+def text(value: str) -> str:
+    """Return text of at least one character."""
+    if not value:
+        raise ValueError("text of at least one character")
+    return value
+
+
+def count(value: str) -> int:
+    """Return a whole number of 1 or more."""
+    return _whole(value, least=1)
+
+
+def count_or_none(value: str) -> int | None:
+    """Return a whole number of 1 or more, or `None` for 0."""
+    return _whole(value, least=0) or None
+
+
+def number(value: str) -> int:
+    """Return a whole number of 0 or more."""
+    return _whole(value, least=0)
+
+
+def _whole(value: str, *, least: int) -> int:
+    if not (value.isascii() and value.isdigit()) or int(value) < least:
+        raise ValueError(f"a whole number of {least} or more")
+    return int(value)
+
+
+def seconds(value: str) -> float:
+    """Return a duration: `30`, `1.5s`, `200ms`, `5m`, `2h`, `1d`."""
+    found = _DURATION.fullmatch(value.lower())
+    duration = float(found[1]) * _SECONDS[found[2]] if found else math.nan
+    if not 0 <= duration < math.inf:
+        raise ValueError("a duration such as 30, 1.5s, 200ms, 5m or 2h")
+    return duration
+
+
+def octets(value: str) -> int:
+    """Return a size: `4096`, `64k`, `8m`, `1g`."""
+    found = _SIZE.fullmatch(value.lower())
+    if not found:
+        raise ValueError("a size such as 4096, 64k, 8m or 1g")
+    return int(found[1]) * _OCTETS[found[2]]
+
+
+def octets_or_none(value: str) -> int | None:
+    """Return a size, or `None` for 0."""
+    return octets(value) or None
+
+
+def flag(value: str) -> bool:
+    """Return true or false."""
+    if value.lower() in _TRUE:
+        return True
+    if value.lower() in _FALSE:
+        return False
+    raise ValueError("true or false")
+
+
+def choice(*choices: str) -> Parse:
+    """Return a parser of one of some words."""
+
+    def parse_choice(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return value.lower()
+
+    return parse_choice
+
+
+def headers(value: str) -> dict[str, str]:
+    """Return headers from a JSON object of text to text; as option names they would lose their case."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        raise ValueError('a JSON object of text, such as {"selector": "region = \'EU\'"}')
+    return found
+
+
+def heartbeat(value: str) -> tuple[float, float]:
+    """Return two intervals in seconds: ours, the broker's."""
+    parts = value.split(",")
+    try:
+        send, receive = (seconds(part.strip()) for part in parts)
+    except ValueError:
+        raise ValueError("two intervals in seconds, ours and the broker's, such as 10,10") from None
+    return send, receive

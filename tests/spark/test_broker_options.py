@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.errors import ConfigurationError, ConnectRefused
+from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
+from stompy.spark.options import parse
+
+
+def options(**given: str) -> BrokerOptions:
+    return BrokerOptions.of(parse(BROKER_OPTIONS, {"url": "stomp://localhost:1", **given}))
+
+
+def test_the_table_and_the_fields_are_the_same() -> None:
+    assert {option.field for option in BROKER_OPTIONS} == set(BrokerOptions.__dataclass_fields__)
+
+
+def test_a_passcode_in_the_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match=r"must not hold a passcode.*passcodeEnv") as caught:
+        options(url="stomp://me:sesame@localhost")
+    assert "sesame" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="must not hold a passcode"):
+        options(url="failover:(stomp://a:1,stomp://me:sesame@b:1)")
+
+
+@pytest.mark.parametrize("name", ["passcode", "PASSCODE", "password", "pass_code"])
+def test_a_passcode_is_no_option(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="options are pickled") as caught:
+        refuse_secrets({name: "sesame"})
+    assert "sesame" not in str(caught.value)
+
+
+def test_the_passcode_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_text("sesame\nanother line\n")
+    monkeypatch.setenv("STOMP_SECRET", "sesame too")
+    assert options(passcodeFile=str(file)).passcode() == "sesame"
+    assert options(passcodeEnv="STOMP_SECRET").passcode() == "sesame too"
+    assert options().passcode() is None
+
+
+def test_a_place_without_a_passcode_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no environment variable 'STOMP_NOWHERE'.*spark\.executorEnv"):
+        options(passcodeEnv="STOMP_NOWHERE").passcode()
+    with pytest.raises(ConfigurationError, match="No such file"):
+        options(passcodeFile=str(tmp_path / "none")).passcode()
+    (tmp_path / "octets").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        options(passcodeFile=str(tmp_path / "octets")).passcode()
+    with pytest.raises(ConfigurationError, match="not both"):
+        options(passcodeFile="a", passcodeEnv="b")
+
+
+def test_they_travel_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMP_SECRET", "sesame")
+    made = options(passcodeEnv="STOMP_SECRET", login="me")
+    assert made.passcode() == "sesame"
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert b"sesame" not in pickle.dumps(made)
+    assert "sesame" not in repr(made)
+
+
+@pytest.mark.parametrize("login", ["option", "address"])
+def test_it_connects_with_the_login_and_the_passcode(login: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMP_SECRET", "sesame")
+    with Broker(users={"me": "sesame"}) as broker:
+        url = broker.url if login == "option" else broker.url.replace("://", "://me@")
+        given = {"login": "me"} if login == "option" else {}
+        with options(url=url, passcodeEnv="STOMP_SECRET", **given).connect(name="test") as connection:
+            assert connection.connected
+        monkeypatch.setenv("STOMP_SECRET", "barley")
+        with pytest.raises(ConnectRefused) as caught:
+            options(url=url, passcodeEnv="STOMP_SECRET", **given).connect(name="test")
+        assert "barley" not in str(caught.value)
+
+
+def test_several_addresses_are_tried_in_order() -> None:
+    with (
+        Broker() as broker,
+        options(url=f"stomp://127.0.0.1:1, {broker.url}", version="1.1").connect(name="test", lenient=True) as conn,
+    ):
+        assert conn.version == "1.1"
+
+
+def test_a_wrong_version_is_refused_before_any_connection() -> None:
+    with pytest.raises(ConfigurationError):
+        options(version="2.0")

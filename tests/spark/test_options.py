@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from stompy.errors import ConfigurationError
+from stompy.spark import options as kinds
+from stompy.spark.options import Option, parse
+
+TABLE = (
+    Option("maxMessages", kinds.count_or_none, "0", "the most"),
+    Option("idleTimeout", kinds.seconds, "5", "the wait"),
+    Option("destination", kinds.text, None, "where from", required=True),
+)
+
+
+def given(**options: str) -> dict[str, str]:
+    return {"destination": "/queue/a", **options}
+
+
+def test_names_have_no_case_and_may_be_written_with_underscores() -> None:
+    for name in ("maxMessages", "maxmessages", "max_messages", "MAX_MESSAGES"):
+        assert parse(TABLE, given(**{name: "7"}))["max_messages"] == 7
+
+
+def test_defaults_are_parsed_too() -> None:
+    assert parse(TABLE, given()) == {"destination": "/queue/a", "max_messages": None, "idle_timeout": 5.0}
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown option 'maxmesages'; did you mean maxMessages\?"):
+        parse(TABLE, given(maxmesages="1"))
+    with pytest.raises(ConfigurationError, match="there are destination, idleTimeout, maxMessages"):
+        parse(TABLE, given(zzz="1"))
+
+
+def test_what_spark_adds_by_itself_is_passed_over() -> None:
+    assert parse(TABLE, given(checkpointlocation="x"), ignored=["checkpointLocation"])["max_messages"] is None
+
+
+def test_a_required_option_that_is_missing_is_named_with_what_it_is() -> None:
+    with pytest.raises(ConfigurationError, match="option destination is missing: where from"):
+        parse(TABLE, {})
+
+
+def test_an_option_under_two_spellings_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="maxMessages is given twice"):
+        parse(TABLE, given(max_messages="1", maxmessages="2"))
+
+
+def test_a_wrong_value_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(TABLE, given(max_messages="sesame"))
+    assert str(caught.value) == "option maxMessages must be a whole number of 0 or more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "parsed"),
+    [
+        (kinds.seconds, "1.5s", 1.5),
+        (kinds.seconds, "200ms", 0.2),
+        (kinds.seconds, "5m", 300.0),
+        (kinds.seconds, "2 H", 7200.0),
+        (kinds.octets, "8m", 8 << 20),
+        (kinds.octets, "64kb", 64 << 10),
+        (kinds.octets, "12", 12),
+        (kinds.octets_or_none, "0", None),
+        (kinds.count, "3", 3),
+        (kinds.number, "0", 0),
+        (kinds.count_or_none, "0", None),
+        (kinds.flag, "TRUE", True),
+        (kinds.flag, "no", False),
+        (kinds.choice("auto", "none"), "Auto", "auto"),
+        (kinds.headers, '{"client-id": "etl"}', {"client-id": "etl"}),
+        (kinds.heartbeat, "10, 500ms", (10.0, 0.5)),
+    ],
+)
+def test_values(kind: kinds.Parse, value: str, parsed: object) -> None:
+    assert kind(value) == parsed
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (kinds.seconds, "soon"),
+        (kinds.seconds, "-1"),
+        (kinds.octets, "1.5m"),
+        (kinds.count, "0"),
+        (kinds.count, "²"),
+        (kinds.flag, "maybe"),
+        (kinds.text, ""),
+        (kinds.choice("auto", "none"), "some"),
+        (kinds.headers, "client-id:etl"),
+        (kinds.headers, '{"n": 1}'),
+        (kinds.heartbeat, "10"),
+    ],
+)
+def test_wrong_values(kind: kinds.Parse, value: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        kind(value)
+
+
+def test_the_field_of_an_option_is_its_name_in_python() -> None:
+    assert Option("maxMessagesPerTrigger", kinds.count, None, "").field == "max_messages_per_trigger"
