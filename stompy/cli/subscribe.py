@@ -12,7 +12,7 @@ from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_headers, count, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
-from stompy.connection.dialects import dialect_of
+from stompy.connection.dialects.brokers import dialect_named
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
@@ -81,7 +81,8 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
 
 def _subscribed(conn: Connection, arguments: argparse.Namespace, headers: dict[str, str]) -> Subscription:
     prefetch = None
-    prefetch_header = dialect_of(conn.server).prefetch
+    dialect = dialect_named(conn.dialect)
+    prefetch_header = None if dialect.prefetch_as_window else dialect.headers.get("prefetch")
     if arguments.count is not None and prefetch_header is not None and prefetch_header not in headers:
         # Who wants a few messages should not keep the others from other consumers meanwhile.
         prefetch = min(arguments.count, 1000)

@@ -5,22 +5,33 @@ Any thread; a claim is taken under a leaf lock, so that two threads cannot settl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.message import Message
 from stompy.errors import AckError, LocalProtocolError
+from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
 from stompy.protocol.ack import ack_headers
 
 
 class Acker:
-    """Sends ACK and NACK for messages of one connection, each message once and over the link it came by."""
+    """Sends ACK and NACK for messages of one connection, each message once and over the link it came by.
 
-    def __init__(self) -> None:
+    Args:
+        dialect_of: tells what the broker behind a link makes of them.
+    """
+
+    def __init__(self, dialect_of: Callable[[Link], Dialect]) -> None:
+        self._dialect_of = dialect_of
         self._claims = make_lock(Rank.LEAF, "claims")
 
-    def acknowledge(self, message: Message, command: str, *, receipt: bool = False) -> Receipt | None:
+    def acknowledge(
+        self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
+    ) -> Receipt | None:
         """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Link.request` do."""
-        headers = self.claim(message, command)
+        headers = self.claim(message, command, requeue=requeue)
         try:
             handle = message.link.request(command, headers, receipt=receipt)
         except LocalProtocolError:
@@ -29,12 +40,15 @@ class Acker:
         message.cover()
         return handle
 
-    def claim(self, message: Message, command: str) -> dict[str, str]:
+    def claim(
+        self, message: Message, command: str, *, requeue: bool | None = None, transaction: bool = False
+    ) -> dict[str, str]:
         """Claim a message for ACK or NACK and return the headers that name it.
 
         Raises:
             AckError: it needs none, has had one, was covered by a later one, or its link is gone.
             LocalProtocolError: the version has no NACK.
+            ConfigurationError: the broker would do another thing than was asked.
         """
         if message.ack_mode == "auto":
             raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
@@ -44,6 +58,12 @@ class Acker:
         version = link.protocol.version
         assert version is not None
         headers = ack_headers(command, message.headers.peek, version)
+        if transaction or command == "NACK":
+            dialect = self._dialect_of(link)
+            if transaction:
+                dialect.check_transacted(command)
+            if command == "NACK":
+                headers.update(dialect.nack_headers(requeue))
         with self._claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")

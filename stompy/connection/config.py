@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stompy.connection.dialects import leniency_of
+from stompy.connection.dialects.brokers import dialect_named, dialect_of, leniency_of
+from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
@@ -30,7 +31,8 @@ class Config:
         randomize: try the addresses in an order of chance.
         login: overrides the address's.
         passcode: overrides the address's; never shown.
-        vhost: the `host` header; `None` takes the address's path, else its host name.
+        vhost: the `host` header; `None` takes the address's path, else what the dialect says, else the host name.
+        client_id: names this client to the broker, and its durable subscriptions.
         versions: offered to the broker.
         heartbeat: what we can send and what we want to hear, 0 for not at all.
         heartbeat_tolerance: agreed intervals of silence after which the broker counts as dead.
@@ -44,6 +46,7 @@ class Config:
         content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
         reconnect: how to replace a lost link; `None` does not.
         leniency: deviations of the broker to bear with; `None` takes what the broker is known to need.
+        dialect: the name of the broker's dialect; `None` chooses by what CONNECTED says.
         name: part of thread names and receipt ids.
     """
 
@@ -52,6 +55,7 @@ class Config:
     login: str | None = field(default=None, repr=False)
     passcode: str | None = field(default=None, repr=False)
     vhost: str | None = None
+    client_id: str | None = None
     versions: tuple[Version, ...] = NEGOTIABLE
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
     heartbeat_tolerance: float = DEFAULT_TOLERANCE
@@ -65,6 +69,7 @@ class Config:
     content_length: bool = True
     reconnect: Reconnect | None = None
     leniency: Leniency | None = None
+    dialect: str | None = None
     name: str = "connection"
 
     def __post_init__(self) -> None:
@@ -79,10 +84,30 @@ class Config:
                 f"heartbeat must be two numbers of seconds (send, receive), not {self.heartbeat!r}"
             )
         HeartbeatOffer.from_seconds(*self.heartbeat)
+        if self.dialect is not None:
+            dialect_named(self.dialect)
+        if self.client_id is not None and "client-id" in self.headers:
+            raise ConfigurationError("the client id was given twice: as client_id and as a header")
+
+    @property
+    def client(self) -> str | None:
+        """The client id, however it was given."""
+        return self.client_id if self.client_id is not None else self.headers.get("client-id")
+
+    def dialect_for(self, server: str | None) -> Dialect:
+        """Return the dialect to speak with the broker that calls itself `server`."""
+        return dialect_of(server) if self.dialect is None else dialect_named(self.dialect)
 
     def link_settings(self, address: Address) -> LinkSettings:
         """Return what a link to `address` needs to know."""
         own = self.login is not None or self.passcode is not None
+        chosen = None if self.dialect is None else dialect_named(self.dialect)
+        vhost = self.vhost if self.vhost is not None else address.vhost
+        if vhost is None and chosen is not None:
+            vhost = chosen.host
+        leniency = self.leniency
+        if leniency is None and chosen is not None:
+            leniency = chosen.leniency
         return LinkSettings(
             versions=self.versions,
             heartbeat=HeartbeatOffer.from_seconds(*self.heartbeat),
@@ -90,12 +115,12 @@ class Config:
             login=self.login if self.login is not None else address.login,
             # A passcode never goes out with another login than the one it was given for.
             passcode=self.passcode if own else address.passcode,
-            vhost=self.vhost if self.vhost is not None else address.vhost,
-            headers=self.headers,
+            vhost=vhost,
+            headers=self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id},
             limits=self.limits,
             marks=self.inbox,
-            leniency=self.leniency or Leniency.NONE,
-            leniency_for=leniency_of if self.leniency is None else None,
+            leniency=leniency or Leniency.NONE,
+            leniency_for=leniency_of if leniency is None else None,
             send_timeout=self.send_timeout,
             receipt_timeout=self.receipt_timeout,
         )

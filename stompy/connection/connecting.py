@@ -11,6 +11,7 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.core import Core
+from stompy.connection.dialects.brokers import DialectName
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.reconnect import Reconnect, reconnect_of
@@ -35,6 +36,8 @@ def connect(
     login: str | None = None,
     passcode: str | None = None,
     vhost: str | None = None,
+    client_id: str | None = None,
+    dialect: DialectName | None = None,
     versions: str | Version | Iterable[str | Version] = NEGOTIABLE,
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT,
     heartbeat_tolerance: float = DEFAULT_TOLERANCE,
@@ -58,7 +61,11 @@ def connect(
             `failover:(a,b)?randomize=...`, which also says how to reconnect.
         login: overrides the address's.
         passcode: overrides the address's.
-        vhost: the `host` header of CONNECT; by default the path of the address, else its host name.
+        vhost: the `host` header of CONNECT; by default the path of the address, else its host name (RabbitMQ: `/`).
+        client_id: a name for this client that stays the same from run to run; durable subscriptions belong to it.
+        dialect: the broker's kind: `"activemq"`, `"artemis"`, `"rabbitmq"`, `"stompy"` (the embedded one) or
+            `"generic"` (standard STOMP only). `None` takes the one that the broker names when it has answered; naming
+            it matters for what is said before: how a login with special characters is written.
         versions: the STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
         heartbeat: seconds between beats: what we can send, what we want to receive; 0 for none.
         heartbeat_tolerance: silence of this many agreed intervals counts as a dead broker.
@@ -68,7 +75,7 @@ def connect(
         close_timeout: default seconds for `disconnect`.
         limits: maxima for a frame of the broker.
         inbox: how much may wait for user code before the broker is held back.
-        headers: further headers of CONNECT, such as `client-id`.
+        headers: further headers of CONNECT.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
         reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
             The first connect is not repeated. Subscriptions come back by themselves; `send` waits for the next link,
@@ -89,6 +96,8 @@ def connect(
         login=login,
         passcode=passcode,
         vhost=vhost,
+        client_id=client_id,
+        dialect=dialect,
         versions=versions_of(versions),
         heartbeat=heartbeat,
         heartbeat_tolerance=heartbeat_tolerance,

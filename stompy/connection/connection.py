@@ -8,14 +8,16 @@ from types import TracebackType
 from typing import Any
 
 from stompy.connection.batch import Batch
-from stompy.connection.codec import user_headers
-from stompy.connection.core import Core, check_destination
+from stompy.connection.browsing import Browsing
+from stompy.connection.core import Core
+from stompy.connection.dialects.options import SubscribeOptions, send_options
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import AckMode, Handler, Subscription, check_ack_mode
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError
 from stompy.link.receipts import Receipt
 
 
@@ -44,6 +46,11 @@ class Connection:
     def server(self) -> str | None:
         """What the broker calls itself in CONNECTED, or `None`."""
         return self._core.link.protocol.server
+
+    @property
+    def dialect(self) -> str:
+        """The name of the dialect spoken; see `connect`."""
+        return self._core.dialect.name
 
     @property
     def session(self) -> str | None:
@@ -80,6 +87,9 @@ class Connection:
         persistent: bool | None = None,
         priority: int | None = None,
         expires: float | None = None,
+        delay: float | None = None,
+        group: str | None = None,
+        dedupe_id: str | None = None,
         timeout: float | None = None,
     ) -> Receipt | None:
         """Send a message; when it returns, the operating system has every octet (STOMP 1.2, SEND).
@@ -93,8 +103,11 @@ class Connection:
             confirm: the same, and wait for it.
             content_length: write that header or not; `None` takes the connection's setting.
             persistent: whether the message survives a restart of the broker; `None` leaves it to the broker.
-            priority: 0 to 9, where the broker has priorities.
-            expires: seconds to live, where the broker has expiry.
+            priority: 0 to 9.
+            expires: seconds to live.
+            delay: seconds until the broker delivers it.
+            group: messages of one group go to one consumer, in order.
+            dedupe_id: the broker drops a message whose id it has seen.
             timeout: seconds for the frame to leave and, with `confirm`, for the receipt; `None` takes the defaults.
 
         Raises:
@@ -105,9 +118,7 @@ class Connection:
             ReceiptTimeout: with `confirm`, the broker did not answer in time.
         """
         core = self._core
-        extra = None
-        if persistent is not None or priority is not None or expires is not None:
-            extra = core.dialect.send_headers(persistent=persistent, priority=priority, expires=expires)
+        options = send_options(persistent, priority, expires, delay, group, dedupe_id)
         handle = core.send(
             destination,
             body,
@@ -116,7 +127,7 @@ class Connection:
             receipt=receipt or confirm,
             content_length=content_length,
             timeout=timeout,
-            extra=extra,
+            options=options,
         )
         if confirm and handle is not None:
             core.flush_batch(timeout=timeout)
@@ -198,6 +209,10 @@ class Connection:
         *,
         ack: AckMode = "auto",
         prefetch: int | None = None,
+        selector: str | None = None,
+        durable: str | None = None,
+        browse: bool = False,
+        exclusive: bool = False,
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
         own_thread: bool = False,
@@ -211,35 +226,42 @@ class Connection:
                 call its `receive`.
             ack: `"auto"` (the broker takes a message as consumed when it has sent it), `"client"` (an ACK covers all
                 earlier messages too) or `"client-individual"`.
-            prefetch: how many unacknowledged messages the broker may send ahead, where the broker has such a setting.
+            prefetch: how many unacknowledged messages the broker may send ahead.
+            selector: deliver only messages whose headers fulfil this condition, such as `"colour = 'red'"`.
+            durable: the name under which the broker goes on collecting the messages of a topic while nobody is
+                subscribed. It stays the same from run to run, as must the `client_id` of `connect`;
+                `unsubscribe(delete=True)` ends it.
+            browse: look at the messages of a queue without taking them: iteration ends behind the last.
+            exclusive: of several such consumers of a queue only one gets messages, until it is gone.
             id: the subscription's id; `None` makes one.
-            headers: further headers, such as a selector.
+            headers: further headers.
             own_thread: run the handler on a thread of this subscription instead of the connection's dispatcher.
             timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown ack mode, or a broker without a prefetch setting.
+            ConfigurationError: an unknown ack mode, or the broker has no way to do what was asked; nothing was sent.
             LocalProtocolError: the id is taken, or a header cannot be written.
             BrokerError: the broker refused.
             ConnectionLost: the link died.
             ReceiptTimeout: the broker did not answer in time.
         """
         check_ack_mode(ack)
-        check_destination(destination)
         core = self._core
-        identity = id if id is not None else core.new_subscription_id()
-        extra = user_headers(headers)
-        if prefetch is not None:
-            extra.update(core.dialect.prefetch_headers(prefetch))
+        if browse and handler is not None:
+            raise ConfigurationError("what is browsed comes to an end, so it is iterated: without a handler")
+        options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
+        extra = core.composer.subscribe(destination, ack, options=options, headers=headers)
         dispatcher = core.new_dispatcher() if own_thread and handler is not None else None
-        subscription = Subscription(
+        subscription = (Browsing if browse else Subscription)(
             core,
-            id=identity,
+            id=id if id is not None else core.new_subscription_id(),
             destination=destination,
             ack=ack,
             handler=handler,
             headers=extra,
             dispatcher=dispatcher,
+            options=options,
+            acks_all=ack == "client" and core.dialect.ack_reaches == "connection",
         )
         try:
             core.subscribe(subscription, timeout=timeout)

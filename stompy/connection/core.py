@@ -18,9 +18,10 @@ from functools import partial
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
-from stompy.connection.codec import encode_body, user_headers
+from stompy.connection.composing import Composer
 from stompy.connection.config import Config
-from stompy.connection.dialects import Dialect, dialect_of
+from stompy.connection.dialects.dialect import Dialect
+from stompy.connection.dialects.options import SendOptions
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.registry import Registry
@@ -35,7 +36,6 @@ from stompy.errors import (
     ConcurrencyError,
     ConnectionLost,
     HeartBeatTimeout,
-    LocalProtocolError,
     NotConnected,
     StompError,
 )
@@ -70,7 +70,8 @@ class Core:
         self.name = f"{config.name}-{next(_NUMBERS)}"
         self.listeners = list(listeners)
         self.dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher")
-        self._acker = Acker()
+        self._acker = Acker(lambda link: config.dialect_for(link.protocol.server))
+        self.composer = Composer(self)
         self.router = Router(self)
         self.replies = Replies(self)
         self.registry = Registry()
@@ -144,7 +145,12 @@ class Core:
     @property
     def dialect(self) -> Dialect:
         """The broker's ways."""
-        return dialect_of(self.link.protocol.server)
+        return self.config.dialect_for(self.link.protocol.server)
+
+    @property
+    def client_id(self) -> str | None:
+        """Who the broker was told that we are."""
+        return self.config.client
 
     @property
     def receive_timeout(self) -> float:
@@ -204,12 +210,12 @@ class Core:
         receipt: bool = False,
         content_length: bool | None = None,
         timeout: float | None = None,
-        extra: dict[str, str] | None = None,
+        options: SendOptions | None = None,
     ) -> Receipt | None:
-        """Send a message, or add it to this thread's open batch; `extra` headers are already text."""
-        fields, octets = self.send_headers(destination, body, content_type, headers)
-        if extra:
-            fields.update(extra)
+        """Send a message, or add it to this thread's open batch."""
+        fields, octets = self.composer.send(
+            destination, body, content_type=content_type, headers=headers, options=options
+        )
         counted = self.config.content_length if content_length is None else content_length
         batch = self.batches.current
         if batch is not None:
@@ -232,19 +238,6 @@ class Core:
         if batch is not None:
             batch.flush(timeout=timeout)
 
-    def send_headers(
-        self, destination: str, body: object, content_type: str | None, headers: Mapping[str, object] | None
-    ) -> tuple[dict[str, str], bytes]:
-        """Return headers and octets of a SEND; user headers come behind the protocol's own."""
-        check_destination(destination)
-        octets, kind = encode_body(body, content_type)
-        fields = {"destination": destination}
-        if kind is not None:
-            fields["content-type"] = kind
-        if headers:
-            fields.update(user_headers(headers))
-        return fields, octets
-
     # Subscribing.
 
     def subscriptions(self) -> list[Subscription]:
@@ -259,9 +252,11 @@ class Core:
         """Make a subscription; see `Registry.add`."""
         self.registry.add(subscription, self.live_link(), timeout=timeout, tell=tell)
 
-    def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
+    def unsubscribe(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
         """End a subscription; see `Registry.remove`."""
-        self.registry.remove(subscription, self.link, timeout=timeout)
+        link = self.link
+        farewell = self.composer.unsubscribe(subscription, link, delete=delete)
+        self.registry.remove(subscription, link, farewell, timeout=timeout)
 
     # What the link tells (`link.LinkOwner`): on the reader thread.
 
@@ -392,13 +387,3 @@ class _Forgetting(HouseThread):
     def run(self) -> None:
         """Abandon it."""
         self._core.abandon()
-
-
-def check_destination(destination: object) -> None:
-    """Refuse what cannot be a destination.
-
-    Raises:
-        LocalProtocolError: not text, or empty.
-    """
-    if not isinstance(destination, str) or not destination:
-        raise LocalProtocolError(f"a destination is text of at least one character, not {destination!r}")

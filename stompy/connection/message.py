@@ -19,7 +19,9 @@ _LOG = logging.getLogger("stompy.connection")
 class MessageAcker(Protocol):
     """Sends ACK and NACK."""
 
-    def acknowledge(self, message: Message, command: str, *, receipt: bool = False) -> Receipt | None:
+    def acknowledge(
+        self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
+    ) -> Receipt | None:
         """Send the right frame for the version."""
         ...
 
@@ -137,14 +139,23 @@ class Message:
         """
         return self._acker.acknowledge(self, "ACK", receipt=receipt)
 
-    def nack(self, *, receipt: bool = False) -> Receipt | None:
-        """Tell the broker that the message was not consumed; what it then does is its own choice (STOMP 1.2, NACK).
+    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
+        """Tell the broker that the message was not consumed (STOMP 1.2, NACK).
+
+        What it then does is its own choice: RabbitMQ delivers it again at once, ActiveMQ makes a dead letter of it (or
+        drops it, if it is not persistent), Artemis drops it.
+
+        Args:
+            requeue: `True`: only if the broker then delivers it again; `False`: only if it does not; `None`: as the
+                broker does, unless that is to lose it.
+            receipt: ask the broker to confirm, and return the `Receipt`.
 
         Raises:
             AckError: as `ack`.
             LocalProtocolError: STOMP 1.0 has no NACK.
+            ConfigurationError: the broker would do another thing than was asked; nothing was sent.
         """
-        return self._acker.acknowledge(self, "NACK", receipt=receipt)
+        return self._acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
 
     def __enter__(self) -> Message:
         return self
@@ -154,7 +165,8 @@ class Message:
     ) -> None:
         """Acknowledge at the end of the block; refuse when it raised. Nothing in mode `auto`, or if the block did it.
 
-        In STOMP 1.0, which has no NACK, a block that raised leaves the message unacknowledged.
+        In STOMP 1.0, which has no NACK, and at brokers that would drop the message, a block that raised leaves it
+        unacknowledged.
         """
         if self.ack_mode == "auto" or self.settled is not None:
             return
@@ -164,7 +176,7 @@ class Message:
         try:
             self.nack()
         except StompError as failed:
-            _LOG.info("message %r could not be refused: %s", self.message_id, failed)
+            _LOG.warning("message %r could not be refused: %s", self.message_id, failed)
 
     def __repr__(self) -> str:
         state = f" {self._settled}" if self._settled else ""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterable, Sequence
 
 from stompy.connection.subscription import Subscription
-from stompy.errors import LocalProtocolError, StompError
+from stompy.errors import ConfigurationError, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 
@@ -51,6 +52,7 @@ class Registry:
         with self._lock:
             if subscription.id in self._subscriptions:
                 raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
+            _check_reach(subscription, self._subscriptions.values())
             self._subscriptions[subscription.id] = subscription
         if not tell:
             return
@@ -67,16 +69,25 @@ class Registry:
                 self._take_back(link, subscription)
             raise
 
-    def remove(self, subscription: Subscription, link: Link, *, timeout: float | None) -> None:
-        """End a subscription at the broker; a dead link has ended it already."""
+    def remove(
+        self, subscription: Subscription, link: Link, farewell: Sequence[dict[str, str]], *, timeout: float | None
+    ) -> None:
+        """End a subscription at the broker; a dead link has ended it already.
+
+        Args:
+            subscription: an unknown one is passed over.
+            link: the link to use now.
+            farewell: the headers of its UNSUBSCRIBE frames.
+            timeout: seconds for each; `None` takes the receipt timeout.
+        """
         with self._lock:
             # Of several callers one tells the broker, to which a second UNSUBSCRIBE would be an error.
             if not self._knows(subscription) or subscription.leaving:
                 return
             subscription.leaving = True
         try:
-            if link.alive:
-                receipt = link.request("UNSUBSCRIBE", {"id": subscription.id}, receipt=True)
+            for headers in farewell if link.alive else ():
+                receipt = link.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
                 receipt.wait(timeout)
         finally:
@@ -107,3 +118,15 @@ class Registry:
         """End a subscription that the broker has not confirmed, and may have made all the same."""
         with contextlib.suppress(StompError):
             link.request("UNSUBSCRIBE", {"id": subscription.id}, timeout=0)
+
+
+def _check_reach(new: Subscription, others: Iterable[Subscription]) -> None:
+    """Refuse to mix a subscription whose ACK settles messages of all with others that wait for their own ACK."""
+    if new.ack == "auto":
+        return
+    for other in others:
+        if other.ack != "auto" and (new.acks_all or other.acks_all):
+            raise ConfigurationError(
+                "at this broker an ACK in mode 'client' settles the messages of every subscription of the connection,"
+                f" so {new.destination!r} and {other.destination!r} need 'client-individual' or a connection each"
+            )

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stompy.connection.dialects import Dialect
+from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription, Subscriptions
 from stompy.deadline import Deadline

@@ -78,6 +78,12 @@ class Router:
         if subscription is None:
             self.unrouted += len(frames)
             _LOG.warning("%d message(s) for no known subscription, the first: %r", len(frames), frames[0])
+        elif frames and subscription.is_end(frames[-1]):
+            self._route(link, subscription, frames[:-1])
+            subscription.end(None)
+            return
+        if not frames:
+            return
         ack = "auto" if subscription is None else subscription.ack
         acker = self._core.acker
         messages = [Message(frame, link, acker, ack_mode=ack, subscription=subscription) for frame in frames]

@@ -12,14 +12,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
+from stompy.connection.dialects.options import SubscribeOptions
 from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
+from stompy.frames.frame import Frame
 from stompy.link.locks import make_condition
 
 AckMode = Literal["auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
+
+_NO_OPTIONS = SubscribeOptions()
 
 
 class Subscriptions(Protocol):
@@ -34,7 +38,7 @@ class Subscriptions(Protocol):
         """Refuse to go on in a forked child."""
         ...
 
-    def unsubscribe(self, subscription: Subscription, *, timeout: float | None) -> None:
+    def unsubscribe(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
         """Send UNSUBSCRIBE."""
         ...
 
@@ -51,6 +55,8 @@ class Subscription:
         ack: the mode.
         headers: further headers of the SUBSCRIBE frame.
         dispatcher: runs the handler; `None` for the connection's.
+        options: what was asked for beyond the specification.
+        acks_all: whether an ACK settles messages of the connection's other subscriptions too.
     """
 
     def __init__(
@@ -63,6 +69,8 @@ class Subscription:
         handler: Handler | None,
         headers: dict[str, str],
         dispatcher: Dispatcher | None = None,
+        options: SubscribeOptions = _NO_OPTIONS,
+        acks_all: bool = False,
     ) -> None:
         self.id = id
         self.destination = destination
@@ -70,6 +78,8 @@ class Subscription:
         self.headers = headers
         self.handler = handler
         self.dispatcher = dispatcher
+        self.options = options
+        self.acks_all = acks_all
         self._core = core
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
@@ -83,6 +93,10 @@ class Subscription:
         self._covered_by: str | None = None
 
     # The reader's side.
+
+    def is_end(self, frame: Frame) -> bool:
+        """Whether a MESSAGE frame is the mark behind the last message, and none itself."""
+        return False
 
     def number(self) -> int:
         """Return the place of the next message among those delivered to this subscription."""
@@ -211,13 +225,18 @@ class Subscription:
             _release((message,))
         return message
 
-    def unsubscribe(self, *, timeout: float | None = None) -> None:
+    def unsubscribe(self, *, delete: bool = False, timeout: float | None = None) -> None:
         """End the subscription at the broker; what was received before can still be taken. Idempotent.
 
         Args:
+            delete: give up a durable subscription for good, with the messages that wait for it; otherwise it goes on
+                collecting while nobody is subscribed.
             timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
+
+        Raises:
+            ConfigurationError: there is nothing durable to delete.
         """
-        self._core.unsubscribe(self, timeout=timeout)
+        self._core.unsubscribe(self, timeout=timeout, delete=delete)
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""

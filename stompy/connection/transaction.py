@@ -8,6 +8,8 @@ from typing import Protocol
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
+from stompy.connection.composing import Composer
+from stompy.connection.dialects.options import send_options
 from stompy.connection.message import Message
 from stompy.errors import StompError, TransactionError
 from stompy.link.link import Link
@@ -29,10 +31,9 @@ class Transacting(Protocol):
         """Return the link to use now."""
         ...
 
-    def send_headers(
-        self, destination: str, body: object, content_type: str | None, headers: Mapping[str, object] | None
-    ) -> tuple[dict[str, str], bytes]:
-        """Return headers and octets of a SEND."""
+    @property
+    def composer(self) -> Composer:
+        """Composes frames."""
         ...
 
     @property
@@ -87,29 +88,47 @@ class Transaction:
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        expires: float | None = None,
+        delay: float | None = None,
+        group: str | None = None,
+        dedupe_id: str | None = None,
     ) -> None:
         """Send within the transaction; arguments as `Connection.send`.
 
         Raises:
+            ConfigurationError: the broker has no way to do what was asked; nothing was sent.
             TransactionError: it is over.
             LocalProtocolError: the frame cannot be written.
             ConnectionLost: the link died; nothing of the transaction will be done.
         """
-        fields, octets = self._core.send_headers(destination, body, content_type, headers)
+        options = send_options(persistent, priority, expires, delay, group, dedupe_id)
+        fields, octets = self._core.composer.send(
+            destination, body, content_type=content_type, headers=headers, options=options
+        )
         fields["transaction"] = self.id
         self._put("SEND", fields, octets)
 
     def ack(self, message: Message) -> None:
-        """Acknowledge within the transaction, which takes effect with the commit; raises as `Message.ack` does."""
+        """Acknowledge within the transaction, which takes effect with the commit; raises as `Message.ack` does.
+
+        Raises:
+            ConfigurationError: the broker (Artemis) would not wait for the commit; nothing was sent.
+        """
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Refuse within the transaction, which takes effect with the commit; raises as `Message.nack` does."""
+        """Refuse within the transaction, which takes effect with the commit; raises as `Message.nack` does.
+
+        Raises:
+            ConfigurationError: the broker (ActiveMQ, Artemis) has no such thing; nothing was sent.
+        """
         self._settle(message, "NACK")
 
     def _settle(self, message: Message, command: str) -> None:
         self._check()
-        fields = self._core.acker.claim(message, command)
+        fields = self._core.acker.claim(message, command, transaction=True)
         fields["transaction"] = self.id
         try:
             self._put(command, fields)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from stompy.connection.connection import Connection
-from stompy.connection.dialects import dialect_of
+from stompy.connection.dialects.brokers import dialect_named
+from stompy.connection.dialects.options import SendOptions
 from stompy.errors import BrokerError, LocalProtocolError, ReceiptTimeout, StompError
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
@@ -63,10 +64,10 @@ class Delivery:
         self._connection = connection
         self._alone = alone
         self._on_done = on_done
-        self._dialect = dialect_of(connection.server)
+        self._dialect = dialect_named(connection.dialect)
         # A confirmed message of a broker that then restarts shall still be there.
-        can_keep = self._dialect.persistent is not None
-        self._extra = self._dialect.send_headers(persistent=True) if can_keep else {}
+        can_keep = self._dialect.can("persistent")
+        self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_keep else {}
         self._sent: deque[_Sent] = deque()
         self._watched: Receipt | None = None
         self._progress = time.monotonic()

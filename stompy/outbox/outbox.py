@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any
 
 from stompy.connection.codec import encode_body, user_headers
+from stompy.connection.composing import check_destination
 from stompy.connection.config import addresses_of
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.core import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline

@@ -102,7 +102,7 @@ def test_the_broker_is_asked_for_no_more_than_is_wanted(
 def test_an_unknown_broker_is_not_asked_for_a_prefetch(
     broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Connection, "server", "somebody")
+    monkeypatch.setattr(Connection, "dialect", "generic")
     fill(broker, [b"1"])
     result = run("subscribe", "/queue/a", "--count", "1", "-vv")
     assert result.code == 0

@@ -63,10 +63,11 @@ class Recorder(stompy.ConnectionListener):
 
 
 class Talk:
-    """A connection and the broker's end of it."""
+    """A connection, the broker's end of it, and the CONNECT frame that came there."""
 
-    def __init__(self, conn: stompy.Connection, peer: Peer, calling: Calling) -> None:
+    def __init__(self, conn: stompy.Connection, peer: Peer, calling: Calling, *, request: Frame) -> None:
         self.conn = conn
+        self.request = request
         self.peer = peer
         self._calling = calling
 
@@ -121,8 +122,8 @@ def talking(calling: Calling) -> Iterator[Talking]:
             listener.close()
             assert transport is not None
             peer = Peer(transport, version=version, server=server, heartbeat=peer_heartbeat)
-            peer.greet(connected)
-            talk = Talk(call.result(), peer, calling)
+            request = peer.greet(connected)
+            talk = Talk(call.result(), peer, calling, request=request)
             stack.callback(talk.close)
             return talk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import AckError
+from stompy.errors import AckError, ConfigurationError
 from tests.connection.conftest import Talking
 from tests.support.peer import until
 from tests.transport.conftest import Calling
@@ -105,3 +105,37 @@ def test_in_client_individual_mode_each_message_is_for_itself(talking: Talking) 
     messages[2].ack()
     messages[0].nack()
     assert [message.settled for message in messages] == ["NACK", None, "ACK"]
+
+
+def test_where_the_broker_would_lose_a_refused_message_nothing_is_sent(talking: Talking) -> None:
+    talk = talking(server="ActiveMQ-Artemis/2.56.0")
+    message = talk.received("a")
+    with pytest.raises(ConfigurationError, match="requeue=False"):
+        message.nack()
+    with pytest.raises(ZeroDivisionError), message:
+        _ = 1 / 0
+    assert message.settled is None
+    message.nack(requeue=False)
+    assert "requeue" not in talk.peer.expect("NACK").headers
+
+
+def test_a_refused_message_says_where_it_goes_where_the_broker_listens(talking: Talking) -> None:
+    talk = talking(server="RabbitMQ/4.3.6")
+    talk.received("a").nack(requeue=False)
+    assert talk.peer.expect("NACK").headers["requeue"] == "false"
+
+
+@pytest.mark.parametrize(("server", "commands"), [("ActiveMQ/6", ["nack"]), ("ActiveMQ-Artemis/2", ["ack", "nack"])])
+def test_what_would_not_wait_for_the_commit_is_refused_in_a_transaction(
+    talking: Talking, server: str, commands: list[str]
+) -> None:
+    talk = talking(server=server)
+    message = talk.received("a")
+    transaction = talk.conn.transaction()
+    with transaction:
+        for command in commands:
+            with pytest.raises(ConfigurationError, match="transaction"):
+                getattr(transaction, command)(message)
+        transaction.abort()
+    assert message.settled is None
+    assert talk.peer.quiet()

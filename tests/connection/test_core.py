@@ -7,16 +7,7 @@ import threading
 import pytest
 
 import stompy
-from stompy.connection.core import check_destination
-from stompy.errors import LocalProtocolError
 from tests.connection.conftest import Serving, Talking
-
-
-@pytest.mark.parametrize("wrong", ["", None, b"/queue/a", 5, ["/queue/a"]])
-def test_a_destination_is_text_of_at_least_one_character(wrong: object) -> None:
-    with pytest.raises(LocalProtocolError):
-        check_destination(wrong)
-    check_destination(" ")
 
 
 def test_threads_are_named_after_their_connection(talking: Talking) -> None:

@@ -7,11 +7,13 @@ from typing import cast
 import pytest
 
 from stompy.connection.registry import Registry
-from stompy.connection.subscription import Subscription, Subscriptions
-from stompy.errors import ConnectionLost, LocalProtocolError, ReceiptTimeout
+from stompy.connection.subscription import AckMode, Subscription, Subscriptions
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
+from tests.connection.conftest import Talking
 from tests.link.conftest import Linking
 from tests.link.conftest import linking as linking
-from tests.support.peer import Linked
+from tests.support.peer import WITHIN, Linked
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
@@ -94,7 +96,7 @@ def test_on_a_dead_link_there_is_nothing_to_tell(registry: Registry, linking: Li
     add(registry, linked, one, calling)
     linked.peer.hang_up()
     linked.owner.await_end()
-    registry.remove(one, linked.link, timeout=None)
+    registry.remove(one, linked.link, [{"id": "1"}], timeout=None)
     assert one.closed
     assert registry.all() == []
 
@@ -106,7 +108,7 @@ def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
     one = subscription("1")
     add(registry, linked, one, calling)
     with pytest.raises(ReceiptTimeout):
-        registry.remove(one, linked.link, timeout=0.05)
+        registry.remove(one, linked.link, [{"id": "1"}], timeout=0.05)
     assert one.closed
     assert registry.all() == []
 
@@ -152,3 +154,46 @@ def test_a_replay_on_a_link_that_dies_says_so(registry: Registry, linking: Linki
     new.peer.hang_up()
     with pytest.raises(ConnectionLost):
         call.result()
+
+
+@pytest.mark.parametrize(("first", "second"), [("client", "client-individual"), ("client-individual", "client")])
+def test_where_an_ack_settles_messages_of_all_it_is_not_mixed_with_others(
+    talking: Talking, first: AckMode, second: AckMode
+) -> None:
+    talk = talking(server="RabbitMQ/4.3.6")
+    one = talk.subscribe("/queue/a", ack=first)
+    with pytest.raises(ConfigurationError, match="a connection each"):
+        talk.conn.subscribe("/queue/b", ack=second)
+    assert talk.peer.quiet()
+    talk.subscribe("/queue/c", ack="auto")
+    assert [kept.destination for kept in talk.conn._core.subscriptions()] == [one.destination, "/queue/c"]
+
+
+def test_elsewhere_modes_are_mixed_freely(talking: Talking) -> None:
+    talk = talking(server="ActiveMQ/6.3.1")
+    talk.subscribe("/queue/a", ack="client")
+    talk.subscribe("/queue/b", ack="client-individual")
+
+
+def test_a_durable_subscription_is_deleted_with_all_its_frames(talking: Talking, calling: Calling) -> None:
+    talk = talking(server="ActiveMQ/6.3.1", client_id="me")
+    subscription = talk.subscribe("/topic/a", durable="d")
+    call = calling(lambda: subscription.unsubscribe(delete=True))
+    assert "activemq.subscriptionName" not in talk.peer.expect_and_confirm("UNSUBSCRIBE").headers
+    # To the letter of the specification there is no such subscription any more, so this one is read without its rules.
+    octets = b""
+    while not octets.endswith(b"\0"):
+        octets += talk.peer.transport.recv(Deadline(WITHIN))
+    second = dict(line.split(":") for line in octets.decode().partition("\n\n")[0].split("\n")[1:])
+    assert (second["id"], second["activemq.subscriptionName"]) == (subscription.id, "d")
+    talk.peer.receipt(second["receipt"])
+    call.result()
+
+
+def test_what_is_not_durable_is_not_deleted_and_lives_on(talking: Talking) -> None:
+    talk = talking(server="ActiveMQ/6.3.1")
+    subscription = talk.subscribe("/topic/a")
+    with pytest.raises(ConfigurationError, match="only a durable"):
+        subscription.unsubscribe(delete=True)
+    assert not subscription.closed
+    assert talk.peer.quiet()

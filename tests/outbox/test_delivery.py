@@ -34,8 +34,8 @@ class FakeConnection:
 
     version = "1.0"
 
-    def __init__(self, server: str = "peer/1") -> None:
-        self.server = server
+    def __init__(self, dialect: str = "generic") -> None:
+        self.dialect = dialect
         self.sent: list[dict[str, Any]] = []
         self.receipts: list[FakeReceipt] = []
 
@@ -51,8 +51,8 @@ class FakeConnection:
 
 
 class Sending:
-    def __init__(self, *, alone: bool = False, server: str = "peer/1") -> None:
-        self.connection = FakeConnection(server)
+    def __init__(self, *, alone: bool = False, dialect: str = "generic") -> None:
+        self.connection = FakeConnection(dialect)
         self.done = 0
         self.delivery = Delivery(cast("Connection", self.connection), alone=alone, on_done=self._on_done)
 
@@ -79,7 +79,7 @@ def test_a_message_goes_out_with_its_headers_its_dedupe_id_and_a_receipt() -> No
 
 
 def test_a_broker_that_knows_duplicates_gets_its_own_header_and_keeps_the_message() -> None:
-    sending = Sending(server="ActiveMQ-Artemis/2.40 ActiveMQ Artemis Messaging Engine")
+    sending = Sending(dialect="artemis")
     sending.delivery.send([a_row(id="id-9")])
     assert sending.connection.sent[0]["headers"] == {
         "stompy-dedupe-id": "id-9",
@@ -89,7 +89,7 @@ def test_a_broker_that_knows_duplicates_gets_its_own_header_and_keeps_the_messag
 
 
 def test_headers_of_the_user_come_before_those_of_the_outbox() -> None:
-    sending = Sending(server="ActiveMQ/6")
+    sending = Sending(dialect="activemq")
     sending.delivery.send([a_row(headers='{"stompy-dedupe-id":"order-7","persistent":"false"}')])
     assert sending.connection.sent[0]["headers"] == {"stompy-dedupe-id": "order-7", "persistent": "false"}
 

@@ -1,0 +1,1 @@
+"""What differs from broker to broker: the options of send and subscribe, one table of facts a broker, the choice."""
