@@ -1,0 +1,101 @@
+"""Eight producers and eight consumers while links are cut at random octets and the broker goes down and comes back.
+
+Each run prints its seed; STOMPY_SOAK_SEED runs the same schedule of faults again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.broker.message import Message
+from stompy.broker.router import Router
+from stompy.testing.proxy import FaultProxy
+from tests.support.soak import SEED_VARIABLE, Plan, Soak, SoakError, Tally, chosen_seed
+
+
+def restarting(broker: Broker) -> Callable[[], None]:
+    """Return a function that restarts a broker, each second time with a while in which nobody listens."""
+    away = itertools.cycle((False, True))
+
+    def restart() -> None:
+        if next(away):
+            broker.stop()
+            broker.start()
+        else:
+            broker.restart()
+
+    return restart
+
+
+def soak(plan: Plan) -> Tally:
+    with Broker() as broker, FaultProxy(broker.url) as proxy:
+        tally = Soak(plan, proxy, restarting(broker)).run()
+        assert broker.depth(plan.destination) == 0
+        assert broker.stats().errors == 0
+    return tally
+
+
+def check(plan: Plan, tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{SEED_VARIABLE}={plan.seed} {plan.resending} {tally}")
+    assert tally.confirmed == tally.consumed == plan.messages
+    assert (tally.cuts, tally.restarts) == (plan.cuts, plan.restarts)
+    assert tally.idle < max(3, plan.cuts // 2), "too many of the cuts came where nothing went through"
+    assert tally.reconnects >= plan.cuts // 2
+
+
+def test_nothing_confirmed_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan(messages=2_000, cuts=10, restarts=1, window=20, seed=chosen_seed(), resending="producer")
+    check(plan, soak(plan), capsys)
+
+
+@pytest.mark.load
+@pytest.mark.timeout(660)
+def test_nothing_confirmed_is_lost_of_two_hundred_thousand_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan(messages=200_000, cuts=200, restarts=20, seed=chosen_seed(), timeout=600, resending="producer")
+    check(plan, soak(plan), capsys)
+
+
+def test_a_schedule_comes_from_its_seed() -> None:
+    plans = [Plan(messages=1_000, cuts=20, restarts=2, seed=seed) for seed in (1, 1, 2)]
+    one, again, other = [plan.faults() for plan in plans]
+    assert one == again != other
+    assert [fault.kind for fault in one].count("restart") == 2
+    assert [fault.after for fault in one] == sorted(fault.after for fault in one)
+
+
+def test_the_soak_notices_a_message_that_was_confirmed_and_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_noticed(lambda publish, router, message: None, "1 confirmed messages were never consumed", monkeypatch)
+
+
+def test_the_soak_notices_a_duplicate_that_nobody_could_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(publish: Publish, router: Router, message: Message) -> None:
+        publish(router, message)
+        publish(router, message.moved(message.destination, (("soak-id", "another"),)))
+
+    check_noticed(twice, "came twice, without a flag", monkeypatch)
+
+
+Publish = Callable[[Router, Message], None]
+
+
+def check_noticed(
+    instead: Callable[[Publish, Router, Message], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the broker treat one message in another way, and see that the soak fails."""
+    publish, numbers = Router.publish, itertools.count(1)
+
+    def treat(router: Router, message: Message) -> None:
+        if next(numbers) == 100:
+            instead(publish, router, message)
+        else:
+            publish(router, message)
+
+    monkeypatch.setattr(Router, "publish", treat)
+    plan = Plan(messages=400, cuts=0, restarts=0, window=20, seed=1, resending="producer", patience=0.5)
+    with pytest.raises(SoakError, match=words):
+        soak(plan)

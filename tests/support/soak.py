@@ -1,0 +1,397 @@
+"""Producers and consumers that go on while their links are cut and their broker is restarted; nothing may get lost.
+
+The schedule of faults comes from a seed: at which confirmed message, which connection, in which direction, behind how
+many more octets, by which ending. How the threads interleave does not, so that a replay meets the same faults at the
+same points of the work, and not at the same instructions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import stompy
+from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxy import FaultProxy
+from stompy.testing.switches import Direction, Ending
+
+Kind: TypeAlias = Literal["cut", "restart"]
+CUT: Kind = "cut"
+RESTART: Kind = "restart"
+
+SEED_VARIABLE = "STOMPY_SOAK_SEED"
+
+QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
+
+_ID = "soak-id"
+"""The producer's own name for a message, in mode `producer`."""
+
+_CUT_WITHIN = 0.3
+"""Seconds that an armed cut waits for octets to go through, before it is made where they stand."""
+
+_GLANCE = 0.001
+"""Seconds between two looks at what others do."""
+
+_SILENCE = 0.5
+"""Seconds without a message after which a queue counts as empty."""
+
+
+def chosen_seed() -> int:
+    """Return the seed that the environment names, else a new one."""
+    given = os.environ.get(SEED_VARIABLE)
+    return int(given) if given else secrets.randbelow(2**32)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        after: confirmed messages.
+        kind: what.
+        which: of the connections at that moment, as a share of their number.
+        direction: in which the octets are counted.
+        octets: until the cut.
+        ending: how.
+    """
+
+    after: int
+    kind: Kind
+    which: float
+    direction: Direction
+    octets: int
+    ending: Ending
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+        messages: a multiple of the number of producers.
+        cuts: of single links.
+        restarts: of the broker.
+        resending: who sends again what was not confirmed: the connection, or the program.
+        window: receipts under way for each producer.
+        prefetch: for each consumer.
+        timeout: seconds after which it has failed.
+        patience: seconds without a message after which what did not come is lost.
+        destination: a queue that nobody else uses.
+        headers: of each SEND.
+        options: of each connection.
+    """
+
+    messages: int
+    cuts: int
+    restarts: int
+    seed: int
+    resending: Literal["connection", "producer"] = "connection"
+    producers: int = 8
+    consumers: int = 8
+    window: int = 100
+    prefetch: int = 100
+    timeout: float = 50.0
+    patience: float = 10.0
+    destination: str = "/queue/soak"
+    headers: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def faults(self) -> list[Fault]:
+        """Return the faults in order."""
+        draw = random.Random(self.seed)
+        kinds: list[Kind] = [*itertools.repeat(CUT, self.cuts), *itertools.repeat(RESTART, self.restarts)]
+        draw.shuffle(kinds)
+        points = sorted(draw.randrange(self.messages * 98 // 100) for _ in kinds)
+        return [
+            Fault(
+                after,
+                kind,
+                which=draw.random(),
+                direction=draw.choice(("up", "down")),
+                octets=draw.randrange(30 * self.window),
+                ending=draw.choice(("fin", "rst")),
+            )
+            for after, kind in zip(points, kinds, strict=True)
+        ]
+
+
+@dataclass
+class Tally:
+    """What came of it.
+
+    Attributes:
+        confirmed: receipts.
+        consumed: different messages that came to a consumer.
+        flagged: duplicates that the broker flagged as redelivered.
+        recognised: other duplicates, with an id that was seen before.
+        reconnects: links replaced.
+        cuts: made.
+        idle: those of them that came where too little went through to reach the chosen octet.
+        restarts: made.
+        seconds: that it took.
+    """
+
+    confirmed: int = 0
+    consumed: int = 0
+    flagged: int = 0
+    recognised: int = 0
+    reconnects: int = 0
+    cuts: int = 0
+    idle: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+
+
+class SoakError(AssertionError):
+    """A message got lost, came twice unannounced, or something did not end."""
+
+
+class Soak:
+    """One run.
+
+    Args:
+        plan: what is to be done.
+        proxy: before the broker.
+        restart: ends the broker as a crash would and brings it back.
+    """
+
+    def __init__(self, plan: Plan, proxy: FaultProxy, restart: Callable[[], object]) -> None:
+        self.plan = plan
+        self.tally = Tally()
+        self._proxy = proxy
+        self._restart = restart
+        self._changed = threading.Condition()
+        self._allowed = 0
+        self._stop = threading.Event()
+        self._all_consumed = threading.Event()
+        self._seen: dict[bytes, str | None] = {}
+        self._errors: list[BaseException] = []
+        self._give_up = time.monotonic() + plan.timeout
+        self._last_taken = self._give_up
+
+    def run(self) -> Tally:
+        """Run to the end, and return what came of it.
+
+        Raises:
+            SoakError: it did not go as it must.
+        """
+        begin = time.monotonic()
+        each = self.plan.messages // self.plan.producers
+        producing = [self._thread(self._produce, number, each) for number in range(self.plan.producers)]
+        consuming = [self._thread(self._consume) for _ in range(self.plan.consumers)]
+        failing = self._thread(self._fail_by_plan)
+        self._await([*producing, failing])
+        self._last_taken = time.monotonic()
+        while not self._all_consumed.wait(0.05) and not self._stop.is_set():
+            self._check_time()
+            if time.monotonic() > self._last_taken + self.plan.patience:
+                self._end_all()
+        self._await(consuming)
+        self.tally.seconds = time.monotonic() - begin
+        self._check()
+        return self.tally
+
+    def _check(self) -> None:
+        if self._errors:
+            raise SoakError(f"{self._where()}: {self._errors[0]!r}") from self._errors[0]
+        wanted = {b"%d %d" % (p, n) for p in range(self.plan.producers) for n in range(self._each)}
+        lost = wanted - set(self._seen)
+        if lost:
+            raise SoakError(f"{self._where()}: {len(lost)} confirmed messages were never consumed: {sorted(lost)[:5]}")
+
+    @property
+    def _each(self) -> int:
+        return self.plan.messages // self.plan.producers
+
+    def _where(self) -> str:
+        return f"{SEED_VARIABLE}={self.plan.seed}, {self.tally}"
+
+    # Threads
+
+    def _thread(self, target: Callable[..., None], *arguments: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                target(*arguments)
+            except BaseException as error:
+                self._errors.append(error)
+                self._end_all()
+
+        thread = threading.Thread(target=run, name=f"soak-{target.__name__.strip('_')}", daemon=True)
+        thread.start()
+        return thread
+
+    def _await(self, threads: list[threading.Thread]) -> None:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.1)
+                self._check_time()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._give_up:
+            self._end_all()
+            raise SoakError(f"{self._where()}: not done within {self.plan.timeout:g} s; consumed {len(self._seen)}")
+
+    def _end_all(self) -> None:
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _connect(self) -> stompy.Connection:
+        options: dict[str, Any] = {"reconnect": QUICK, "heartbeat": (0, 0), **self.plan.options}
+        if self.plan.resending == "connection":
+            options["resend_unconfirmed"] = True
+        while True:
+            try:
+                return stompy.connect(self._proxy.url, **options)
+            except stompy.ConnectError:  # the first connect is not repeated, and its link may be cut as well
+                self._check_time()
+                time.sleep(0.01)
+
+    # Producing
+
+    def _produce(self, producer: int, each: int) -> None:
+        with self._connect() as conn:
+            under_way: deque[tuple[int, stompy.Receipt]] = deque()
+            for number in range(each):
+                if number >= self._allowed:
+                    self._settle_all(conn, producer, under_way, leave=0)
+                    self._await_turn(number)
+                under_way.append((number, self._send(conn, producer, number)))
+                self._settle_all(conn, producer, under_way, leave=self.plan.window)
+                if self._stop.is_set():
+                    return
+            self._settle_all(conn, producer, under_way, leave=0)
+            self._count("reconnects", conn.stats().reconnects)
+
+    def _send(self, conn: stompy.Connection, producer: int, number: int) -> stompy.Receipt:
+        headers = dict(self.plan.headers)
+        if self.plan.resending == "producer":
+            headers[_ID] = f"{producer}-{number}"
+        while True:
+            try:
+                body = b"%d %d" % (producer, number)
+                receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
+            except stompy.ConnectionLost:
+                if self.plan.resending == "connection" or self._stop.is_set():
+                    raise
+            else:
+                assert receipt is not None
+                return receipt
+
+    def _settle_all(
+        self, conn: stompy.Connection, producer: int, under_way: deque[tuple[int, stompy.Receipt]], *, leave: int
+    ) -> None:
+        """Wait for the oldest receipts; send again what ended as unknown, where that is the program's duty."""
+        while len(under_way) > leave and not self._stop.is_set():
+            number, receipt = under_way.popleft()
+            try:
+                receipt.wait(self.plan.timeout)
+            except stompy.ConnectionLost:
+                if self.plan.resending == "connection" or receipt.outcome != "unknown":
+                    raise
+                under_way.append((number, self._send(conn, producer, number)))
+            else:
+                self._count("confirmed")
+
+    def _await_turn(self, number: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: number < self._allowed or self._stop.is_set())
+
+    # Consuming
+
+    def _consume(self) -> None:
+        with self._connect() as conn:
+            subscription = self._subscribe(conn)
+            while not self._stop.is_set():
+                try:
+                    message = subscription.receive(_SILENCE)
+                except stompy.ReceiveTimeout:
+                    if self._all_consumed.is_set():
+                        break
+                    continue
+                self._take(message)
+                with contextlib.suppress(stompy.AckError, stompy.ConnectionLost):
+                    message.ack()  # if it does not get through, the message comes again
+            self._count("reconnects", conn.stats().reconnects)
+
+    def _subscribe(self, conn: stompy.Connection) -> stompy.Subscription:
+        while True:
+            try:
+                return conn.subscribe(self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch)
+            except stompy.ConnectionLost:
+                if self._stop.is_set():
+                    raise
+
+    def _take(self, message: stompy.Message) -> None:
+        name = _ID if self.plan.resending == "producer" else "stompy-dedupe-id"
+        identity = message.headers.get(name)
+        self._last_taken = time.monotonic()
+        with self._changed:
+            if message.body not in self._seen:
+                self._seen[message.body] = identity
+                self.tally.consumed += 1
+                if self.tally.consumed == self.plan.messages:
+                    self._all_consumed.set()
+            elif message.redelivered:
+                self.tally.flagged += 1
+            elif identity is not None and identity == self._seen[message.body]:
+                self.tally.recognised += 1
+            else:
+                raise SoakError(f"{message.body!r} came twice, without a flag and as {identity!r}")
+
+    # Failing
+
+    def _fail_by_plan(self) -> None:
+        slack = 3 * self.plan.window * self.plan.producers  # so that there is traffic to cut into
+        for fault in self.plan.faults():
+            # The last message of each producer waits for the last fault, so that there is always a link to cut.
+            self._allow(min(fault.after + slack, self.plan.messages - self.plan.producers))
+            while self.tally.confirmed < fault.after and not self._stop.wait(_GLANCE):
+                pass
+            if self._stop.is_set():
+                return
+            if fault.kind == RESTART:
+                self._restart()
+                self._count("restarts")
+            else:
+                self._cut(fault)
+                self._count("cuts")
+        self._allow(self.plan.messages)
+
+    def _cut(self, fault: Fault) -> None:
+        link = self._victim(fault)
+        link.cut_after(fault.octets, direction=fault.direction, ending=fault.ending)
+        give_up = time.monotonic() + _CUT_WITHIN
+        while link.running and time.monotonic() < give_up:
+            time.sleep(_GLANCE)
+        if link.running:
+            self._count("idle")
+            link.cut(fault.ending)
+
+    def _victim(self, fault: Fault) -> ProxyLink:
+        while True:
+            running = self._proxy.running
+            if running:
+                return running[int(fault.which * len(running))]
+            self._check_time()
+            time.sleep(_GLANCE)
+
+    # Counting
+
+    def _allow(self, messages: int) -> None:
+        with self._changed:
+            self._allowed = -(-messages // self.plan.producers)
+            self._changed.notify_all()
+
+    def _count(self, name: str, by: int = 1) -> None:
+        with self._changed:
+            setattr(self.tally, name, getattr(self.tally, name) + by)
