@@ -7,6 +7,7 @@
     ├── ConnectError (.address)              no session came about
     │   ├── ConnectTimeout                   the budget ran out first
     │   ├── ConnectRefused (.frame)          the broker answered ERROR instead of CONNECTED
+    │   │   └── ClientIdInUse                because it has a session with this client id
     │   ├── VersionMismatch (.offered .supported)   no protocol version in common
     │   └── AllBrokersFailed (.attempts)     every address was tried
     ├── NotConnected                         never opened, or closed by you
@@ -94,6 +95,12 @@ class ConnectRefused(ConnectError):
     def __init__(self, message: str, *, frame: Frame, address: str = "") -> None:
         self.frame = frame
         super().__init__(message, address=address)
+
+
+class ClientIdInUse(ConnectRefused):
+    """The broker has a session with this client id: another client's, or a lost one of ours that it believes in."""
+
+    retryable = True
 
 
 class VersionMismatch(ConnectError):

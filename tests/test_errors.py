@@ -14,6 +14,7 @@ RETRYABLE = {
     errors.ConnectError,
     errors.ConnectTimeout,
     errors.AllBrokersFailed,
+    errors.ClientIdInUse,
     errors.ConnectionLost,
     errors.HeartBeatTimeout,
     errors.SendTimeout,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.frames.frame import Frame
 from stompy.transport.tcp import TcpListener
 from tests.support.peer import Peer
 from tests.transport.conftest import Calling
@@ -94,3 +96,56 @@ def test_each_address_has_its_own_login(broker: Broker, calling: Calling) -> Non
     listener.close()
     with connecting.result() as conn:
         assert conn.address == broker.url.removeprefix("stomp://")
+
+
+NO_SUCH_HOST = {"message": "Bad CONNECT", "version": "1.0,1.1,1.2"}, b"Virtual host '127.0.0.1' access denied"
+
+
+def refused_once(listener: TcpListener, headers: dict[str, str], body: bytes) -> Frame:
+    """Answer a CONNECT with ERROR, and return it."""
+    transport = listener.accept()
+    assert transport is not None
+    peer = Peer(transport)
+    request = peer.take_connect()
+    peer.say("ERROR", headers, body)
+    peer.close()
+    return request
+
+
+def test_a_rabbitmq_that_has_no_host_of_the_machines_name_is_asked_for_its_own(calling: Calling) -> None:
+    listener = TcpListener()
+    host, port = listener.address
+    call = calling(lambda: stompy.connect(f"stomp://me:mine@{host}:{port}", heartbeat=(0, 0)))
+    assert refused_once(listener, *NO_SUCH_HOST).headers["host"] == host
+    transport = listener.accept()
+    assert transport is not None
+    peer = Peer(transport, server="RabbitMQ/4.3.6", heartbeat=(0, 0))
+    request = peer.greet()
+    assert (request.headers["host"], request.headers["passcode"]) == ("/", "mine")
+    conn = call.result()
+    assert conn.dialect == "rabbitmq"
+    peer.close()
+    conn.disconnect()
+    listener.close()
+
+
+@pytest.mark.parametrize("named", [{"vhost": "mine"}, {"dialect": "rabbitmq"}])
+def test_a_virtual_host_that_somebody_named_is_not_replaced(calling: Calling, named: dict[str, Any]) -> None:
+    listener = TcpListener()
+    host, port = listener.address
+    call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0), **named))
+    refused_once(listener, *NO_SUCH_HOST)
+    with pytest.raises(stompy.ConnectRefused, match="Virtual host"):
+        call.result()
+    listener.close()
+
+
+def test_a_client_id_that_the_broker_still_believes_in_is_worth_another_attempt(calling: Calling) -> None:
+    listener = TcpListener()
+    host, port = listener.address
+    call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0), client_id="me"))
+    refused_once(listener, {"message": "Broker: b - Client: me already connected from tcp://127.0.0.1:1"}, b"")
+    with pytest.raises(stompy.ClientIdInUse, match=f"^{host}:{port}: the broker refused .* already") as caught:
+        call.result()
+    assert caught.value.retryable
+    listener.close()
