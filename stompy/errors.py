@@ -37,6 +37,7 @@
     │   ├── SpoolBusy                        another receiver that is alive fills it
     │   ├── SpoolFenced                      a later receiver has taken it over
     │   └── SpoolFull                        the disk is full
+    ├── PublishError (.confirmed)            rows of the data pipeline could not be handed to the broker
     └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
 
 Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`.
@@ -314,6 +315,18 @@ class SpoolFull(SpoolError):
     """The disk is full; what was not written was not acknowledged, and what was there is kept."""
 
     retryable = True
+
+
+class PublishError(StompError):
+    """Rows of the data pipeline could not be handed to the broker; the text says what the broker did and what to do.
+
+    Attributes:
+        confirmed: how many messages of this partition the broker had confirmed before.
+    """
+
+    def __init__(self, message: str, *, confirmed: int) -> None:
+        self.confirmed = confirmed
+        super().__init__(f"{message} (confirmed before it: {confirmed} messages of this partition)")
 
 
 class ConcurrencyError(StompError, RuntimeError):

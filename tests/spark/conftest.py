@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
 REQUIRED = bool(os.environ.get("STOMPY_REQUIRE_SPARK"))
@@ -23,3 +29,32 @@ if importlib.util.find_spec("pyarrow") is None:
     if REQUIRED:
         raise pytest.UsageError("pyarrow is required: pip install -e '.[spark,test]'")
     collect_ignore += _WITH_ARROW
+
+if importlib.util.find_spec("pyspark") is None:
+    if REQUIRED:
+        raise pytest.UsageError("pyspark is required: pip install -e '.[spark,test]'")
+    collect_ignore += ("sink/test_writer.py",)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session of Spark on this machine, for all tests: it takes ten seconds to start."""
+    from pyspark.sql import SparkSession
+
+    top = str(HERE.parent.parent)
+    # For the JVM and the Pythons that it starts: this interpreter, this source tree, nothing but loopback.
+    os.environ.update(
+        PYSPARK_PYTHON=sys.executable,
+        PYTHONPATH=os.pathsep.join(filter(None, (top, os.environ.get("PYTHONPATH")))),
+        SPARK_LOCAL_IP="127.0.0.1",
+        JAVA_TOOL_OPTIONS=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get('JAVA_TOOL_OPTIONS', '')}",
+    )
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,194 @@
+"""The columns of a row that is sent, and the messages they make.
+
+| column | type | is |
+|---|---|---|
+| body (or value) | BINARY or STRING | the body; null is an empty one; STRING is sent as UTF-8 text |
+| destination | STRING | where to; needed where the option `destination` is not set, wins where it is |
+| headers | MAP<STRING, STRING> | further headers; a null value leaves the header out |
+| content_type | STRING | header `content-type` |
+| persistent | BOOLEAN | whether the message survives a restart of the broker |
+| priority | TINYINT to BIGINT | 0 to 9 |
+| expires | TIMESTAMP or BIGINT | when it expires; BIGINT in milliseconds since the epoch |
+| correlation_id | STRING | header `correlation-id` |
+| reply_to | STRING | header `reply-to` |
+| dedup_id | STRING | the id by which a copy is known, instead of the one that is made |
+
+Only the body is a must; an unknown column is refused. What a broker itself writes on a MESSAGE (`message-id`,
+`subscription`, ...) is left out of `headers`, so that rows of the source can be sent as they are.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Protocol
+
+from stompy.errors import ConfigurationError
+
+_TEXT = ("string",)
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "body": ("binary", "string"),
+    "value": ("binary", "string"),
+    "destination": _TEXT,
+    "headers": ("map<string,string>",),
+    "content_type": _TEXT,
+    "persistent": ("boolean",),
+    "priority": _WHOLE,
+    "expires": ("timestamp", "bigint"),
+    "correlation_id": _TEXT,
+    "reply_to": _TEXT,
+    "dedup_id": _TEXT,
+}
+"""Column to the types it may have, as Spark writes them."""
+
+OF_THE_FRAME = frozenset({
+    "destination", "content-type", "content-length", "message-id", "subscription", "ack", "redelivered", "receipt",
+    "receipt-id", "transaction", "timestamp",
+})  # fmt: skip
+"""Headers that belong to one frame on one link, or have a column of their own; never taken from `headers`."""
+
+_IN_HEADERS = {"correlation_id": "correlation-id", "reply_to": "reply-to"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message to send.
+
+    Attributes:
+        destination: where to.
+        body: octets, or text that is sent as UTF-8.
+        headers: further headers.
+        content_type: `None` leaves it to the body.
+        persistent: `None` leaves it to the broker.
+        priority: `None` leaves it to the broker.
+        expires: milliseconds since the epoch; `None` for never.
+        dedup_id: the caller's own id for copies.
+    """
+
+    destination: str
+    body: bytes | str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    persistent: bool | None = None
+    priority: int | None = None
+    expires: int | None = None
+    dedup_id: str | None = None
+
+    @property
+    def size(self) -> int:
+        """About the octets it takes on the wire."""
+        return (
+            len(self.body) + len(self.destination) + sum(len(name) + len(self.headers[name]) for name in self.headers)
+        )
+
+
+class Table(Protocol):
+    """Some rows by column; `pyarrow.RecordBatch` is one."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        ...
+
+    def column(self, i: int, /) -> Column:
+        """Return the column at a place."""
+        ...
+
+
+class Column(Protocol):
+    """The values of one column."""
+
+    def to_pylist(self) -> list[object]:
+        """Return them as objects of Python."""
+        ...
+
+
+class Columns:
+    """The columns of the rows to send.
+
+    Args:
+        columns: name and type of each, the type as Spark writes it (`string`, `map<string,string>`).
+        destination: of rows that name none.
+
+    Raises:
+        ConfigurationError: a column is unknown, missing, given twice or of another type; the text names it.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, str]], *, destination: str | None) -> None:
+        self._names = [_checked(name, kind) for name, kind in columns]
+        self._destination = destination
+        doubled = {name for name in self._names if self._names.count(name) > 1}
+        if doubled or {"body", "value"} <= set(self._names):
+            named = "body and value" if not doubled else " and ".join(sorted(doubled))
+            raise ConfigurationError(f"the rows to send have more than one column for {named}")
+        if not {"body", "value"} & set(self._names):
+            raise ConfigurationError("the rows to send need a column body (BINARY or STRING)")
+        if destination is None and "destination" not in self._names:
+            raise ConfigurationError("say where to: the option destination, or a column destination (STRING)")
+
+    def messages(self, tables: Iterable[Table]) -> Iterator[Outgoing]:
+        """Return the messages of rows, one by one.
+
+        Raises:
+            ConfigurationError: a row has no destination.
+        """
+        for table in tables:
+            values = [table.column(place).to_pylist() for place in range(len(self._names))]
+            for row in zip(*values, strict=True):
+                yield self._message(dict(zip(self._names, row, strict=True)))
+
+    def _message(self, row: dict[str, object]) -> Outgoing:
+        destination = row.get("destination") or self._destination
+        if not destination:
+            raise ConfigurationError("a row has no destination, and the option destination is not set")
+        given = row.get("headers") or ()
+        # Arrow gives a map as its pairs.
+        pairs = given.items() if isinstance(given, Mapping) else given
+        headers: dict[str, str] = {}
+        content_type = row.get("content_type")
+        for name, value in pairs:  # type: ignore[attr-defined]  # checked to be map<string,string>
+            if name == "content-type" and content_type is None:
+                content_type = value
+            elif value is not None and name not in OF_THE_FRAME:
+                headers[name] = value
+        for column, name in _IN_HEADERS.items():
+            if row.get(column) is not None:
+                headers[name] = str(row[column])
+        body = row.get("body", row.get("value"))
+        return Outgoing(
+            destination=str(destination),
+            body=b"" if body is None else body,  # type: ignore[arg-type]  # checked to be binary or string
+            headers=headers,
+            content_type=None if content_type is None else str(content_type),
+            persistent=row.get("persistent"),  # type: ignore[arg-type]  # checked to be boolean
+            priority=row.get("priority"),  # type: ignore[arg-type]  # checked to be whole
+            expires=_milliseconds(row.get("expires")),
+            dedup_id=row.get("dedup_id"),  # type: ignore[arg-type]  # checked to be string
+        )
+
+
+def _checked(name: str, kind: str) -> str:
+    known = name.lower()
+    if known not in KINDS:
+        near = difflib.get_close_matches(known, KINDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigurationError(
+            f"unknown column {name!r} in the rows to send{hint} (known: {', '.join(KINDS)}); select what is to be sent"
+        )
+    if kind.lower().replace(" ", "") not in KINDS[known]:
+        kinds = " or ".join(kind.upper() for kind in KINDS[known])
+        raise ConfigurationError(f"column {name!r} must be {kinds}, not {kind.upper()}; cast it")
+    return known
+
+
+def _milliseconds(moment: object) -> int | None:
+    if moment is None or isinstance(moment, int):
+        return moment
+    assert isinstance(moment, datetime)
+    utc = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    return round((utc - _EPOCH).total_seconds() * 1000)

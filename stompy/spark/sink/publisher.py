@@ -1,0 +1,241 @@
+"""Messages of one partition to the broker: in transactions, each confirmed before the next one begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from stompy.connection.connection import Connection
+from stompy.connection.dialects.brokers import dialect_named
+from stompy.connection.dialects.dialect import DEDUPE_HEADER, Dialect
+from stompy.errors import (
+    BrokerError,
+    ConnectError,
+    ConnectionLost,
+    PublishError,
+    ReceiptTimeout,
+    SendTimeout,
+    StompError,
+)
+from stompy.spark.sink.columns import Outgoing
+from stompy.spark.sink.identity import Identify, chunk_identity
+from stompy.spark.sink.pace import Pace
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_FIRST_WAIT = 0.1
+_LONGEST_WAIT = 5.0
+"""Seconds between attempts to reach a broker that is away, at most."""
+
+Persistence = Literal["auto", "true", "false"]
+
+Item = tuple[Outgoing, "str | None"]
+"""A message and its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """How much goes into one transaction, whichever is reached first; it holds at least one message."""
+
+    messages: int = 1000
+    octets: int = 4 * 1024 * 1024
+
+
+class Publisher:
+    """Sends messages; used as a context manager, by one thread.
+
+    Nothing is connected before the first message. A chunk whose fate is unknown because the link died is sent again
+    with the same ids as soon as the broker is back, for at most `patience` seconds.
+
+    Args:
+        connect: makes a connection.
+        identify: gives each message its id.
+        chunk: how much goes into one transaction.
+        transactions: use them; without, each message of a chunk is confirmed by itself.
+        persistent: of messages that do not say; `"auto"` is `"true"` where the broker can be asked.
+        patience: seconds that the broker may be away.
+        pace: how fast at most; by default as fast as it goes.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        *,
+        identify: Identify,
+        chunk: Chunk | None = None,
+        transactions: bool = True,
+        persistent: Persistence = "auto",
+        patience: float = 60.0,
+        pace: Pace | None = None,
+    ) -> None:
+        self._connect = connect
+        self._identify = identify
+        self._chunk = chunk or Chunk()
+        self._transactions = transactions
+        self._persistent = persistent
+        self._patience = patience
+        self._pace = pace or Pace(None)
+        self._connection: Connection | None = None
+        self.confirmed = 0
+        """Messages that the broker has confirmed."""
+        self.octets = 0
+        """Octets of their bodies and headers."""
+        self.chunks = 0
+        """Chunks that the broker has confirmed."""
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._drop()
+
+    def publish(self, messages: Iterable[Outgoing]) -> None:
+        """Send messages in their order, and return when the broker has confirmed them all.
+
+        Raises:
+            PublishError: the broker refuses, has stopped reading, or stays away for longer than the patience.
+            LocalProtocolError: a message cannot be written in the version spoken.
+            ConfigurationError: the broker has no way to do what a message asks for.
+        """
+        for chunk in self._chunks(messages):
+            self._pace.before(len(chunk))
+            self._deliver(chunk)
+            self.confirmed += len(chunk)
+            self.octets += sum(message.size for message, _ in chunk)
+            self.chunks += 1
+
+    def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Item]]:
+        chunk: list[Item] = []
+        octets = 0
+        most = min(self._chunk.messages, self._pace.most)
+        for message in messages:
+            chunk.append((message, self._identify(message)))
+            octets += message.size
+            if len(chunk) >= most or octets >= self._chunk.octets:
+                yield chunk
+                chunk, octets = [], 0
+        if chunk:
+            yield chunk
+
+    def _deliver(self, chunk: list[Item]) -> None:
+        import tenacity
+
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_come_back),
+            stop=tenacity.stop_after_delay(self._patience),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
+            reraise=True,
+        )
+        try:
+            attempts(self._attempt, chunk)
+        except (SendTimeout, ReceiptTimeout) as stalled:
+            raise PublishError(
+                f"the broker has stopped reading or confirming ({stalled}): most likely its store or memory is full "
+                "and it holds its producers back; make room there, or raise sendTimeout and receiptTimeout",
+                confirmed=self.confirmed,
+            ) from stalled
+        except BrokerError as refused:
+            raise PublishError(f"the broker refused: {refused}", confirmed=self.confirmed) from refused
+        except (ConnectError, ConnectionLost) as away:
+            raise PublishError(
+                f"there was no broker to send to for {self._patience:g} s: {away}", confirmed=self.confirmed
+            ) from away
+
+    def _attempt(self, chunk: list[Item]) -> None:
+        try:
+            connection = self._live()
+            frames = _Frames(dialect_named(connection.dialect), persistent=self._persistent)
+            if self._transactions:
+                _send_as_one(connection, frames, chunk)
+            else:
+                _send_each(connection, frames, chunk)
+        except StompError:
+            self._drop()
+            raise
+
+    def _live(self) -> Connection:
+        if self._connection is None or not self._connection.connected:
+            self._drop()
+            self._connection = self._connect()
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+
+class _Frames:
+    """What the arguments of a send are, for one broker."""
+
+    def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
+        self.dedupes = dialect.can("dedupe_id")
+        # Where it can be asked for, since a broker may take the STOMP default to be a message that a restart loses.
+        self._persistent = {"auto": True if dialect.can("persistent") else None, "true": True, "false": False}[
+            persistent
+        ]
+
+    def options(self, message: Outgoing, identity: str | None, dedupe_id: str | None) -> _Options:
+        headers: dict[str, object] = dict(message.headers)
+        if identity is not None:
+            headers[DEDUPE_HEADER] = identity
+        return {
+            "content_type": message.content_type,
+            "headers": headers,
+            "persistent": self._persistent if message.persistent is None else message.persistent,
+            "priority": message.priority,
+            "expires": _remaining(message.expires),
+            "dedupe_id": dedupe_id,
+        }
+
+
+class _Options(TypedDict):
+    content_type: str | None
+    headers: dict[str, object]
+    persistent: bool | None
+    priority: int | None
+    expires: float | None
+    dedupe_id: str | None
+
+
+def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
+    # One id for the whole transaction: a broker that drops duplicates (Artemis) then drops all of it, and the ids that
+    # it remembers are as few as the transactions.
+    ids = [identity for _, identity in chunk if identity is not None]
+    whole = chunk_identity(ids) if frames.dedupes and len(ids) == len(chunk) else None
+    with connection.transaction() as transaction:
+        for message, identity in chunk:
+            transaction.send(message.destination, message.body, **frames.options(message, identity, whole))
+            whole = None
+
+
+def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
+    with connection.batch():
+        receipts = [
+            connection.send(
+                message.destination,
+                message.body,
+                **frames.options(message, identity, identity if frames.dedupes else None),
+                receipt=True,
+            )
+            for message, identity in chunk
+        ]
+    for receipt in receipts:
+        assert receipt is not None
+        receipt.wait()
+
+
+def _remaining(moment: int | None) -> float | None:
+    """Return seconds until a moment in milliseconds since the epoch, or next to none where it is past."""
+    return None if moment is None else max(0.001, moment / 1000 - time.time())
+
+
+def _may_come_back(error: BaseException) -> bool:
+    if isinstance(error, (SendTimeout, ReceiptTimeout)):
+        return False
+    return isinstance(error, (ConnectError, ConnectionLost)) and error.retryable

@@ -1,0 +1,170 @@
+"""What Spark calls: in the executors to send a partition, on the driver when a job or micro-batch is over.
+
+Sending is at least once: what a task had committed before it failed stays sent, and is sent again by the task that
+follows, with the same ids. `commit` and `abort` come too late to change that; they only log.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from stompy.errors import ConfigurationError
+from stompy.spark.sink.columns import Columns
+from stompy.spark.sink.identity import Part, identifier
+from stompy.spark.sink.pace import Pace
+from stompy.spark.sink.publisher import Publisher
+from stompy.spark.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+# Local properties that Spark's stream execution sets for its tasks; the API itself does not tell a writer.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What one task has sent.
+
+    Attributes:
+        messages: confirmed by the broker.
+        octets: of their bodies and headers.
+        chunks: transactions.
+    """
+
+    messages: int
+    octets: int
+    chunks: int
+
+
+class _Partitions:
+    """Sends partitions; travels to the executors.
+
+    Args:
+        options: of the sink.
+        columns: of the rows.
+        job: part of the ids of a batch job.
+    """
+
+    def __init__(self, options: SinkOptions, columns: Columns, job: str) -> None:
+        self._options = options
+        self._columns = columns
+        self._job = job
+
+    def write(self, tables: Iterator[RecordBatch]) -> Published:
+        """Send the rows of one partition; runs in an executor's Python, once for each attempt of a task.
+
+        Raises:
+            PublishError: the broker refuses them, has stopped reading, or cannot be reached.
+        """
+        options, part = self._options, self._part()
+        with Publisher(
+            lambda: options.broker.connect(name=f"spark-sink-{part.partition}"),
+            identify=identifier(part, options.dedup),
+            chunk=options.chunk,
+            transactions=options.transactions,
+            persistent=options.persistent,
+            patience=options.broker_timeout,
+            pace=Pace(options.rate_limit or None),
+        ) as publisher:
+            publisher.publish(self._columns.messages(tables))
+            return Published(publisher.confirmed, publisher.octets, publisher.chunks)
+
+    def _part(self) -> Part:
+        context = TaskContext.get()
+        if context is None:
+            return Part(self._job, None, 0)
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        return Part(query or self._job, batch, context.partitionId())
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Sends the rows of a batch job."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        # Made once for each write on the driver and pickled: the same in every attempt of every task.
+        self._partitions = _Partitions(options, columns, options.job_id or uuid.uuid4().hex)
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
+        """Send the rows of one partition."""
+        return self._partitions.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log how much was sent."""
+        log.info("sent %s", _totals(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what stays sent though the job failed."""
+        log.warning("the job failed; the broker keeps what its finished tasks had sent: %s", _totals(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Sends the rows of one micro-batch."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._partitions = _Partitions(options, columns, options.job_id or uuid.uuid4().hex)
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
+        """Send the rows of one partition."""
+        return self._partitions.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Log how much was sent; called again for a micro-batch that is run again."""
+        log.info("micro-batch %d: sent %s", batchId, _totals(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Log what stays sent though the micro-batch failed."""
+        log.warning(
+            "micro-batch %d failed; the broker keeps what its finished tasks had sent: %s", batchId, _totals(messages)
+        )
+
+
+def batch_writer(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchWriter:
+    """Return the writer of a batch job.
+
+    Raises:
+        ConfigurationError: the mode is `overwrite`, or a column cannot be sent.
+    """
+    if overwrite:
+        raise ConfigurationError("a destination cannot be overwritten: use mode('append')")
+    return BatchWriter(options, _columns(options, schema))
+
+
+def stream_writer(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamWriter:
+    """Return the writer of one micro-batch.
+
+    Raises:
+        ConfigurationError: the output mode is `complete` and the option allowCompleteMode is not set, or a column
+            cannot be sent.
+    """
+    if overwrite and not options.allow_complete_mode:
+        raise ConfigurationError(
+            "outputMode('complete') sends every row of the result again in each micro-batch; if that is meant, set the "
+            "option allowCompleteMode"
+        )
+    return StreamWriter(options, _columns(options, schema))
+
+
+def _columns(options: SinkOptions, schema: StructType) -> Columns:
+    return Columns(
+        [(column.name, column.dataType.simpleString()) for column in schema.fields], destination=options.destination
+    )
+
+
+def _totals(messages: Sequence[WriterCommitMessage | None]) -> str:
+    sent = [cast("Published", message) for message in messages if message is not None]
+    return (
+        f"{sum(one.messages for one in sent)} messages, {sum(one.octets for one in sent)} octets, "
+        f"in {sum(one.chunks for one in sent)} transactions of {len(sent)} tasks (of {len(messages)})"
+    )

@@ -1,0 +1,63 @@
+"""The options of the sink, besides those of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stompy.spark import options as kinds
+from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
+from stompy.spark.options import Option, parse
+from stompy.spark.sink.identity import Way
+from stompy.spark.sink.publisher import Chunk, Persistence
+
+SINK_OPTIONS: tuple[Option, ...] = (
+    Option("destination", kinds.text, None, "where rows go that have no column `destination`"),
+    Option("dedup", kinds.choice("content", "position", "none"), "content", "how the id in the header "
+           "`stompy-dedupe-id` is made, by which a consumer knows a copy"),
+    Option("jobId", kinds.text, None, "part of those ids in a batch job, so that a second run of the job has the same; "
+           "by default new for each write"),
+    Option("transactions", kinds.flag, "true", "send in transactions; `false` for a broker without, where each "
+           "message is confirmed by itself"),
+    Option("transactionSize", kinds.count, "1000", "messages in one transaction, at most"),
+    Option("transactionBytes", kinds.octets, "4m", "octets in one transaction, at most, where it has several messages"),
+    Option("persistent", kinds.choice("auto", "true", "false"), "auto", "whether messages without a column "
+           "`persistent` survive a restart of the broker; `auto` asks for it where the broker can be asked"),
+    Option("rateLimit", kinds.number, "0", "messages per second and task, at most; 0 for no limit"),
+    Option("brokerTimeout", kinds.seconds, "60", "seconds that the broker may be away before the task fails"),
+    Option("allowCompleteMode", kinds.flag, "false", "take `outputMode('complete')`, which sends every row of the "
+           "result again in each batch"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Options of the sink; picklable, and without a secret. Durations in seconds; the fields are those of the table."""
+
+    broker: BrokerOptions
+    destination: str | None = None
+    dedup: Way = "content"
+    job_id: str | None = None
+    transactions: bool = True
+    transaction_size: int = 1000
+    transaction_bytes: int = 4 << 20
+    persistent: Persistence = "auto"
+    rate_limit: int = 0
+    broker_timeout: float = 60.0
+    allow_complete_mode: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Return what was given to Spark.
+
+        Raises:
+            ConfigurationError: an option is unknown, wrong or missing; its value is never shown.
+        """
+        refuse_secrets(given)
+        values = parse((*BROKER_OPTIONS, *SINK_OPTIONS), given, ignored=("checkpointLocation",))
+        return cls(broker=BrokerOptions.of(values), **{option.field: values[option.field] for option in SINK_OPTIONS})
+
+    @property
+    def chunk(self) -> Chunk:
+        """How much goes into one transaction."""
+        return Chunk(self.transaction_size, self.transaction_bytes)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.broker.faults import Cut, CutAfter, Drop, FaultPlan, Insert
+from stompy.connection.dialects.dialect import DEDUPE_HEADER
+from stompy.errors import LocalProtocolError, PublishError
+from stompy.spark.sink.columns import Outgoing
+from stompy.spark.sink.identity import Part, identifier
+from stompy.spark.sink.pace import Pace
+from stompy.spark.sink.publisher import Chunk, Publisher
+from stompy.testing.proxy import FaultProxy
+
+QUEUE = "/queue/rows"
+PART = Part("job", "1", 0)
+
+Make = Callable[..., Publisher]
+
+
+@pytest.fixture
+def faults() -> FaultPlan:
+    return FaultPlan()
+
+
+@pytest.fixture
+def broker(faults: FaultPlan) -> Iterator[Broker]:
+    with Broker(faults=faults) as broker:
+        yield broker
+
+
+@pytest.fixture
+def make(broker: Broker) -> Make:
+    def made(**options: object) -> Publisher:
+        url = options.pop("url", broker.url)
+        timeout = options.pop("timeout", 20.0)
+        return Publisher(
+            lambda: stompy.connect(url, receipt_timeout=timeout, send_timeout=timeout),  # type: ignore[arg-type]
+            identify=identifier(PART, "content"),
+            **options,  # type: ignore[arg-type]
+        )
+
+    return made
+
+
+def rows(count: int, *, start: int = 0) -> list[Outgoing]:
+    return [Outgoing(QUEUE, f"row {number}") for number in range(start, start + count)]
+
+
+def stored(broker: Broker) -> list[stompy.Message]:
+    count = broker.depth(QUEUE)
+    with stompy.connect(broker.url) as connection:
+        subscription = connection.subscribe(QUEUE)
+        return [subscription.receive(timeout=20) for _ in range(count)]
+
+
+def bodies(messages: Iterable[stompy.Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, make: Make) -> None:
+    with make(chunk=Chunk(messages=7)) as publisher:
+        publisher.publish(rows(50))
+        assert (publisher.confirmed, publisher.chunks) == (50, 8)
+    messages = stored(broker)
+    assert bodies(messages) == [f"row {number}" for number in range(50)]
+    assert len({message.headers[DEDUPE_HEADER] for message in messages}) == 50
+
+
+def test_nothing_is_connected_for_no_rows() -> None:
+    def never() -> stompy.Connection:
+        raise AssertionError("connected")
+
+    with Publisher(never, identify=identifier(PART, "content")) as publisher:
+        publisher.publish([])
+
+
+def test_a_chunk_ends_at_its_octets_too(make: Make) -> None:
+    with make(chunk=Chunk(messages=1000, octets=100)) as publisher:
+        publisher.publish([Outgoing(QUEUE, b"x" * 60) for _ in range(4)])
+        assert publisher.chunks == 2
+
+
+def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make) -> None:
+    with make(chunk=Chunk(messages=1000, octets=100)) as publisher:
+        publisher.publish([Outgoing(QUEUE, b"x" * 5000)] * 2)
+        assert publisher.chunks == 2
+    assert broker.depth(QUEUE) == 2
+
+
+def test_a_slow_pace_makes_small_chunks(make: Make) -> None:
+    slept: list[float] = []
+    with make(pace=Pace(2.0, clock=lambda: 0.0, sleep=slept.append)) as publisher:
+        publisher.publish(rows(6))
+        assert publisher.chunks == 3
+    assert len(slept) == 2
+
+
+def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make) -> None:
+    with make(transactions=False, chunk=Chunk(messages=10)) as publisher:
+        publisher.publish(rows(25))
+        assert publisher.confirmed == 25
+    assert bodies(stored(broker)) == [f"row {number}" for number in range(25)]
+
+
+def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
+    broker: Broker, make: Make, faults: FaultPlan
+) -> None:
+    faults.add(CutAfter(received=600, link=1))
+    with make(chunk=Chunk(messages=50)) as publisher:
+        publisher.publish(rows(100))
+    assert bodies(stored(broker)) == [f"row {number}" for number in range(100)]
+    assert len(faults.strikes) == 1
+
+
+def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_ids(
+    broker: Broker, make: Make, faults: FaultPlan
+) -> None:
+    faults.add(Cut("RECEIPT", keep=0, link=1))
+    with make(chunk=Chunk(messages=5)) as publisher:
+        publisher.publish(rows(5))
+        assert publisher.confirmed == 5
+    messages = stored(broker)
+    assert Counter(bodies(messages)) == {f"row {number}": 2 for number in range(5)}
+    assert Counter(message.headers[DEDUPE_HEADER] for message in messages).most_common(1)[0][1] == 2
+    assert len({message.headers[DEDUPE_HEADER] for message in messages}) == 5
+
+
+def test_a_broker_that_stops_confirming_is_named_for_what_it_is(make: Make, faults: FaultPlan) -> None:
+    faults.add(Drop("RECEIPT", nth=2))
+    with (
+        make(timeout=0.5, chunk=Chunk(messages=5)) as publisher,
+        pytest.raises(PublishError, match="stopped reading or confirming") as stalled,
+    ):
+        publisher.publish(rows(10))
+    assert stalled.value.confirmed == 5
+
+
+def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, make: Make) -> None:
+    large = [Outgoing(QUEUE, b"x" * 100_000) for _ in range(200)]
+    with FaultProxy(broker.url) as proxy, make(url=proxy.url, timeout=0.5) as publisher:
+        publisher.publish(rows(1))
+        proxy.stall("up")
+        with pytest.raises(PublishError, match="stopped reading or confirming"):
+            publisher.publish(large)
+
+
+def test_a_broker_that_stays_away_is_given_up_after_the_patience(broker: Broker, make: Make) -> None:
+    with make(patience=0.3) as publisher:
+        publisher.publish(rows(3))
+        broker.stop()
+        with pytest.raises(PublishError, match=r"no broker to send to for 0\.3 s") as away:
+            publisher.publish(rows(1))
+    assert away.value.confirmed == 3
+
+
+def test_a_broker_that_refuses_is_not_asked_again(make: Make, faults: FaultPlan) -> None:
+    faults.add(Insert("RECEIPT", octets=b"ERROR\nmessage:not for you\n\n\0"))
+    with make() as publisher, pytest.raises(PublishError, match=r"refused: .*not for you"):
+        publisher.publish(rows(3))
+    assert len(faults.strikes) == 1
+
+
+def test_a_row_that_cannot_be_written_aborts_its_transaction(broker: Broker, make: Make) -> None:
+    with make() as publisher, pytest.raises(LocalProtocolError):
+        publisher.publish([*rows(3), Outgoing(QUEUE, "x", {"": "no name"})])
+    assert broker.depth(QUEUE) == 0
+
+
+def test_what_a_row_says_reaches_the_broker(broker: Broker, make: Make) -> None:
+    with make() as publisher:
+        publisher.publish([Outgoing(QUEUE, b"{}", {"kind": "order: new"}, content_type="application/json")])
+    (message,) = stored(broker)
+    assert message.json() == {}
+    assert message.headers["kind"] == "order: new"

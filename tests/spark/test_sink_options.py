@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from stompy.errors import ConfigurationError
+from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.sink.publisher import Chunk
+from stompy.spark.sink_options import SINK_OPTIONS, SinkOptions
+
+GIVEN = {"url": "stomp://localhost"}
+
+
+def test_every_option_has_its_field() -> None:
+    assert {option.field for option in SINK_OPTIONS} == SinkOptions.__dataclass_fields__.keys() - {"broker"}
+
+
+def test_the_address_is_enough() -> None:
+    assert SinkOptions.of(GIVEN) == SinkOptions(broker=BrokerOptions.of({**_defaults(), "url": "stomp://localhost"}))
+
+
+def _defaults() -> dict[str, Any]:
+    broker = SinkOptions.of(GIVEN).broker
+    return {name: getattr(broker, name) for name in BrokerOptions.__dataclass_fields__}
+
+
+def test_what_was_given_is_taken() -> None:
+    given = {"destination": "/queue/a", "dedup": "position", "transactionsize": "7", "transaction_bytes": "64k"}
+    options = SinkOptions.of({**GIVEN, **given, "persistent": "false", "ratelimit": "50", "brokertimeout": "5m"})
+    assert options.chunk == Chunk(7, 64 << 10)
+    assert (options.destination, options.dedup, options.persistent) == ("/queue/a", "position", "false")
+    assert (options.rate_limit, options.broker_timeout) == (50, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"destinaton": "/queue/a"}, "did you mean destination"),
+        ({"transactionsize": "0"}, "transactionSize must be a whole number of 1 or more"),
+        ({"dedup": "yes"}, "dedup must be one of content, position, none"),
+        ({"spooldir": "/spool"}, "unknown option 'spooldir'"),
+        ({"passcode": "sesame"}, "passcodeEnv"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(given: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        SinkOptions.of({**GIVEN, **given})
+    assert "sesame" not in str(refused.value)
+
+
+def test_they_travel() -> None:
+    options = SinkOptions.of(GIVEN)
+    assert pickle.loads(pickle.dumps(options)) == options
