@@ -7,4 +7,5 @@
     options.py          how options are parsed, refused and documented
     broker_options.py   the options that source and sink share, and the connection that they make
     source_options.py   those of the source
+    receiver/           from a broker into a spool
 """

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from stompy.errors import SpoolDataLoss
+from stompy.errors import SpoolDataLoss, SpoolFenced
 from stompy.link.locks import Rank, make_lock
 from stompy.spark.spool.claims import Begun, Claim, Patience, begun
 from stompy.spark.spool.files import Files
@@ -73,6 +73,7 @@ class LaneWriter:
         self._folder = lane_folder(origin.lane)
         self._identifier = identifier or Identifier()
         self._lock = make_lock(Rank.LEAF, "spool lane")
+        self._looked = time.monotonic()
         make_lane(files, self._folder)
         self._claim = Claim(files, self._folder, patience=patience or Patience(), closing=closing or threading.Event())
         try:
@@ -175,6 +176,10 @@ class LaneWriter:
             self._next = segment.end
         return segment
 
+    def check(self) -> None:
+        """See that this is still the owner (W4), before an ACK of messages that are in the spool already."""
+        self._claim.check()
+
     def settle(self, end: int, *, again: Sequence[str] = ()) -> None:
         """Note that the broker has confirmed the ACK of everything below `end` (W6).
 
@@ -190,7 +195,12 @@ class LaneWriter:
         self._write_lazily(SETTLED, self._settled)
 
     def unsettled_to_suspects(self) -> int:
-        """Note that the link is gone: what was not confirmed may come again. Return how many messages."""
+        """Note that the link is gone: what was not confirmed may come again. Return how many messages.
+
+        Raises:
+            SpoolFenced: the lane is a successor's, who knows of them from the segments.
+        """
+        self._claim.check()
         ids: dict[str, str] = {}
         for _, identities in self._unsettled:
             ids.update(identities)
@@ -204,6 +214,7 @@ class LaneWriter:
         """Show that the owner is alive, and write marks that were left for later; called every second or so."""
         self._claim.beat()
         self._write_lazily(SETTLED, self._settled)
+        self._look_lazily()
 
     # The reader's side.
 
@@ -235,13 +246,31 @@ class LaneWriter:
         kept = min(kept, self._settled)
         return purge_below(self._files, self._folder, kept, self.snapshot)
 
+    def refresh(self) -> None:
+        """Do nothing: what this process writes it knows."""
+
     def close(self) -> None:
-        """Write the marks and let another have the lane."""
+        """Write the marks, unless the lane is a successor's, and let another have it."""
         try:
+            self._claim.check()
             self._write_mark(SETTLED, self._settled)
             self._write_mark(PLANNED, self._planned)
+        except SpoolFenced:
+            pass
         finally:
             self._claim.release()
+
+    def _look_lazily(self) -> None:
+        """Look what a reader in another process has processed, and what it was told of."""
+        now = time.monotonic()
+        if now - self._looked < _LAZILY:
+            return
+        self._looked = now
+        low = read_mark(self._files, f"{self._folder}/{LOW}") or 0
+        planned = read_mark(self._files, f"{self._folder}/{PLANNED}") or 0
+        with self._lock:
+            self._index.remove_below(low)
+            self._planned = max(self._planned, planned)
 
     def _write_lazily(self, name: str, value: int) -> None:
         last, when = self._written[name]

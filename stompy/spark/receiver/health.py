@@ -1,0 +1,102 @@
+"""Whether a receiver receives: written by its thread, asked by those who wait for its messages.
+
+| who | does | lock |
+|---|---|---|
+| receiver thread | `subscribed`, `heard`, `lost`, `fail` | health (leaf) |
+| any thread | `check`, `quiet_for` | the same |
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from stompy.errors import ConnectTimeout, StompError
+from stompy.link.locks import Rank, make_lock
+
+_LOG = logging.getLogger("stompy.spark")
+
+
+class Health:
+    """The state of one receiver.
+
+    Args:
+        name: of the receiver, for the log and errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = make_lock(Rank.LEAF, "receiver health")
+        self._error: StompError | None = None
+        self._lost_since: float | None = time.monotonic()
+        self._words = "there was no connection yet"
+        self._quiet_since: float | None = None
+        self._subscribed_at: float | None = None
+        self.links = 0
+        """How many sessions there were."""
+
+    def subscribed(self) -> None:
+        """Note that the broker has confirmed the subscription."""
+        now = time.monotonic()
+        with self._lock:
+            self.links += 1
+            self._lost_since = None
+            self._quiet_since = now
+            if self._subscribed_at is None:
+                self._subscribed_at = now
+
+    def heard(self) -> None:
+        """Note that messages came."""
+        with self._lock:
+            self._quiet_since = time.monotonic()
+
+    def lost(self, reason: StompError) -> None:
+        """Note that there is no session now."""
+        with self._lock:
+            if self._lost_since is None:
+                self._lost_since = time.monotonic()
+            self._words = str(reason)
+            self._quiet_since = None
+        _LOG.warning("%s has no broker: %s", self._name, reason)
+
+    def fail(self, error: StompError) -> None:
+        """Note that the receiver has ended for good."""
+        with self._lock:
+            if self._error is None:
+                self._error = error
+            self._quiet_since = None
+        _LOG.error("%s has ended: %s", self._name, error)
+
+    @property
+    def error(self) -> StompError | None:
+        """Why it has ended, or `None`."""
+        return self._error
+
+    def check(self, broker_timeout: float) -> None:
+        """Raise what keeps messages from coming.
+
+        Args:
+            broker_timeout: seconds that there may be no broker.
+
+        Raises:
+            ConnectTimeout: there was none for longer.
+            StompError: the receiver has ended.
+        """
+        with self._lock:
+            error, since, words = self._error, self._lost_since, self._words
+        if error is not None:
+            raise error.with_traceback(None)
+        if since is not None and time.monotonic() - since > broker_timeout:
+            raise ConnectTimeout(
+                f"{self._name} has had no broker for more than {broker_timeout:g} s (option brokerTimeout): {words}"
+            )
+
+    def quiet_for(self) -> float:
+        """Return for how many seconds no message has come although there is a subscription; 0 where there is none."""
+        with self._lock:
+            return 0.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
+
+    def subscribed_for(self) -> float:
+        """Return for how many seconds there has been a subscription, with interruptions; 0 where there never was."""
+        with self._lock:
+            return 0.0 if self._subscribed_at is None else time.monotonic() - self._subscribed_at

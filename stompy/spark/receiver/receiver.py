@@ -1,0 +1,243 @@
+"""The loop of one lane: messages come, become durable, are acknowledged.
+
+| thread | owns | may block on | never |
+|---|---|---|---|
+| `stompy-spool-<lane>` | the connection, the writer | dial, `receive`, the disk, a receipt | holds a lock there |
+
+Group commit without a timer: whenever the writer is free, what has come meanwhile is made durable and acknowledged
+by one cumulative ACK. A broker that pages (ActiveMQ: 200 messages) delivers no more until it gets one; who waits for a
+full group waits for a broker that waits for it.
+
+An ACK asks for a receipt, and some may be under way. When the link is lost, what was not confirmed may come again and
+is remembered as suspect. What was not yet durable just comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import deque
+
+from stompy.connection.connection import Connection
+from stompy.connection.dialects import dialect_of
+from stompy.connection.message import Message
+from stompy.connection.subscription import Subscription
+from stompy.deadline import Deadline
+from stompy.errors import (
+    AckError,
+    BrokerError,
+    ConfigurationError,
+    ConnectionLost,
+    ConnectRefused,
+    ReceiptTimeout,
+    ReceiveTimeout,
+    RemoteProtocolError,
+    SpoolError,
+    StompError,
+    VersionMismatch,
+)
+from stompy.link.receipts import Receipt
+from stompy.link.thread import HouseThread
+from stompy.spark.receiver.group import Group, group_of, knows_again
+from stompy.spark.receiver.health import Health
+from stompy.spark.source_options import SpoolOptions
+from stompy.spark.spool.lane import LaneWriter
+
+_LOG = logging.getLogger("stompy.spark")
+
+_LOOK = 0.1
+"""Seconds of silence after which to look at receipts, the closing flag and the limit."""
+_ACKS_UNDER_WAY = 8
+_FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
+"""Bounds of the wait between attempts, in seconds."""
+_POISONED = 3
+"""Sessions in a row that end by a frame that cannot be read, with nothing received in between."""
+_GOODBYE = 2.0
+"""Seconds for leaving the broker."""
+
+
+class Receiver(HouseThread):
+    """Fills one lane.
+
+    Args:
+        options: of the spool.
+        writer: the open lane; this thread's from `start` on, but for what its table says. It is the caller's to close.
+        health: told of everything.
+    """
+
+    def __init__(self, options: SpoolOptions, writer: LaneWriter, health: Health) -> None:
+        super().__init__(f"stompy-spool-{writer.lane}")
+        self._options = options
+        self._writer = writer
+        self._health = health
+        self._closing = threading.Event()
+        self._acks: deque[tuple[Receipt, int, list[str]]] = deque()
+        self._poisoned = 0
+        self._failures = 0
+
+    def close(self) -> None:
+        """Let it come to an end; what is not durable yet is not acknowledged."""
+        self._closing.set()
+
+    def run(self) -> None:
+        """Receive until closed, or until it makes no sense any more."""
+        try:
+            while not self._closing.is_set():
+                try:
+                    self._session()
+                except StompError as error:
+                    self._after(error)
+        except StompError as error:
+            self._health.fail(error)
+        except Exception as error:
+            self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
+            raise
+
+    def _after(self, error: StompError) -> None:
+        """Wait before the next session, or raise where another one would be no better."""
+        never_connected = self._health.links == 0
+        if isinstance(error, (SpoolError, ConfigurationError)):
+            raise error
+        if never_connected and isinstance(error, (BrokerError, ConnectRefused, VersionMismatch)):
+            raise error
+        if self._poisoned >= _POISONED:
+            raise RemoteProtocolError(
+                f"a message cannot be read, and the broker sends it again each time: {error}. Raise maxBodyBytes if it "
+                "is too large, or move it out of the queue"
+            )
+        self._health.lost(error)
+        self._failures += 1
+        bound = min(_MAX_DELAY, _FIRST_DELAY * 2 ** min(self._failures - 1, 10))
+        self._closing.wait(random.uniform(0, bound))
+
+    # One session.
+
+    def _session(self) -> None:
+        connection = self._options.broker.connect(name=f"spool-{self._writer.lane}", lenient=True)
+        try:
+            subscription = self._subscribe(connection)
+            self._health.subscribed()
+            self._pump(connection, subscription)
+        except ConnectionLost as error:
+            self._poisoned += isinstance(error.__cause__, RemoteProtocolError)
+            raise
+        finally:
+            self._leave(connection)
+
+    def _subscribe(self, connection: Connection) -> Subscription:
+        options = self._options
+        headers = dict(options.subscribe_headers)
+        if options.selector is not None:
+            headers["selector"] = options.selector
+        known = dialect_of(connection.server).prefetch
+        # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
+        prefetch = 1 if self._poisoned else options.prefetch
+        return connection.subscribe(
+            options.destination,
+            ack="client",
+            prefetch=prefetch if known is not None and known not in headers else None,
+            headers=headers,
+        )
+
+    def _pump(self, connection: Connection, subscription: Subscription) -> None:
+        """Receive until closed; raises when the link is lost."""
+        identified = knows_again(
+            connection.server, message_ids=self._options.message_ids, dedup_header=self._options.dedup_header
+        )
+        while not self._closing.is_set():
+            self._take_receipts()
+            self._writer.beat()
+            if self._full():
+                # Nothing is taken, so that the prefetch stops the broker; the link may end meanwhile.
+                if not connection.connected:
+                    raise ConnectionLost("the link was lost while the spool was full")
+                self._closing.wait(_LOOK)
+                continue
+            messages = self._take(subscription)
+            if messages:
+                self._health.heard()
+                self._keep(
+                    group_of(messages, self._writer, broker=connection.address, identified=identified), subscription
+                )
+
+    def _take(self, subscription: Subscription) -> list[Message]:
+        """Return what waits, up to the limits of a segment; after a moment of silence, nothing."""
+        try:
+            message = subscription.receive(_LOOK)
+        except ReceiveTimeout:
+            return []
+        messages, octets = [message], len(message.body)
+        while (
+            subscription.queued
+            and len(messages) < self._options.segment_max_messages
+            and octets < self._options.segment_max_bytes
+        ):
+            message = subscription.receive(0)
+            messages.append(message)
+            octets += len(message.body)
+        return messages
+
+    def _keep(self, group: Group, subscription: Subscription) -> None:
+        """Make a group durable, and acknowledge it."""
+        if group.records:
+            self._writer.seal(group.records)
+        else:
+            self._writer.check()
+        if self._closing.is_set():
+            return  # it is durable and becomes suspect: nothing is sent any more from a process that was told to stop
+        try:
+            receipt = group.last.ack(receipt=True)
+        except AckError as error:
+            subscription.receive(_LOOK)  # raises why the link ended
+            raise ConnectionLost(f"the link was lost before the ACK: {error}") from error
+        assert receipt is not None
+        self._acks.append((receipt, self._writer.next, group.again))
+
+    def _take_receipts(self) -> None:
+        """Note the ACKs that the broker has confirmed; wait for the oldest where too many are under way."""
+        while self._acks:
+            receipt, end, again = self._acks[0]
+            if not receipt.done:
+                if len(self._acks) < _ACKS_UNDER_WAY:
+                    return
+                try:
+                    receipt.wait(self._options.broker.receipt_timeout)
+                except ReceiptTimeout as error:
+                    raise ConnectionLost(f"the broker does not confirm an ACK: {error}") from error
+            if receipt.error is not None:
+                raise receipt.error.with_traceback(None)
+            self._acks.popleft()
+            self._writer.settle(end, again=again)
+            self._failures = self._poisoned = 0
+
+    def _full(self) -> bool:
+        """Whether the spool has as much as it may; never while Spark has been told of all of it.
+
+        Spark says that a batch is processed only when it plans the next one. If that had to wait for new messages, and
+        they for room, both would wait for ever.
+        """
+        writer, options = self._writer, self._options
+        if writer.planned >= writer.next:
+            return False
+        messages, octets = writer.snapshot(lambda index: (index.messages, index.octets))
+        over = options.max_spool_messages is not None and messages >= options.max_spool_messages
+        return over or (options.max_spool_bytes is not None and octets >= options.max_spool_bytes)
+
+    def _leave(self, connection: Connection) -> None:
+        """Say goodbye, and remember what the broker may send again."""
+        connection.disconnect(timeout=_GOODBYE)
+        try:
+            # DISCONNECT is confirmed behind all ACKs.
+            while self._acks and self._acks[0][0].done and self._acks[0][0].error is None:
+                _, end, again = self._acks.popleft()
+                self._writer.settle(end, again=again)
+        finally:
+            self._acks.clear()
+            self._writer.unsettled_to_suspects()
+
+
+def join(receivers: list[Receiver], deadline: Deadline) -> bool:
+    """Wait for the end of receivers that were closed; return whether all have ended."""
+    ended = [receiver.join_until(deadline) for receiver in receivers]
+    return all(ended)

@@ -1,0 +1,70 @@
+"""Receivers, queues with something in them, and what a spool holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stompy.broker import Broker
+from stompy.connection.connecting import connect
+from stompy.spark.receiver.crew import ThreadCrew
+from stompy.spark.source_options import spool_options
+from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.lane import read_segment
+from stompy.spark.spool.spool import Spool, make_spool
+
+QUEUE = "/queue/a"
+SOON = 20.0
+
+
+def eventually(condition: Callable[[], object], *, within: float = SOON) -> None:
+    """Return when the condition holds; fail when it does not in time."""
+    give_up = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < give_up, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def fill(url: str, numbers: Iterable[int], *, queue: str = QUEUE, **headers: object) -> None:
+    """Send messages whose body and header `n` are their numbers."""
+    with connect(url) as connection, connection.batch():
+        for number in numbers:
+            connection.send(queue, str(number).encode(), headers={"n": number, **headers})
+
+
+def spool_in(path: Path) -> Spool:
+    return make_spool(LocalFiles(str(path / "spool")), QUEUE)
+
+
+@contextmanager
+def receiving(broker: Broker | str, path: Path, **given: str) -> Iterator[ThreadCrew]:
+    """Fill a spool below `path` while the block runs."""
+    url = broker if isinstance(broker, str) else broker.url
+    options = spool_options({
+        "url": url, "destination": QUEUE, "spooldir": str(path / "spool"), "locktimeout": "0", **given
+    })  # fmt: skip
+    crew = ThreadCrew(options, spool_in(path))
+    try:
+        yield crew
+    finally:
+        crew.stop()
+
+
+def column(path: Path, name: str, *, lane: int = 0) -> list[Any]:
+    """Return a column of all that is readable in a lane, in order."""
+    from stompy.spark.spool.view import LaneView
+
+    spool = spool_in(path)
+    view = LaneView(spool.files, spool.origin(lane))
+    found: list[Any] = []
+    for segment in view.snapshot(lambda index: index.segments):
+        found += read_segment(spool.files, spool.origin(lane), segment).column(name).to_pylist()
+    return found
+
+
+def bodies(path: Path, *, lane: int = 0) -> list[int]:
+    """Return the numbers of the messages in a lane, in order."""
+    return [int(body) for body in column(path, "body", lane=lane)]

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from stompy.errors import ConnectionLost, ConnectTimeout, SpoolFull
+from stompy.spark.receiver.health import Health
+
+
+def test_without_a_broker_it_is_patient_for_as_long_as_it_was_told() -> None:
+    health = Health("receiver 0")
+    health.check(60.0)
+    with pytest.raises(ConnectTimeout, match=r"receiver 0 has had no broker.*brokerTimeout.*no connection yet"):
+        health.check(-1.0)
+    health.subscribed()
+    health.check(-1.0)
+    health.lost(ConnectionLost("the wire was cut"))
+    with pytest.raises(ConnectTimeout, match="the wire was cut"):
+        health.check(-1.0)
+
+
+def test_the_first_error_is_the_one_that_is_raised_again_and_again() -> None:
+    health = Health("receiver 0")
+    health.fail(SpoolFull("no room", path="/spool"))
+    health.fail(ConnectionLost("later"))
+    for _ in range(2):
+        with pytest.raises(SpoolFull, match="no room"):
+            health.check(60.0)
+
+
+def test_it_is_quiet_only_while_there_is_a_subscription() -> None:
+    health = Health("receiver 0")
+    assert (health.quiet_for(), health.subscribed_for()) == (0.0, 0.0)
+    health.subscribed()
+    assert health.quiet_for() > 0.0
+    health.lost(ConnectionLost("cut"))
+    assert health.quiet_for() == 0.0
+    assert health.subscribed_for() > 0.0

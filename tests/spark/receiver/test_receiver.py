@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.connection.connecting import connect
+from stompy.connection.message import Message
+from stompy.deadline import Deadline
+from stompy.errors import (
+    AckError,
+    BrokerError,
+    ConnectRefused,
+    ConnectTimeout,
+    RemoteProtocolError,
+    SpoolFenced,
+    SpoolFull,
+)
+from stompy.spark.receiver.crew import ThreadCrew
+from stompy.spark.spool import claims
+from stompy.spark.spool.claims import Patience
+from tests.spark.receiver.filling import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
+from tests.spark.spool.making import lane_writer
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def test_what_is_in_the_spool_is_acknowledged_and_nothing_else(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(1000))
+    with receiving(broker, tmp_path) as crew:
+        eventually(lambda: crew.lanes[0].next == 1000)
+        eventually(lambda: broker.depth(QUEUE) == 0)
+        eventually(lambda: crew.writers[0].settled == 1000)
+    assert bodies(tmp_path) == list(range(1000))
+    assert column(tmp_path, "sequence") == list(range(1000))
+    assert not any(column(tmp_path, "possible_duplicate"))
+
+
+def test_messages_that_come_later_are_received_without_a_timer(broker: Broker, tmp_path: Path) -> None:
+    with receiving(broker, tmp_path) as crew:
+        for number in range(3):
+            fill(broker.url, [number])
+            eventually(lambda number=number: crew.lanes[0].next == number + 1)  # type: ignore[misc]
+    assert bodies(tmp_path) == [0, 1, 2]
+
+
+def test_a_segment_is_no_larger_than_it_may_be(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(50))
+    with receiving(broker, tmp_path, segmentmaxmessages="20") as crew:
+        eventually(lambda: crew.lanes[0].next == 50)
+        assert max(segment.count for segment in crew.lanes[0].snapshot(lambda index: index.segments)) <= 20
+
+
+def test_octets_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: Path) -> None:
+    sent = [b"", b"\0\n\0", os.urandom(3 << 20)]
+    with connect(broker.url) as connection:
+        for body in sent:
+            connection.send(QUEUE, body, headers={"a:b": "c\nd\\", "timestamp": 1_700_000_000_000}, confirm=True)
+    with receiving(broker, tmp_path) as crew:
+        eventually(lambda: crew.lanes[0].next == 3)
+    assert column(tmp_path, "body") == sent
+    assert dict(column(tmp_path, "headers")[0])["a:b"] == "c\nd\\"
+    assert column(tmp_path, "broker_timestamp")[0].year == 2023
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_every_version_is_acknowledged(tmp_path: Path, version: str) -> None:
+    with Broker(versions=[version]) as broker:
+        fill(broker.url, range(300))
+        with receiving(broker, tmp_path) as crew:
+            eventually(lambda: crew.lanes[0].next == 300)
+            eventually(lambda: broker.depth(QUEUE) == 0)
+
+
+def test_a_broker_that_restarts_is_come_back_to(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(100))
+    with receiving(broker, tmp_path) as crew:
+        eventually(lambda: crew.lanes[0].next == 100)
+        eventually(lambda: broker.depth(QUEUE) == 0)
+        broker.restart()
+        fill(broker.url, range(100, 200))
+        eventually(lambda: crew.lanes[0].next >= 200)
+        crew.check()
+    assert bodies(tmp_path) == list(range(200))
+
+
+def test_a_broker_that_stays_away_is_told_of_after_the_timeout(broker: Broker, tmp_path: Path) -> None:
+    with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as crew:
+        eventually(lambda: crew.subscribed_for() > 0)
+        crew.check()
+        broker.stop()
+        with pytest.raises(ConnectTimeout, match=r"has had no broker for more than 0\.3 s"):
+            until_it_fails(crew)
+        broker.start()
+        fill(broker.url, [0])
+        eventually(lambda: crew.lanes[0].next == 1)
+        crew.check()
+
+
+def test_a_login_that_is_refused_is_told_of_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMP_SECRET", "barley")
+    with (
+        Broker(users={"me": "sesame"}) as broker,
+        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_SECRET") as crew,
+    ):
+        with pytest.raises(ConnectRefused) as caught:
+            until_it_fails(crew)
+        assert "barley" not in str(caught.value)
+
+
+def test_a_passcode_that_is_not_there_is_told_of(broker: Broker, tmp_path: Path) -> None:
+    with (
+        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_NOWHERE") as crew,
+        pytest.raises(Exception, match="no environment variable 'STOMP_NOWHERE'"),
+    ):
+        until_it_fails(crew)
+
+
+def test_nothing_is_acknowledged_when_the_disk_is_full(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker.url, range(100))
+    write = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        if b"ARROW1" in bytes(data[:8]):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with receiving(broker, tmp_path) as crew, pytest.raises(SpoolFull):
+        until_it_fails(crew)
+    assert broker.depth(QUEUE) == 100
+    monkeypatch.undo()
+    with receiving(broker, tmp_path) as crew:
+        eventually(lambda: crew.lanes[0].next == 100)
+    assert bodies(tmp_path) == list(range(100))
+
+
+def test_a_fenced_receiver_acknowledges_nothing_more(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "BEAT", 1e9)
+    fill(broker.url, range(10))
+    with receiving(broker, tmp_path) as zombie:
+        eventually(lambda: broker.depth(QUEUE) == 0)
+        successor = lane_writer(spool_in(tmp_path).files, patience=Patience(wait=30.0, frozen=0.1))
+        fill(broker.url, range(10, 20))
+        with pytest.raises(SpoolFenced):
+            until_it_fails(zombie)
+        successor.close()
+    assert broker.depth(QUEUE) == 10
+    assert bodies(tmp_path) == list(range(10))
+
+
+def test_a_full_spool_holds_the_broker_back_until_something_was_processed(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(1000))
+    with receiving(broker, tmp_path, maxspoolmessages="100", segmentmaxmessages="50", prefetch="50") as crew:
+        lane = crew.writers[0]
+        eventually(lambda: lane.next >= 100)
+        eventually(lambda: broker.stats().queues[QUEUE].unacked == 50)
+        assert lane.next == 100
+        crew.check()
+        # Spark was told of all of it: then the receiver must go on, or no batch would ever follow.
+        lane.note_planned(100)
+        eventually(lambda: lane.next > 100)
+        at = lane.next
+        eventually(lambda: lane.settled >= 100)
+        lane.note_planned(at)
+        assert lane.purge(100) == 100
+        eventually(lambda: lane.next > at)
+
+
+def until_it_fails(crew: ThreadCrew) -> None:
+    give_up = Deadline(SOON)
+    while not give_up.expired:
+        crew.check()
+        time.sleep(0.01)
+
+
+def lose_the_first_acks(monkeypatch: pytest.MonkeyPatch, broker: Broker, times: int) -> None:
+    """Let the link die between the moment that messages are durable and their ACK."""
+    ack = Message.ack
+    left = iter(range(times))
+
+    def lost(self: Message, *, receipt: bool = False) -> object:
+        if next(left, None) is not None:
+            self.link.close()
+            raise AckError("the link is gone")
+        return ack(self, receipt=receipt)
+
+    monkeypatch.setattr(Message, "ack", lost)
+
+
+def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_the_first_acks(monkeypatch, broker, 3)
+    fill(broker.url, range(1000))
+    with receiving(broker, tmp_path, dedupheader="n", prefetch="100") as crew:
+        eventually(lambda: broker.depth(QUEUE) == 0 and crew.lanes[0].next >= 1000)
+        fill(broker.url, range(1000, 1100))
+        eventually(lambda: crew.lanes[0].next >= 1100)
+        eventually(lambda: crew.writers[0].settled == 1100)
+        assert len(crew.writers[0].suspects) == 0
+    assert bodies(tmp_path) == list(range(1100))
+
+
+def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_the_first_acks(monkeypatch, broker, 1)
+    fill(broker.url, range(1000))
+    with receiving(broker, tmp_path, prefetch="100") as crew:
+        eventually(lambda: broker.depth(QUEUE) == 0)
+        eventually(lambda: crew.writers[0].settled >= 1000)
+    found = bodies(tmp_path)
+    flags = column(tmp_path, "possible_duplicate")
+    assert set(found) == set(range(1000))
+    assert 0 < len(found) - 1000 <= 100
+    first: set[int] = set()
+    for number, flagged in zip(found, flags, strict=True):
+        assert flagged or number not in first, "the second copy of a message is flagged"
+        first.add(number)
+
+
+def test_nothing_but_messages_that_come_again_does_not_stop_it(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More suspects than the prefetch: dropped alone, they would keep the broker from sending anything else."""
+    lose_the_first_acks(monkeypatch, broker, 6)
+    fill(broker.url, range(60))
+    with receiving(broker, tmp_path, dedupheader="n", prefetch="10", segmentmaxmessages="10") as crew:
+        eventually(lambda: broker.depth(QUEUE) == 0 and crew.lanes[0].next >= 60)
+    assert bodies(tmp_path) == list(range(60))
+
+
+def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(broker: Broker, tmp_path: Path) -> None:
+    with connect(broker.url) as connection:
+        for number in range(3):
+            connection.send(QUEUE, b"good", headers={"n": number}, confirm=True)
+        connection.send(QUEUE, bytes(5000), confirm=True)
+    with receiving(broker, tmp_path, maxbodybytes="1000", dedupheader="n") as crew:
+        with pytest.raises(RemoteProtocolError, match=r"cannot be read.*maxBodyBytes"):
+            until_it_fails(crew)
+        assert crew.lanes[0].next == 3
+    assert broker.depth(QUEUE) == 1
+
+
+def test_a_subscription_that_is_refused_is_told_of_at_once(broker: Broker, tmp_path: Path) -> None:
+    with (
+        receiving(broker, tmp_path, selector="n = 1") as crew,
+        pytest.raises(BrokerError, match="this broker has no selectors"),
+    ):
+        until_it_fails(crew)
+
+
+def test_further_headers_go_into_the_subscription(broker: Broker, tmp_path: Path) -> None:
+    with receiving(broker, tmp_path, subscribeheaders='{"prefetch-count": "7"}', maxspoolmessages="1") as crew:
+        eventually(lambda: crew.subscribed_for() > 0)
+        fill(broker.url, range(20))
+        eventually(lambda: broker.stats().queues[QUEUE].unacked == 7)
