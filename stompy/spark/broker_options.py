@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from stompy.connection.config import addresses_of, versions_of
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
+from stompy.connection.dialects.brokers import DialectName
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.spark import options as kinds
 from stompy.spark.options import Option
@@ -29,27 +29,21 @@ BROKER_OPTIONS: tuple[Option, ...] = (
            "connects"),
     Option("passcodeFile", kinds.text, None, "the file whose first line is the passcode, on the machine that connects"),
     Option("vhost", kinds.text, None, "the `host` header of CONNECT; by default from the address"),
+    Option("clientId", kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription belongs"),
+    Option("dialect", kinds.choice(*get_args(DialectName)), None, "the broker's kind, where it does not say it itself"),
     Option("version", kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer"),
     Option("heartbeat", kinds.heartbeat, "10,10", "seconds between heart-beats: ours, and those asked of the broker"),
     Option("connectTimeout", kinds.seconds, "10", "seconds for each address, up to CONNECTED"),
     Option("receiptTimeout", kinds.seconds, "30", "seconds that the broker may take to confirm"),
     Option("sendTimeout", kinds.seconds, "30", "seconds for one write to leave"),
     Option("maxBodyBytes", kinds.octets, "128m", "the largest body that is accepted from the broker"),
-    Option("connectHeaders", kinds.headers, "{}", 'further headers of CONNECT, as JSON: `{"client-id": "etl"}`'),
+    Option("connectHeaders", kinds.headers, "{}", 'further headers of CONNECT, as JSON: `{"x-tenant": "a"}`'),
 )  # fmt: skip
 """Options that source and sink share."""
 
 _NO_SECRETS = (
     "options are pickled, sent to executors and printed by programs. Name a place instead: passcodeEnv (an environment "
     "variable) or passcodeFile, of the process that connects"
-)
-# A frame that cannot be read would come again for ever, so that everything is borne with that can be.
-_LENIENT = (
-    Leniency.UNDEFINED_ESCAPES
-    | Leniency.CR_ESCAPE_IN_1_1
-    | Leniency.CRLF_IN_1_1
-    | Leniency.INVALID_UTF8
-    | Leniency.UNEXPECTED_BODY
 )
 
 
@@ -62,6 +56,8 @@ class BrokerOptions:
     passcode_env: str | None = None
     passcode_file: str | None = None
     vhost: str | None = None
+    client_id: str | None = None
+    dialect: DialectName | None = None
     version: str = "1.0,1.1,1.2"
     heartbeat: tuple[float, float] = (10.0, 10.0)
     connect_timeout: float = 10.0
@@ -83,22 +79,22 @@ class BrokerOptions:
         """Return the options among parsed values."""
         return cls(**{option.field: values[option.field] for option in BROKER_OPTIONS})
 
-    def connect(self, *, name: str, lenient: bool = False) -> Connection:
+    def connect(self, *, name: str) -> Connection:
         """Connect, in the process that has the passcode; raises as `stompy.connect`.
 
         A lost link is not replaced: who receives or sends must know of it.
 
         Args:
             name: part of thread names.
-            lenient: bear with frames that are not quite right.
         """
         urls = self._urls()
-        leniency = _LENIENT if lenient else None
         return connect(
             urls[0] if len(urls) == 1 else urls,
             login=self._login(),
             passcode=self.passcode(),
             vhost=self.vhost,
+            client_id=self.client_id,
+            dialect=self.dialect,
             versions=self.version.replace(" ", "").split(","),
             heartbeat=self.heartbeat,
             connect_timeout=self.connect_timeout,
@@ -107,7 +103,6 @@ class BrokerOptions:
             limits=Limits(max_body=self.max_body_bytes),
             headers=self.connect_headers,
             reconnect=False,
-            leniency=leniency,
             name=name,
         )
 

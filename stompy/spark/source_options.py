@@ -17,6 +17,8 @@ SPOOL_OPTIONS: tuple[Option, ...] = (
            "checkpoint, and that every executor reaches under this name", required=True),
     Option("subscribeHeaders", kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON"),
     Option("selector", kinds.text, None, "the `selector` header of SUBSCRIBE, where the broker has selectors"),
+    Option("durable", kinds.text, None, "the name of a durable subscription of a topic, which goes on while no "
+           "receiver runs; with `clientId`, and one receiver"),
     Option("prefetch", kinds.count, "1000", "how many unacknowledged messages the broker may send ahead; it bounds how "
            "many can come twice"),
     Option("receivers", kinds.number, "1", "how many connections fill the spool, each a lane of its own; 0 when "
@@ -90,6 +92,7 @@ class SpoolOptions:
     spool_dir: str
     subscribe_headers: Mapping[str, str]
     selector: str | None
+    durable: str | None
     prefetch: int
     receivers: int
     receiver_mode: str

@@ -81,7 +81,7 @@ def test_it_connects_with_the_login_and_the_passcode(login: str, monkeypatch: py
 def test_several_addresses_are_tried_in_order() -> None:
     with (
         Broker() as broker,
-        options(url=f"stomp://127.0.0.1:1, {broker.url}", version="1.1").connect(name="test", lenient=True) as conn,
+        options(url=f"stomp://127.0.0.1:1, {broker.url}", version="1.1").connect(name="test") as conn,
     ):
         assert conn.version == "1.1"
 

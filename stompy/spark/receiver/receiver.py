@@ -20,7 +20,7 @@ import threading
 from collections import deque
 
 from stompy.connection.connection import Connection
-from stompy.connection.dialects import dialect_of
+from stompy.connection.dialects.brokers import dialect_of
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
@@ -114,7 +114,7 @@ class Receiver(HouseThread):
     # One session.
 
     def _session(self) -> None:
-        connection = self._options.broker.connect(name=f"spool-{self._writer.lane}", lenient=True)
+        connection = self._options.broker.connect(name=f"spool-{self._writer.lane}")
         try:
             subscription = self._subscribe(connection)
             self._health.subscribed()
@@ -127,17 +127,18 @@ class Receiver(HouseThread):
 
     def _subscribe(self, connection: Connection) -> Subscription:
         options = self._options
-        headers = dict(options.subscribe_headers)
-        if options.selector is not None:
-            headers["selector"] = options.selector
-        known = dialect_of(connection.server).prefetch
+        dialect = dialect_of(connection.server)
         # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
         prefetch = 1 if self._poisoned else options.prefetch
+        countable = dialect.can("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
+        by_hand = dialect.headers.get("prefetch") in options.subscribe_headers
         return connection.subscribe(
             options.destination,
             ack="client",
-            prefetch=prefetch if known is not None and known not in headers else None,
-            headers=headers,
+            prefetch=prefetch if countable and not by_hand else None,
+            selector=options.selector,
+            durable=options.durable,
+            headers=options.subscribe_headers,
         )
 
     def _pump(self, connection: Connection, subscription: Subscription) -> None:

@@ -15,6 +15,7 @@ from stompy.deadline import Deadline
 from stompy.errors import (
     AckError,
     BrokerError,
+    ConfigurationError,
     ConnectRefused,
     ConnectTimeout,
     RemoteProtocolError,
@@ -256,11 +257,17 @@ def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(brok
     assert broker.depth(QUEUE) == 1
 
 
-def test_a_subscription_that_is_refused_is_told_of_at_once(broker: Broker, tmp_path: Path) -> None:
-    with (
-        receiving(broker, tmp_path, selector="n = 1") as crew,
-        pytest.raises(BrokerError, match="this broker has no selectors"),
-    ):
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"selector": "n = 1"}, "no way to be asked for a selector"),
+        ({"subscribeheaders": '{"prefetch-count": "many"}'}, "prefetch-count"),
+    ],
+)
+def test_a_subscription_that_is_refused_is_told_of_at_once(
+    broker: Broker, tmp_path: Path, given: dict[str, str], words: str
+) -> None:
+    with receiving(broker, tmp_path, **given) as crew, pytest.raises((ConfigurationError, BrokerError), match=words):
         until_it_fails(crew)
 
 
