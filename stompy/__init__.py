@@ -7,6 +7,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect
+from stompy.connection.resend import Resend
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
 from stompy.connection.transaction import Transaction
@@ -39,6 +40,7 @@ from stompy.errors import (
     StompError,
     StompTimeout,
     TransactionError,
+    UnconfirmedFull,
     VersionMismatch,
 )
 from stompy.frames.frame import Frame
@@ -91,6 +93,7 @@ __all__ = [
     "ReceiveTimeout",
     "Reconnect",
     "RemoteProtocolError",
+    "Resend",
     "SendTimeout",
     "SetAside",
     "StompError",
@@ -98,6 +101,7 @@ __all__ = [
     "Subscription",
     "Transaction",
     "TransactionError",
+    "UnconfirmedFull",
     "Version",
     "VersionMismatch",
     "__version__",

@@ -24,7 +24,8 @@
     │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
     ├── StompTimeout (TimeoutError)
     │   ├── ReceiptTimeout (.receipt_id)     the broker did not confirm in time
-    │   └── ReceiveTimeout                   no message came in time
+    │   ├── ReceiveTimeout                   no message came in time
+    │   └── UnconfirmedFull (.limit_name .limit)   too much waits for the broker's confirmation
     ├── TransactionError                     the transaction is over
     ├── OutboxError (.path)                  a store-and-forward outbox cannot do it
     │   ├── OutboxDamaged                    its file is not what was written to it
@@ -243,6 +244,20 @@ class ReceiptTimeout(StompTimeout):
 
 class ReceiveTimeout(StompTimeout):
     """No message came in time."""
+
+
+class UnconfirmedFull(StompTimeout):
+    """Too many sends wait for the broker's confirmation, and none came in time; nothing was sent.
+
+    Attributes:
+        limit_name: the bound of `resend_unconfirmed` that is reached: `messages` or `octets`.
+        limit: its value.
+    """
+
+    def __init__(self, message: str, *, limit_name: str, limit: int) -> None:
+        self.limit_name = limit_name
+        self.limit = limit
+        super().__init__(f"{message} (bound of resend_unconfirmed {limit_name}={limit})")
 
 
 class TransactionError(StompError):

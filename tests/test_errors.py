@@ -21,6 +21,7 @@ RETRYABLE = {
     errors.StompTimeout,
     errors.ReceiptTimeout,
     errors.ReceiveTimeout,
+    errors.UnconfirmedFull,
     errors.OutboxBusy,
     errors.OutboxFull,
     errors.SpoolBusy,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+
+from stompy.errors import ConnectionLost, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
@@ -18,10 +21,17 @@ class FrameBuffer:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._frames: list[bytes] = []
+        self._held: list[tuple[bytes, Receipt | None]] = []
         self._size = 0
+        self._thread = threading.get_ident()
         self.flushed = False
         """Whether anything has left."""
+        self._failed = False
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether another may take over without a loss: the link is gone, and all that was in it goes to the next."""
+        return not self.link.alive and not self._failed and self._all_kept(self._held)
 
     def add(
         self,
@@ -29,7 +39,7 @@ class FrameBuffer:
         headers: dict[str, str],
         body: bytes = b"",
         *,
-        receipt: bool = False,
+        receipt: bool | Receipt = False,
         content_length: bool = True,
     ) -> Receipt | None:
         """Add a frame, and write all of them out when enough has come together.
@@ -39,25 +49,50 @@ class FrameBuffer:
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
-        handle = self.link.receipts.new() if receipt else None
+        self.link.check_open()
+        data, handle = self.link.encode_asking(command, headers, body, receipt=receipt, content_length=content_length)
         if handle is not None:
-            headers["receipt"] = handle.id
-        try:
-            data = self.link.encode(command, headers, body, content_length=content_length)
-        except BaseException:
-            if handle is not None:
-                self.link.receipts.forget(handle)
-            raise
-        self._frames.append(data)
+            handle.before_wait(self._flush_in_own_thread)
+        self._held.append((data, handle))
         self._size += len(data)
         if self._size >= _FLUSH_AT:
             self.flush()
         return handle
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Write everything out; raises as `Link.transmit` does."""
-        if not self._frames:
+        """Write everything out; raises as `Link.transmit` does.
+
+        What is kept for the next link is no loss, so a buffer of nothing else does not complain of a dead one.
+        """
+        if not self._held:
             return
-        frames, self._frames, self._size = self._frames, [], 0
-        self.flushed = True
-        self.link.transmit(b"".join(frames), frames=len(frames), timeout=timeout)
+        held, size, before = self._held, self._size, self.flushed
+        self._held, self._size, self.flushed = [], 0, True
+        try:
+            self.link.transmit(b"".join([data for data, _ in held]), frames=len(held), timeout=timeout)
+        except ConnectionLost:
+            if self.link.alive:  # another frame was in the way for too long: all of it may still leave
+                self._held, self._size, self.flushed = held, size, before
+                raise
+            if not self._all_kept(held):
+                self._failed = True
+                raise
+        for _, handle in held:
+            if handle is not None:
+                handle.before_wait(None)
+
+    def abandon(self, error: StompError) -> None:
+        """Drop what did not leave, though the link lives on; receipts end with `error`, as no answer can come."""
+        held, self._held = self._held, []
+        for _, handle in held:
+            if handle is not None:
+                self.link.receipts.forget(handle)
+                handle.settle("unknown", error)
+
+    def _flush_in_own_thread(self) -> None:
+        if threading.get_ident() == self._thread:
+            self.flush()
+
+    @staticmethod
+    def _all_kept(held: list[tuple[bytes, Receipt | None]]) -> bool:
+        return all(handle is not None and handle.kept for _, handle in held)

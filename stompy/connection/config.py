@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from stompy.connection.dialects.brokers import dialect_named, dialect_of, leniency_of
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.reconnect import Reconnect
+from stompy.connection.resend import Resend
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
@@ -45,6 +46,7 @@ class Config:
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
         reconnect: how to replace a lost link; `None` does not.
+        resend: bounds of what is sent again where a link died first; `None` sends nothing again.
         leniency: deviations of the broker to bear with; `None` takes what the broker is known to need.
         dialect: the name of the broker's dialect; `None` chooses by what CONNECTED says.
         name: part of thread names and receipt ids.
@@ -68,6 +70,7 @@ class Config:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_length: bool = True
     reconnect: Reconnect | None = None
+    resend: Resend | None = None
     leniency: Leniency | None = None
     dialect: str | None = None
     name: str = "connection"
@@ -88,6 +91,8 @@ class Config:
             dialect_named(self.dialect)
         if self.client_id is not None and "client-id" in self.headers:
             raise ConfigurationError("the client id was given twice: as client_id and as a header")
+        if self.resend is not None and self.reconnect is None:
+            raise ConfigurationError("resend_unconfirmed needs a reconnect policy: without one there is no next link")
 
     @property
     def client(self) -> str | None:

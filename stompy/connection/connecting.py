@@ -15,6 +15,7 @@ from stompy.connection.dialects.brokers import DialectName
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.reconnect import Reconnect, reconnect_of
+from stompy.connection.resend import Resend, resend_of
 from stompy.errors import StompError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
@@ -50,6 +51,7 @@ def connect(
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
     reconnect: bool | Reconnect | None = None,
+    resend_unconfirmed: bool | Resend = False,
     leniency: Leniency | None = None,
     listeners: Iterable[ConnectionListener] = (),
     name: str = "connection",
@@ -80,6 +82,9 @@ def connect(
         reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
             The first connect is not repeated. Subscriptions come back by themselves; `send` waits for the next link,
             up to the send timeout.
+        resend_unconfirmed: send again, in order, what was sent with `receipt` or `confirm` and not confirmed when its
+            link died; before anybody's new send on the next one. Every copy carries the same header `stompy-dedupe-id`
+            (and `_AMQ_DUPL_ID` for Artemis, which drops the second by itself). `True`, or bounds. Needs `reconnect`.
         leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
         listeners: heard from the first event on.
         name: part of thread names.
@@ -110,6 +115,7 @@ def connect(
         headers=user_headers(headers),
         content_length=content_length,
         reconnect=policy,
+        resend=resend_of(resend_unconfirmed),
         leniency=leniency,
         name=name,
     )

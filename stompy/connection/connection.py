@@ -116,10 +116,11 @@ class Connection:
             NotConnected: the connection was closed.
             ConnectionLost: the link died; `outcome` says whether the broker may have the message.
             ReceiptTimeout: with `confirm`, the broker did not answer in time.
+            UnconfirmedFull: with `connect(resend_unconfirmed=...)`, too much waits for confirmation; nothing was sent.
         """
         core = self._core
         options = send_options(persistent, priority, expires, delay, group, dedupe_id)
-        handle = core.send(
+        handle = core.sender.send(
             destination,
             body,
             content_type=content_type,
@@ -130,7 +131,7 @@ class Connection:
             options=options,
         )
         if confirm and handle is not None:
-            core.flush_batch(timeout=timeout)
+            core.sender.flush_batch(timeout=timeout)
             handle.wait(timeout)
         return handle
 
@@ -144,7 +145,7 @@ class Connection:
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
-        return Batch(self._core)
+        return Batch(self._core.sender)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Write out this thread's batch, and wait until every receipt under way has come.
@@ -157,8 +158,8 @@ class Connection:
             BrokerError, ConnectionLost: one of them will not come.
         """
         deadline = Deadline(self._core.config.receipt_timeout if timeout is None else timeout)
-        self._core.flush_batch(timeout=deadline.remaining())
-        for receipt in self._core.live_link().receipts.outstanding():
+        self._core.sender.flush_batch(timeout=deadline.remaining())
+        for receipt in self._core.sender.outstanding():
             receipt.wait(deadline.remaining())
 
     def request(

@@ -2,7 +2,7 @@
 
 | thread | does here | lock |
 |---|---|---|
-| any caller | `send`, `subscribe`, `disconnect` | subscriptions (2), then the link's |
+| any caller | `subscribe`, `disconnect`; `sender` sends | subscriptions (2), then the link's |
 | reader | `messages`, `receipt`, `ended` | inboxes and dispatcher queues (leaves) |
 """
 
@@ -13,28 +13,27 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from stompy.connection.acking import Acker
-from stompy.connection.buffer import FrameBuffer
 from stompy.connection.composing import Composer
 from stompy.connection.config import Config
 from stompy.connection.dialects.dialect import Dialect
-from stompy.connection.dialects.options import SendOptions
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.registry import Registry
 from stompy.connection.requests import Replies
 from stompy.connection.routing import Router
+from stompy.connection.sending import Sender
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import Subscription
 from stompy.connection.supervisor import Supervisor
+from stompy.connection.unconfirmed import Unconfirmed
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
-    ConnectionLost,
     HeartBeatTimeout,
     NotConnected,
     StompError,
@@ -42,19 +41,12 @@ from stompy.errors import (
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
-from stompy.link.receipts import Receipt
 from stompy.link.thread import HouseThread
 
 _LOG = logging.getLogger("stompy.connection")
 _NUMBERS = itertools.count(1)
 _TIME_FOR_WORDS = 0.8
 """The share of the close deadline that draining and DISCONNECT may take."""
-
-
-class _Batches(threading.local):
-    """The open batch of each thread."""
-
-    current: FrameBuffer | None = None
 
 
 class Core:
@@ -75,7 +67,11 @@ class Core:
         self.router = Router(self)
         self.replies = Replies(self)
         self.registry = Registry()
-        self.batches = _Batches()
+        self.unconfirmed: Unconfirmed | None = None
+        """Sends that go to the next link again, where that was asked for."""
+        if config.resend is not None:
+            self.unconfirmed = Unconfirmed(config.resend, config.dialect_for, name=self.name)
+        self.sender = Sender(self, self.unconfirmed)
         self._dispatchers = [self.dispatcher]
         self._extra_dispatchers = itertools.count(2)
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
@@ -117,15 +113,15 @@ class Core:
         if self._orphaned:
             raise ConcurrencyError("this connection belongs to the parent process; connect anew after a fork")
 
-    def live_link(self) -> Link:
-        """Return the link to use now; raises as `check_process` and `Supervisor.live` do.
+    def live_link(self, timeout: float | None = None) -> Link:
+        """Return the link to use now; waits and raises as `check_process` and `Supervisor.live` do.
 
         From the moment of `disconnect` on there is none, though the link lives until the broker has answered.
         """
         self.check_process()
         if self._closed:
             raise NotConnected("the connection is closed")
-        return self.supervisor.live()
+        return self.supervisor.live(timeout)
 
     @property
     def acker(self) -> Acker:
@@ -198,46 +194,6 @@ class Core:
             silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
         )
 
-    # Sending.
-
-    def send(
-        self,
-        destination: str,
-        body: object,
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        receipt: bool = False,
-        content_length: bool | None = None,
-        timeout: float | None = None,
-        options: SendOptions | None = None,
-    ) -> Receipt | None:
-        """Send a message, or add it to this thread's open batch."""
-        fields, octets = self.composer.send(
-            destination, body, content_type=content_type, headers=headers, options=options
-        )
-        counted = self.config.content_length if content_length is None else content_length
-        batch = self.batches.current
-        if batch is not None:
-            return batch.add("SEND", fields, octets, receipt=receipt, content_length=counted)
-        deadline = Deadline(self.config.send_timeout if timeout is None else timeout)
-        while True:
-            link = self.live_link()
-            try:
-                return link.request(
-                    "SEND", fields, octets, receipt=receipt, content_length=counted, timeout=deadline.remaining()
-                )
-            except ConnectionLost as lost:
-                # Of a link that died just now nothing left, so the next one can have it without any doubt.
-                if lost.outcome != "not-sent" or self.config.reconnect is None or deadline.expired:
-                    raise
-
-    def flush_batch(self, *, timeout: float | None = None) -> None:
-        """Write out what this thread's open batch holds, if it has one."""
-        batch = self.batches.current
-        if batch is not None:
-            batch.flush(timeout=timeout)
-
     # Subscribing.
 
     def subscriptions(self) -> list[Subscription]:
@@ -272,8 +228,10 @@ class Core:
     # What the supervisor tells; with its lock held, but for `replay` and `finished`.
 
     def replay(self, link: Link) -> None:
-        """Make the subscriptions on a new link, before anybody else uses it."""
+        """Make the subscriptions on a new link, and send again what was not confirmed, before anybody else uses it."""
         self.registry.replay(link)
+        if self.unconfirmed is not None:
+            self.unconfirmed.replay(link)
 
     def connected(self, frame: Frame) -> None:
         """Tell listeners of a new session."""
@@ -295,7 +253,9 @@ class Core:
         self._tell("on_reconnecting", attempt, delay)
 
     def finished(self, reason: StompError | None) -> None:
-        """End what waits for messages: there will be no other session."""
+        """End what waits for messages and receipts: there will be no other session."""
+        if self.unconfirmed is not None:
+            self.unconfirmed.finish(reason)
         for subscription in self.subscriptions():
             subscription.end(reason)
         self._stop_dispatchers()

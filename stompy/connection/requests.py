@@ -16,12 +16,12 @@ from typing import Protocol
 
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.message import Message
+from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription, Subscriptions
 from stompy.deadline import Deadline
 from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
-from stompy.link.receipts import Receipt
 
 
 class Requesting(Subscriptions, Protocol):
@@ -40,14 +40,9 @@ class Requesting(Subscriptions, Protocol):
         """Register a subscription, and tell the broker if asked."""
         ...
 
-    def send(
-        self, destination: str, body: object, *, content_type: str | None, headers: Mapping[str, object] | None
-    ) -> Receipt | None:
-        """Send a message."""
-        ...
-
-    def flush_batch(self, *, timeout: float | None = None) -> None:
-        """Write out what this thread's open batch holds."""
+    @property
+    def sender(self) -> Sender:
+        """Sends messages."""
         ...
 
 
@@ -146,8 +141,8 @@ class Replies:
         waiting = inbox.expect(correlation)
         try:
             fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
-            self._core.send(destination, body, content_type=content_type, headers=fields)
-            self._core.flush_batch(timeout=deadline.remaining())
+            self._core.sender.send(destination, body, content_type=content_type, headers=fields)
+            self._core.sender.flush_batch(timeout=deadline.remaining())
             with link.hold_gate():
                 waiting.arrived.wait(deadline.remaining())
         finally:

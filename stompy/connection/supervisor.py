@@ -168,11 +168,20 @@ class Supervisor:
             if self._closing.is_set():
                 raise NotConnected("the connection was closed")
             # One that died meanwhile was nobody's, so nobody must hear of its end.
-            link.check_open()
+            self._check_fresh(link)
             self.reconnects += self._link is not None
             self._link = link
             self._core.connected(link.connected)
             self._changed.notify_all()
+
+    def _check_fresh(self, link: Link) -> None:
+        try:
+            link.check_open()
+        except BrokerError as error:
+            if self._link is None:
+                raise
+            # The subscriptions were taken, so it is about a message sent again: no reason to give up.
+            raise ConnectionLost(f"the link died at once: {error}") from error
 
     # What a link tells (`link.LinkOwner`).
 

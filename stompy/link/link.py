@@ -148,7 +148,7 @@ class Link:
         headers: dict[str, str],
         body: bytes = b"",
         *,
-        receipt: bool = False,
+        receipt: bool | Receipt = False,
         content_length: bool = True,
         timeout: float | None = None,
     ) -> Receipt | None:
@@ -160,7 +160,7 @@ class Link:
             command: a client command.
             headers: of the frame; `receipt` is added here.
             body: octets.
-            receipt: ask the broker to confirm.
+            receipt: ask the broker to confirm; a `Receipt` that is kept is taken for it.
             content_length: see `stompy.frames.encoder.encode`.
             timeout: seconds until the frame must have left; `None` takes the send timeout.
 
@@ -172,19 +172,10 @@ class Link:
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("> %r", Frame(command, headers, body))
         deadline = Deadline(self._settings.send_timeout if timeout is None else timeout)
-        handle: Receipt | None = None
         leaving = False
         self._acquire_write(deadline)
         try:
-            if receipt:
-                handle = self.receipts.new()
-                headers["receipt"] = handle.id
-            try:
-                data = self.encode(command, headers, body, content_length=content_length)
-            except BaseException:
-                if handle is not None:
-                    self.receipts.forget(handle)
-                raise
+            data, handle = self.encode_asking(command, headers, body, receipt=receipt, content_length=content_length)
             # From DISCONNECT on, the end of the stream is what we asked for.
             self._closing = self._closing or command == "DISCONNECT"
             leaving = True
@@ -197,6 +188,30 @@ class Link:
         finally:
             self._write_lock.release()
         raise self._write_failed(failure, failure.outcome if leaving else "not-sent")
+
+    def encode_asking(
+        self,
+        command: str,
+        headers: dict[str, str],
+        body: bytes = b"",
+        *,
+        receipt: bool | Receipt,
+        content_length: bool = True,
+    ) -> tuple[bytes, Receipt | None]:
+        """Return the octets of a frame that may be sent now, and its receipt, which is registered."""
+        kept = receipt if isinstance(receipt, Receipt) else None
+        handle = kept or (self.receipts.new() if receipt else None)
+        if handle is not None:
+            headers["receipt"] = handle.id
+        try:
+            data = self.encode(command, headers, body, content_length=content_length)
+        except BaseException:
+            if handle is not None and kept is None:
+                self.receipts.forget(handle)
+            raise
+        if kept is not None:
+            self.receipts.adopt(kept)
+        return data, handle
 
     def encode(
         self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True

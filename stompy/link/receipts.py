@@ -2,9 +2,12 @@
 
 | who | does | lock |
 |---|---|---|
-| senders | `Receipts.new` before the bytes leave | receipts (leaf) |
+| senders | `Receipts.new`, `Receipts.adopt` before the bytes leave | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
 | anybody | `Receipt.wait` | waits on an event, with no lock |
+
+A receipt belongs to one link and ends with it at the latest. One that has a keeper outlives its links: its frame is
+sent again on the next one, which adopts the receipt under the same id. The keeper is called without a lock.
 
 Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never by order.
 """
@@ -45,18 +48,52 @@ class Surroundings(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Sends frames again whose link died before it confirmed them; called without a lock, and takes none but leaves."""
+
+    def admitted(self, receipt: Receipt) -> None:
+        """Hear that a link is about to send the receipt's frame."""
+        ...
+
+    def keeps(self, receipt: Receipt) -> bool:
+        """Return whether the receipt stays open although its link is over, as another link will send its frame."""
+        ...
+
+    def settled(self, receipt: Receipt) -> None:
+        """Hear, once, that the outcome is there."""
+        ...
+
+
 class Receipt:
     """The broker's confirmation of one frame, to be waited for now, later or never.
 
     Made by `send(..., receipt=True)` and the like. Safe to use from any thread.
     """
 
-    __slots__ = ("_callbacks", "_error", "_event", "_lock", "_outcome", "_surroundings", "id")
+    __slots__ = (
+        "_before_wait",
+        "_callbacks",
+        "_error",
+        "_event",
+        "_keeper",
+        "_lock",
+        "_outcome",
+        "_surroundings",
+        "id",
+    )
 
-    def __init__(self, receipt_id: str, surroundings: Surroundings, lock: AbstractContextManager[object]) -> None:
+    def __init__(
+        self,
+        receipt_id: str,
+        surroundings: Surroundings,
+        lock: AbstractContextManager[object],
+        keeper: Keeper | None = None,
+    ) -> None:
         self.id = receipt_id
         self._surroundings = surroundings
         self._lock = lock
+        self._keeper = keeper
+        self._before_wait: Callable[[], object] | None = None
         self._outcome: Outcome = "pending"
         self._error: StompError | None = None
         # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
@@ -81,7 +118,8 @@ class Receipt:
     def wait(self, timeout: float | None = None) -> None:
         """Return when the broker has confirmed the frame.
 
-        Works in a listener too, since the reader resolves it and keeps reading meanwhile.
+        Works in a listener too, since the reader resolves it and keeps reading meanwhile. A frame that waits in a batch
+        of this thread is written out first.
 
         Args:
             timeout: seconds; `None` takes the connection's receipt timeout, `0` only looks.
@@ -92,23 +130,30 @@ class Receipt:
             ConnectionLost: the link died first; whether the broker took the frame is unknown.
         """
         if not self.done:
+            before_wait = self._before_wait
+            if before_wait is not None:
+                before_wait()
             self._wait(self._surroundings.receipt_timeout if timeout is None else timeout)
         if self._error is not None:
             raise self._error.with_traceback(None)
 
     def _wait(self, seconds: float) -> None:
-        with self._lock:
-            if self.done:
+        deadline = Deadline(seconds)
+        while True:
+            with self._lock:
+                if self.done:
+                    return
+                if self._event is None:
+                    self._event = threading.Event()
+                event, around = self._event, self._surroundings
+            with around.hold_gate():
+                arrived = event.wait(deadline.remaining())
+            if self._outcome != "pending":
                 return
-            if self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        with self._surroundings.hold_gate():
-            arrived = event.wait(Deadline(seconds).remaining())
-        if not arrived and not self.done:
-            full = self._surroundings.gate_shut
-            hint = "; the inbox is full up to its hard limit, so it may lie unread" if full else ""
-            raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
+            if not arrived:
+                hint = "; the inbox is full up to its hard limit, so it may lie unread" if around.gate_shut else ""
+                raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
+            # Another link has adopted it, whose gate is the one to hold now.
 
     def add_done_callback(self, callback: Callable[[Receipt], None]) -> None:
         """Call `callback(receipt)` on the dispatcher thread when the outcome is there; soon, if it is already."""
@@ -118,8 +163,25 @@ class Receipt:
                 return
         self._surroundings.call_soon(lambda: callback(self))
 
-    def _settle(self, outcome: Outcome, error: StompError | None) -> None:
-        """Set the outcome, once; called without the lock."""
+    @property
+    def kept(self) -> bool:
+        """Whether the frame is sent again where its link dies before the confirmation."""
+        return self._keeper is not None
+
+    def before_wait(self, write_out: Callable[[], object] | None) -> None:
+        """Have `wait` call this first, as the frame has not left; `None` when it has."""
+        self._before_wait = write_out
+
+    def _move(self, surroundings: Surroundings) -> None:
+        """Belong to another link; who waits goes on waiting there. Called without the lock."""
+        with self._lock:
+            self._surroundings = surroundings
+            event, self._event = self._event, None
+        if event is not None:
+            event.set()
+
+    def settle(self, outcome: Outcome, error: StompError | None) -> None:
+        """Set the outcome, once; called without the lock, by who knows it: the link, the keeper, a batch."""
         with self._lock:
             if self.done:
                 return
@@ -131,6 +193,8 @@ class Receipt:
             event.set()
         for callback in callbacks:
             self._surroundings.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
+        if self._keeper is not None:
+            self._keeper.settled(self)
 
     def __repr__(self) -> str:
         return f"<Receipt {self.id!r} {self._outcome}>"
@@ -169,6 +233,21 @@ class Receipts:
             self._pending[receipt.id] = receipt
             return receipt
 
+    def adopt(self, receipt: Receipt) -> None:
+        """Take over a receipt that has a keeper, before its frame is sent for the first time or again.
+
+        Raises:
+            StompError: the link is over, with the reason; nothing has changed.
+        """
+        assert receipt._keeper is not None
+        with self._lock:
+            if self._end is not None:
+                raise self._end.with_traceback(None)
+            self._pending[receipt.id] = receipt
+        # Should the link end right here, `fail_all` meets it and asks the keeper before the next link is thought of.
+        receipt._keeper.admitted(receipt)
+        receipt._move(self._surroundings)
+
     def forget(self, receipt: Receipt) -> None:
         """Drop a receipt whose frame never left."""
         with self._lock:
@@ -178,23 +257,24 @@ class Receipts:
         """Resolve the receipt; an id that nobody waits for (late, doubled, unknown) is passed over with `False`."""
         receipt = self._take(receipt_id)
         if receipt is not None:
-            receipt._settle("confirmed", None)
+            receipt.settle("confirmed", None)
         return receipt is not None
 
     def reject(self, receipt_id: str, error: StompError) -> None:
         """Resolve the receipt that an ERROR named."""
         receipt = self._take(receipt_id)
         if receipt is not None:
-            receipt._settle("rejected", error)
+            receipt.settle("rejected", error)
 
     def fail_all(self, error: StompError) -> None:
-        """Resolve all others as unknown, and refuse new ones: the link is over."""
+        """Resolve all others as unknown, but for those that are kept, and refuse new ones: the link is over."""
         with self._lock:
             self._end = error
             left = list(self._pending.values())
             self._pending.clear()
         for receipt in left:
-            receipt._settle("unknown", error)
+            if receipt._keeper is None or not receipt._keeper.keeps(receipt):
+                receipt.settle("unknown", error)
 
     def outstanding(self) -> list[Receipt]:
         """Return the receipts that still wait."""

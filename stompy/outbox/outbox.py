@@ -45,7 +45,7 @@ _LOOK = 0.2
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
 _CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 

@@ -137,3 +137,48 @@ def test_one_receipt_tells_that_all_earlier_frames_were_received() -> None:
         assert receipt is not None
         receipt.wait(10)
         assert broker.depth("/queue/a") == 4
+
+
+def test_waiting_inside_a_batch_writes_it_out_first(serving: Serving) -> None:
+    conn, served = serving()
+    with conn.batch():
+        conn.send("/queue/a", "x")
+        receipt = conn.send("/queue/a", "y", receipt=True)
+        assert receipt is not None
+        receipt.wait(20)
+        assert served.commands() == ["SEND", "SEND"]
+
+
+def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calling: Calling) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        receipt = talk.conn.send("/queue/a", "x", receipt=True)
+        assert receipt is not None
+        waiting = calling(lambda: receipt.wait(20))
+        waiting.until_blocked()
+        assert talk.peer.quiet()
+    talk.peer.expect_and_confirm("SEND")
+    waiting.result()
+
+
+def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, calling: Calling) -> None:
+    talk = talking(send_timeout=0.2)
+    receipts: list[stompy.Receipt | None] = []
+
+    def batch() -> None:
+        with talk.conn.batch():
+            receipts.append(talk.conn.send("/queue/a", "x", receipt=True))
+            blocking.until_blocked()
+
+    blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
+    with pytest.raises(stompy.SendTimeout) as caught:
+        batch()
+    assert caught.value.outcome == "not-sent"
+    (receipt,) = receipts
+    assert receipt is not None
+    assert receipt.outcome == "unknown"
+    assert talk.conn.stats().receipts_pending == 0
+    talk.peer.expect("SEND")
+    blocking.result()
+    talk.conn.send("/queue/a", "y")
+    assert talk.peer.expect("SEND").body == b"y"

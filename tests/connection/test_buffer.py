@@ -8,6 +8,7 @@ from stompy.connection.buffer import FrameBuffer
 from stompy.errors import ConnectionLost, LocalProtocolError, NotConnected
 from tests.connection.conftest import Talking
 from tests.support.peer import until
+from tests.transport.conftest import Calling
 
 
 def test_nothing_leaves_before_the_flush_and_nothing_twice(talking: Talking) -> None:
@@ -76,3 +77,20 @@ def test_nothing_follows_a_disconnect(talking: Talking) -> None:
     talk.peer.receipt(frame)
     leaving.result()
     assert talk.peer.rest() == []
+
+
+def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, calling: Calling) -> None:
+    talk = talking()
+    buffer = FrameBuffer(talk.conn._core.link)
+    receipt = buffer.add("SEND", {"destination": "/q"}, b"x", receipt=True)
+    blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
+    blocking.until_blocked()
+    with pytest.raises(ConnectionLost):
+        buffer.flush(timeout=0.01)
+    assert not buffer.flushed
+    talk.peer.expect("SEND")
+    blocking.result()
+    buffer.flush()
+    assert talk.peer.expect_and_confirm("SEND").body == b"x"
+    assert receipt is not None
+    receipt.wait()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from stompy.errors import BrokerError, ConnectionLost, ReceiptTimeout, StompTimeout
 from stompy.frames.frame import Frame
 from stompy.link.receipts import Receipt, Receipts
+from tests.support.peer import until
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
@@ -239,3 +241,80 @@ def test_a_callback_races_the_answer_without_loss_or_doubling(receipts: Receipts
         receipt.add_done_callback(lambda one: None)
         answering.join()
     assert len(around.jobs) == 200
+
+
+class Keeping:
+    """A keeper that notes what it hears."""
+
+    def __init__(self) -> None:
+        self.keep = True
+        self.heard: list[str] = []
+
+    def admitted(self, receipt: Receipt) -> None:
+        self.heard.append(f"admitted {receipt.id}")
+
+    def keeps(self, receipt: Receipt) -> bool:
+        self.heard.append(f"over {receipt.id}")
+        return self.keep
+
+    def settled(self, receipt: Receipt) -> None:
+        self.heard.append(f"settled {receipt.id}")
+
+
+def kept(around: Around, keeper: Keeping) -> Receipt:
+    return Receipt("kept-1", around, threading.Lock(), keeper)
+
+
+def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, around: Around) -> None:
+    keeper = Keeping()
+    receipt = kept(around, keeper)
+    receipts.adopt(receipt)
+    receipts.fail_all(ConnectionLost("gone"))
+    assert not receipt.done
+    assert not receipts.confirm(receipt.id)
+    other = Receipts("c-2-", around)
+    other.adopt(receipt)
+    assert other.confirm(receipt.id)
+    assert receipt.outcome == "confirmed"
+    assert keeper.heard == ["admitted kept-1", "over kept-1", "admitted kept-1", "settled kept-1"]
+
+
+def test_a_receipt_that_is_not_kept_any_more_ends_as_unknown(receipts: Receipts, around: Around) -> None:
+    keeper = Keeping()
+    keeper.keep = False
+    receipt = kept(around, keeper)
+    receipts.adopt(receipt)
+    receipts.fail_all(ConnectionLost("gone"))
+    assert receipt.outcome == "unknown"
+
+
+def test_a_link_that_is_over_adopts_nothing(receipts: Receipts, around: Around) -> None:
+    keeper = Keeping()
+    receipts.fail_all(ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost, match="gone"):
+        receipts.adopt(kept(around, keeper))
+    assert keeper.heard == []
+
+
+def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
+    receipts: Receipts, around: Around, calling: Calling
+) -> None:
+    receipt = kept(around, Keeping())
+    receipts.adopt(receipt)
+    waiting = calling(lambda: receipt.wait(20))
+    waiting.until_blocked()
+    assert around.holders == 1
+    receipts.fail_all(ConnectionLost("gone"))
+    elsewhere = Around()
+    other = Receipts("c-2-", elsewhere)
+    other.adopt(receipt)
+    until(lambda: elsewhere.holders == 1)
+    assert around.holders == 0
+    other.confirm(receipt.id)
+    waiting.result()
+
+
+def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Receipts) -> None:
+    receipt = receipts.new()
+    receipt.before_wait(partial(receipts.confirm, receipt.id))
+    receipt.wait(0)
