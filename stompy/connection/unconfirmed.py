@@ -188,8 +188,6 @@ class Unconfirmed:
             return True
 
     def _has_room(self, one: Kept) -> bool:
-        if self._over is not None:
-            return True  # the caller finds out by himself that there is no link
         fits = self._octets + one.octets <= self._bounds.octets
         return fits and len(self._prepared) < self._bounds.messages
 

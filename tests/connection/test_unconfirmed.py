@@ -14,6 +14,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.frames.frame import Frame
+from stompy.link.link import Link
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.tcp import TcpListener
 from tests.connection.conftest import Recorder
@@ -115,11 +116,50 @@ def test_what_was_confirmed_is_not_sent_again(sessions: Sessions) -> None:
     frames = expect_sends(first, "1", "2", "3")
     first.receipt(frames[1])
     receipts[1].wait(WITHIN)
+    assert conn._core.unconfirmed is not None
+    assert conn._core.unconfirmed.receipts() == [receipts[0], receipts[2]]
     first.close()
     second = sessions.next()
     expect_sends(second, "1", "3")
     sent(conn, "new")
     expect_sends(second, "new")
+
+
+def test_what_was_cut_in_the_middle_of_its_frame_is_sent_again_once(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect()
+    body = "x" * 50_000_000
+    sending = calling(lambda: sent(conn, body))
+    sending.until_blocked()
+    first.close()
+    second = sessions.next()
+    (frame,) = expect_sends(second, body)
+    (receipt,) = sending.result()
+    second.receipt(frame)
+    receipt.wait(WITHIN)
+    conn.send("/queue/a", "new")
+    expect_sends(second, "new")
+
+
+def test_messages_that_come_meanwhile_do_not_stop_it(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect(inbox=stompy.Marks(messages=2))
+    subscribing = calling(lambda: conn.subscribe("/queue/b"))
+    first.expect_and_confirm("SUBSCRIBE")
+    body = "x" * 10_000_000
+    subscription = subscribing.result()
+    receipts = sent(conn, "1")
+    reading = calling(lambda: expect_sends(first, "1", body))
+    receipts += sent(conn, body)
+    reading.result()
+    first.close()
+    second = sessions.next()
+    second.expect_and_confirm("SUBSCRIBE")
+    # The broker does not read before all of this is read by the client.
+    for _ in range(4):
+        second.deliver(body, subscription=subscription.id)
+    for frame in expect_sends(second, "1", body):
+        second.receipt(frame)
+    for receipt in receipts:
+        receipt.wait(WITHIN)
 
 
 def test_a_copy_that_dies_with_the_next_link_too_goes_to_the_one_after(sessions: Sessions) -> None:
@@ -323,6 +363,25 @@ def test_flush_waits_for_what_is_sent_again(sessions: Sessions, calling: Calling
     assert receipt.outcome == "confirmed"
 
 
+def test_flush_waits_for_what_no_link_has_at_the_moment(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conn, first = sessions.connect()
+    (receipt,) = sent(conn, "1")
+    expect_sends(first, "1")
+    lost = conn._core.link
+    first.close()
+    assert lost.ended.wait(WITHIN)
+    monkeypatch.setattr(conn._core, "live_link", lambda timeout=None: lost)  # as if it had died just now
+    flushing = calling(conn.flush)
+    second = sessions.next()
+    (frame,) = expect_sends(second, "1")
+    flushing.until_blocked()
+    second.receipt(frame)
+    flushing.result()
+    assert receipt.outcome == "confirmed"
+
+
 def test_who_waits_for_a_receipt_keeps_the_next_links_gate_open(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect(inbox=stompy.Marks(messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
@@ -374,6 +433,32 @@ def test_a_copy_that_is_rejected_is_rejected_and_the_connection_goes_on(sessions
     assert receipts[0].outcome == "rejected"
     sent(conn, "new")
     expect_sends(third, "new")
+
+
+def test_an_error_before_the_new_link_is_in_use_does_not_end_the_connection(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conn, first = sessions.connect()
+    receipts = sent(conn, "1", "2")
+    expect_sends(first, "1", "2")
+    replay = conn._core.replay
+
+    def replay_and_wait_for_its_end(link: Link) -> None:
+        replay(link)
+        assert link.ended.wait(WITHIN)
+
+    monkeypatch.setattr(conn._core, "replay", replay_and_wait_for_its_end)
+    first.close()
+    second = sessions.next()
+    frames = expect_sends(second, "1", "2")
+    monkeypatch.setattr(conn._core, "replay", replay)
+    second.error("no", headers={"receipt-id": frames[0].headers["receipt"]})
+    second.close()
+    third = sessions.next()
+    (frame,) = expect_sends(third, "2")
+    third.receipt(frame)
+    receipts[1].wait(WITHIN)
+    assert receipts[0].outcome == "rejected"
 
 
 def test_after_an_error_that_names_nobody_they_go_one_by_one_until_the_culprit_is_found(sessions: Sessions) -> None:
@@ -433,8 +518,8 @@ def test_at_a_bound_a_send_gives_up_after_its_time_and_names_the_bound(
     assert f"{full.value.limit_name}={full.value.limit}" == name
     assert first.quiet()
     first.receipt(frames[0])
-    sent(conn, "after")
-    expect_sends(first, "after")
+    sent(conn, bodies[0])
+    expect_sends(first, bodies[0])
 
 
 def test_a_message_above_the_bound_is_refused_at_once(sessions: Sessions) -> None:
@@ -533,6 +618,20 @@ def test_a_batch_with_plain_sends_says_that_they_are_lost_and_the_receipted_go_o
     receipts[0].wait(WITHIN)
 
 
+def test_a_full_batch_whose_plain_sends_are_lost_says_so_once_and_takes_no_more(sessions: Sessions) -> None:
+    conn, first = sessions.connect()
+    with conn.batch():
+        conn.send("/queue/a", "plain")
+        first.close()
+        until(lambda: not conn.connected)
+        with pytest.raises(stompy.ConnectionLost):
+            conn._core.sender.flush_batch()
+        sessions.next()
+        with pytest.raises(stompy.ConnectionLost) as lost:
+            sent(conn, "kept")
+        assert lost.value.outcome == "not-sent"
+
+
 def test_a_receipted_send_does_not_hide_that_the_batchs_plain_sends_are_lost(sessions: Sessions) -> None:
     conn, first = sessions.connect()
     with conn.batch():
@@ -624,9 +723,13 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
         bounds = stompy.Resend(messages=15)
         with stompy.connect(proxy.url, reconnect=QUICK, resend_unconfirmed=bounds) as conn:
             proxy.running[0].cut_after(chance.randrange(2000), direction="up")
-            producers = [calling(partial(produce, conn, queue)) for queue in queues]
-            for _ in range(10):
-                proxy.upcoming.cut_after(400 + chance.randrange(4000), direction=chance.choice(("up", "down")))
+            producers: list[Call] = []
+            for number in range(10):
+                # Enough to get through the handshake and what is sent again, so that there is an end to it.
+                proxy.upcoming.cut_after(chance.randrange(4000, 8000), direction="up")
+                proxy.upcoming.cut_after(chance.randrange(300, 3000), direction="down")
+                if number == 0:
+                    producers = [calling(partial(produce, conn, queue)) for queue in queues]
                 await_reconnect(conn, producers)
             proxy.upcoming.heal()
             proxy.cut("rst")
