@@ -320,6 +320,15 @@ def test_an_id_of_the_programs_own_is_kept(sessions: Sessions) -> None:
     assert frame.headers[DEDUPE] == "order-5"
 
 
+def test_an_id_given_by_its_argument_is_the_id_of_every_copy(sessions: Sessions) -> None:
+    conn, first = sessions.connect(dialect="artemis")
+    sent(conn, "1", dedupe_id="order-5")
+    expect_sends(first, "1")
+    first.close()
+    (frame,) = expect_sends(sessions.next(), "1")
+    assert frame.headers[DEDUPE] == frame.headers["_AMQ_DUPL_ID"] == "order-5"
+
+
 def test_ids_of_two_connections_differ(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect()
     sent(conn, "1")
