@@ -16,6 +16,7 @@ from stompy.errors import (
     AllBrokersFailed,
     BodyDecodeError,
     BrokerError,
+    ClientCertificateRefused,
     ClientIdInUse,
     ConcurrencyError,
     ConfigurationError,
@@ -25,6 +26,7 @@ from stompy.errors import (
     ConnectTimeout,
     FrameTooLarge,
     HeartBeatTimeout,
+    InsecureTls,
     LocalProtocolError,
     MessageError,
     NotConnected,
@@ -39,6 +41,7 @@ from stompy.errors import (
     SendTimeout,
     StompError,
     StompTimeout,
+    TlsError,
     TransactionError,
     UnconfirmedFull,
     VersionMismatch,
@@ -52,6 +55,8 @@ from stompy.link.flow import Marks
 from stompy.link.receipts import Receipt
 from stompy.outbox.outbox import Outbox
 from stompy.outbox.stats import OutboxStats, SetAside
+from stompy.transport.tcp import TcpOptions
+from stompy.transport.tls_options import Tls
 
 __version__ = "0.1.0"
 
@@ -60,6 +65,7 @@ __all__ = [
     "AllBrokersFailed",
     "BodyDecodeError",
     "BrokerError",
+    "ClientCertificateRefused",
     "ClientIdInUse",
     "ConcurrencyError",
     "ConfigurationError",
@@ -74,6 +80,7 @@ __all__ = [
     "FrameTooLarge",
     "Headers",
     "HeartBeatTimeout",
+    "InsecureTls",
     "Leniency",
     "Limits",
     "LocalProtocolError",
@@ -99,6 +106,9 @@ __all__ = [
     "StompError",
     "StompTimeout",
     "Subscription",
+    "TcpOptions",
+    "Tls",
+    "TlsError",
     "Transaction",
     "TransactionError",
     "UnconfirmedFull",

@@ -9,6 +9,8 @@
     │   ├── ConnectRefused (.frame)          the broker answered ERROR instead of CONNECTED
     │   │   └── ClientIdInUse                because it has a session with this client id
     │   ├── VersionMismatch (.offered .supported)   no protocol version in common
+    │   ├── TlsError (.reason)               no TLS with this peer: its certificate, its versions, or it speaks none
+    │   │   └── ClientCertificateRefused     the broker does not take ours, or wants one
     │   └── AllBrokersFailed (.attempts)     every address was tried
     ├── NotConnected                         never opened, or closed by you
     ├── ConnectionLost (.outcome)            the link died under the call
@@ -119,6 +121,29 @@ class VersionMismatch(ConnectError):
         self.offered = tuple(offered)
         self.supported = tuple(supported)
         super().__init__(message, address=address)
+
+
+class TlsError(ConnectError):
+    """There is no TLS with this peer.
+
+    Attributes:
+        reason: for programs: `"expired"`, `"not-yet-valid"`, `"wrong-host"`, `"self-signed"`, `"unknown-authority"`,
+            `"revoked"`, `"no-revocation-list"`, `"bad-certificate"`, `"not-tls"`, `"needs-tls"`, `"no-common-version"`,
+            `"client-certificate"`, `"closed"` or `"other"`.
+    """
+
+    def __init__(self, message: str, *, reason: str, address: str = "") -> None:
+        self.reason = reason
+        super().__init__(message, address=address)
+
+
+class ClientCertificateRefused(TlsError):
+    """The broker does not take our certificate, or wants one and got none."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, address: str = "") -> None:
+        super().__init__(message, reason="client-certificate", address=address)
 
 
 class AllBrokersFailed(ConnectError):
@@ -342,6 +367,10 @@ class PublishError(StompError):
     def __init__(self, message: str, *, confirmed: int) -> None:
         self.confirmed = confirmed
         super().__init__(f"{message} (confirmed before it: {confirmed} messages of this partition)")
+
+
+class InsecureTls(UserWarning):
+    """TLS without knowing who is at the other end was asked for: anybody on the way can pose as the broker."""
 
 
 class ConcurrencyError(StompError, RuntimeError):

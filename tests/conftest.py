@@ -15,6 +15,8 @@ import stompy.link.locks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.certificates import Certificates
+
 stompy.link.locks.checked = True  # every lock made in a test asserts its rank
 
 THREAD_PREFIX = "stompy-"
@@ -46,6 +48,14 @@ def no_thread_left_behind() -> Iterator[None]:
     left = sorted(thread.name for thread in _own_threads() - before)
     if left:
         pytest.fail(f"threads left behind: {', '.join(left)}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority of this run, and what it signs."""
+    from tests.support.certificates import Certificates  # most runs of single tests need none
+
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

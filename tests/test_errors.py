@@ -13,6 +13,7 @@ ALL = [member for _, member in inspect.getmembers(errors, inspect.isclass) if is
 RETRYABLE = {
     errors.ConnectError,
     errors.ConnectTimeout,
+    errors.TlsError,
     errors.AllBrokersFailed,
     errors.ClientIdInUse,
     errors.ConnectionLost,

@@ -29,13 +29,18 @@ from stompy.frames.grammar import Leniency
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.version import NEGOTIABLE, Version, parse_version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.transport.address import host_port
+from stompy.transport.address import PLAIN, TLS, host_port
 from stompy.transport.tcp import TcpListener
+from stompy.transport.unix import UnixListener
 
 if TYPE_CHECKING:
+    import os
+    import ssl
+
     from stompy.broker.faults import FaultPlan
     from stompy.broker.stats import BrokerStats
     from stompy.transport.base import Listener, Transport
+    from stompy.transport.tls_options import Tls
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -74,8 +79,13 @@ class Broker:
     It may be started again after `stop`; its queues then still hold what they held, and the port is the same.
 
     Args:
-        host: where to listen. There is no TLS, so anything but the own machine is warned about.
+        host: where to listen. Anything but the own machine is warned about.
         port: 0 takes a free one.
+        tls: speak TLS only: `Tls(cert=..., key=...)`, with `ca=` to ask clients for certificates; or an
+            `ssl.SSLContext` for servers. Files are read at each start.
+        unix: the path of a Unix socket, which takes the place of `host` and `port`. A file that a killed broker left
+            is replaced.
+        unix_mode: permissions of that file; who may write to it may connect. By default only the own user.
         versions: the versions to speak, as `Version` or text.
         users: passcode by login; `None` lets everybody in.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
@@ -106,6 +116,9 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
+        tls: Tls | ssl.SSLContext | None = None,
+        unix: str | os.PathLike[str] | None = None,
+        unix_mode: int = 0o600,
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
@@ -147,8 +160,15 @@ class Broker:
             connect_timeout=connect_timeout,
             linger=linger,
         )
+        if tls is not None and (unix is not None or listener is not None):
+            raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")
+        if unix is not None and listener is not None:
+            raise ConfigurationError("a broker listens on a Unix socket or on a listener of yours, not on both")
         self._host = host
         self._port = port
+        self._tls = tls
+        self._unix = unix
+        self._unix_mode = unix_mode
         self._given = listener
         self._faults = faults
         self._instance = secrets.token_hex(3)
@@ -261,7 +281,8 @@ class Broker:
         if isinstance(address, str):
             return address
         host, port = address
-        return f"stomp://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"
+        scheme = PLAIN if self._tls is None else TLS
+        return f"{scheme}://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"
 
     def stats(self) -> BrokerStats:
         """Return counters and depths of this moment."""
@@ -272,12 +293,23 @@ class Broker:
         return self._router.depth(queue)
 
     def _listen(self) -> Listener:
+        if self._unix is not None:
+            return UnixListener(self._unix, mode=self._unix_mode)
+        if self._tls is None:
+            return self._listen_on_tcp()
+        # Imported where it is needed: `ssl` costs a good part of an import of stompy.
+        from stompy.transport.tls import TlsListener
+        from stompy.transport.tls_context import server_context
+
+        context = server_context(self._tls)
+        return TlsListener(self._listen_on_tcp(), context)
+
+    def _listen_on_tcp(self) -> TcpListener:
         listener = TcpListener(self._host, self._port)
         host, self._port = listener.address  # the same port when it is started again
         if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
-            _LOG.warning(
-                "%s can be reached from other machines, and this broker has no TLS", host_port(host, self._port)
-            )
+            unsafe = ", and this broker has no TLS" if self._tls is None else ""
+            _LOG.warning("%s can be reached from other machines%s", host_port(host, self._port), unsafe)
         return listener
 
     def _accept_all(self, listener: Listener) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from stompy.broker.broker import Broker
 from stompy.cli.console import say, tell
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import add_passcode_options, add_verbose, passcode_from, port
+from stompy.cli.options import add_passcode_options, add_verbose, mode, passcode_from, port
+from stompy.cli.tls import add_broker_tls_options, broker_tls_from
 from stompy.errors import ConfigurationError
 from stompy.transport.address import DEFAULT_PORT
 
@@ -30,15 +31,27 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group = parser.add_argument_group("broker")
     group.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
     group.add_argument("--port", type=port, default=DEFAULT_PORT, help=f"0 takes a free one (default: {DEFAULT_PORT})")
+    group.add_argument("--unix", metavar="PATH", help="listen on a Unix socket instead")
+    group.add_argument(
+        "--unix-mode", metavar="MODE", type=mode, default=0o600, help="permissions of the socket (default: 600)"
+    )
     group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
     add_passcode_options(group, _PASSCODE)
+    add_broker_tls_options(parser.add_argument_group("TLS"))
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
 
 def run_broker(arguments: argparse.Namespace) -> Exit:
     """Serve until a signal comes."""
-    broker = Broker(arguments.host, arguments.port, users=_users(arguments))
+    broker = Broker(
+        arguments.host,
+        arguments.port,
+        tls=broker_tls_from(arguments),
+        unix=arguments.unix,
+        unix_mode=arguments.unix_mode,
+        users=_users(arguments),
+    )
     with _signals() as wait_for_signal:
         try:
             broker.start()

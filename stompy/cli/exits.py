@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from stompy.errors import (
     BrokerError,
+    ClientCertificateRefused,
     ConfigurationError,
     ConnectError,
     ConnectionLost,
@@ -28,7 +29,7 @@ class Exit(IntEnum):
     CONNECTION = 3
     """No broker could be reached, the connection was lost, or the broker cannot listen."""
     BROKER = 4
-    """The broker refused: an ERROR frame, a wrong login, no version in common."""
+    """The broker refused: an ERROR frame, a wrong login or certificate, no version in common."""
     DATA = 5
     """Input or output failed, or a frame is against the protocol."""
     TIMEOUT = 6
@@ -62,7 +63,7 @@ def code_of(error: StompError) -> Exit:
     """Return the exit code for an error of the library."""
     if isinstance(error, ConfigurationError):
         return Exit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefused, VersionMismatch)):
+    if isinstance(error, (BrokerError, ConnectRefused, ClientCertificateRefused, VersionMismatch)):
         return Exit.BROKER
     if isinstance(error, (ConnectError, ConnectionLost, NotConnected)):
         return Exit.CONNECTION

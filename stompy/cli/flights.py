@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import why
+from stompy.cli.files import why
 from stompy.cli.sample import sample_lines
 from stompy.cli.stage import Stage
 from stompy.connection.connection import Connection

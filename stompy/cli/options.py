@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stompy.cli.console import one_line, tell_error
+from stompy.cli.console import tell_error
 from stompy.cli.exits import Exit, Failure
+from stompy.cli.files import first_line
+from stompy.cli.tls import add_tls_options
 from stompy.transport.address import masked
 
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
@@ -61,8 +63,8 @@ def connection_options() -> argparse.ArgumentParser:
         "--url",
         action="append",
         metavar="URL",
-        help="stomp://[login@]host[:port][/vhost]; several, with commas or by repeating it, are tried in order "
-        "(default: $STOMPY_URL, else stomp://localhost:61613)",
+        help="stomp://[login@]host[:port][/vhost], stomp+ssl:// for TLS, or stomp+unix:///path; several, with commas "
+        "or by repeating it, are tried in order (default: $STOMPY_URL, else stomp://localhost:61613)",
     )
     group.add_argument("--login", metavar="LOGIN", help="instead of the one in the URL")
     add_passcode_options(group, "STOMPY_PASSCODE")
@@ -80,6 +82,7 @@ def connection_options() -> argparse.ArgumentParser:
         help="seconds between heart-beats: ours, and the broker's that we ask for; 0 for none (default: 10,10)",
     )
     add_verbose(group)
+    add_tls_options(parser.add_argument_group("TLS, for stomp+ssl://"))
     return parser
 
 
@@ -177,6 +180,13 @@ def port(text: str) -> int:
     return int(text)
 
 
+def mode(text: str) -> int:
+    """Return permissions written in octal, such as 660."""
+    if not re.fullmatch("0?[0-7]{3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} are no permissions; they are three octal digits, such as 660")
+    return int(text, 8)
+
+
 def passcode_from(arguments: argparse.Namespace, variable: str) -> str | None:
     """Return the passcode that the options or the environment give, or `None`.
 
@@ -186,16 +196,8 @@ def passcode_from(arguments: argparse.Namespace, variable: str) -> str | None:
     if arguments.ask_passcode:
         return _asked()
     if arguments.passcode_file is not None:
-        return _first_line(Path(arguments.passcode_file))
+        return first_line(Path(arguments.passcode_file), "passcode")
     return os.environ.get(variable)
-
-
-def _first_line(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8") as file:
-            return file.readline().removesuffix("\n")
-    except (OSError, ValueError) as error:
-        raise Failure(f"cannot read the passcode file {str(path)!r}: {why(error)}", Exit.DATA) from error
 
 
 def _asked() -> str:
@@ -205,10 +207,3 @@ def _asked() -> str:
         return getpass.getpass("Passcode: ")
     except EOFError:
         raise Failure("no passcode was given", Exit.USAGE) from None
-
-
-def why(error: Exception) -> str:
-    """Return the reason of a failed read or write, without the path, which the caller names."""
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8"
-    return one_line(getattr(error, "strerror", None) or str(error))

@@ -9,7 +9,8 @@ from typing import BinaryIO
 
 from stompy.cli.console import stdin_is_terminal, stdin_octets, tell
 from stompy.cli.exits import Exit, Failure, code_of, interruption
-from stompy.cli.options import add_headers, headers_of, why
+from stompy.cli.files import why
+from stompy.cli.options import add_headers, headers_of
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.errors import StompError

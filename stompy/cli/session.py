@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import passcode_from
+from stompy.cli.tls import tls_from
 from stompy.connection.config import DEFAULT_HEARTBEAT, addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
@@ -17,7 +18,7 @@ from stompy.connection.listener import ConnectionListener
 from stompy.errors import AckError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.version import NEGOTIABLE
-from stompy.transport.address import Address
+from stompy.transport.address import TLS, Address
 
 _HURRIED_GOODBYE = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
@@ -95,6 +96,7 @@ def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connecti
         reconnect=False,
         listeners=[witness],
         name="cli",
+        tls=tls_from(arguments, wanted=any(address.scheme == TLS for address in _addresses(urls))),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stompy.connection.dialects.brokers import dialect_named, dialect_of, leniency_of
 from stompy.connection.dialects.dialect import Dialect
@@ -17,7 +18,12 @@ from stompy.frames.version import NEGOTIABLE, Version, parse_version
 from stompy.link.flow import Marks
 from stompy.link.settings import LinkSettings
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
-from stompy.transport.address import Address, parse_addresses
+from stompy.transport.address import TLS, Address, parse_addresses
+from stompy.transport.tcp import TcpOptions
+from stompy.transport.tls_options import Tls
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_HEARTBEAT = (10.0, 10.0)
 """Seconds: what we can send and what we want to hear by default."""
@@ -50,6 +56,9 @@ class Config:
         leniency: deviations of the broker to bear with; `None` takes what the broker is known to need.
         dialect: the name of the broker's dialect; `None` chooses by what CONNECTED says.
         name: part of thread names and receipt ids.
+        tls: for `stomp+ssl://` addresses; `None` is the system's authorities and no certificate of ours. An
+            `ssl.SSLContext` makes the value one that cannot be pickled.
+        tcp: how TCP connections are dialed and watched over.
     """
 
     addresses: tuple[Address, ...]
@@ -74,8 +83,13 @@ class Config:
     leniency: Leniency | None = None
     dialect: str | None = None
     name: str = "connection"
+    tls: Tls | ssl.SSLContext | None = None
+    tcp: TcpOptions = field(default_factory=TcpOptions)
 
     def __post_init__(self) -> None:
+        if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
+            # Whoever gives certificates must not be left to believe that the line is protected.
+            raise ConfigurationError("tls was given, but no address has it: write stomp+ssl:// instead of stomp://")
         for name in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 < value < math.inf:

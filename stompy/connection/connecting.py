@@ -6,6 +6,7 @@ import atexit
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
@@ -22,6 +23,11 @@ from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.link.flow import Marks
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
+from stompy.transport.tcp import TcpOptions
+from stompy.transport.tls_options import Tls
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_URL = "stomp://localhost:61613"
 
@@ -55,12 +61,15 @@ def connect(
     leniency: Leniency | None = None,
     listeners: Iterable[ConnectionListener] = (),
     name: str = "connection",
+    tls: Tls | ssl.SSLContext | None = None,
+    tcp: TcpOptions | None = None,
 ) -> Connection:
     """Connect to a broker and return when the session is open.
 
     Args:
-        url: `stomp://[login:passcode@]host[:port][/vhost]`, or several of them, tried in order; or ActiveMQ's
-            `failover:(a,b)?randomize=...`, which also says how to reconnect.
+        url: `stomp://[login:passcode@]host[:port][/vhost]`, or `stomp+ssl://` for TLS, or `stomp+unix:///path`; or
+            several of them, tried in order; or ActiveMQ's `failover:(a,b)?randomize=...`, which also says how to
+            reconnect.
         login: overrides the address's.
         passcode: overrides the address's.
         vhost: the `host` header of CONNECT; by default the path of the address, else its host name (RabbitMQ: `/`).
@@ -88,6 +97,9 @@ def connect(
         leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
         listeners: heard from the first event on.
         name: part of thread names.
+        tls: for `stomp+ssl://` addresses: whom to trust, our certificate and the like; by default the system's
+            authorities are trusted, and the broker's host name is looked for in its certificate.
+        tcp: where to dial from, and how the kernel watches over the connection.
 
     Raises:
         ConfigurationError: an address or a setting is wrong; nothing was sent.
@@ -118,6 +130,8 @@ def connect(
         resend=resend_of(resend_unconfirmed),
         leniency=leniency,
         name=name,
+        tls=tls,
+        tcp=tcp or TcpOptions(),
     )
     core = Core(config, tuple(listeners))
     core.open()

@@ -12,16 +12,26 @@ from stompy.connection.dialects.refusals import client_id_in_use, knows_no_such_
 from stompy.deadline import Deadline
 from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused
 from stompy.link.handshake import Opened, open_session
-from stompy.transport.address import Address
+from stompy.transport.address import TLS, UNIX, Address
 from stompy.transport.base import Dialer
 from stompy.transport.tcp import TcpDialer
+from stompy.transport.tls_options import Tls
+from stompy.transport.unix import UnixDialer
 
 _LOG = logging.getLogger("stompy.connection")
 
 
-def dialer_of(address: Address) -> Dialer:
+def dialer_of(address: Address, config: Config) -> Dialer:
     """Return what dials `address`."""
-    return TcpDialer(address.host, address.port)
+    if address.scheme == UNIX:
+        return UnixDialer(address.path or "")
+    tcp = TcpDialer(address.host, address.port, options=config.tcp)
+    if address.scheme != TLS:
+        return tcp
+    # Imported where it is needed: `ssl` costs a good part of an import of stompy.
+    from stompy.transport.tls_dialer import TlsDialer
+
+    return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 
 
 def open_first(config: Config) -> Opened:
@@ -47,7 +57,7 @@ def open_first(config: Config) -> Opened:
 
 def _open(config: Config, address: Address) -> Opened:
     """Open a session with one address."""
-    dialer, settings = dialer_of(address), config.link_settings(address)
+    dialer, settings = dialer_of(address, config), config.link_settings(address)
     deadline = Deadline(config.connect_timeout)
     try:
         return open_session(dialer, settings, deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from stompy.errors import (
     ProtocolError,
     SendTimeout,
     StompTimeout,
+    TlsError,
     VersionMismatch,
 )
 from stompy.frames.frame import Frame
@@ -24,6 +26,12 @@ from stompy.protocol.client import ClientProtocol, refusal
 from stompy.transport.base import Dialer, Transport
 
 _LOG = logging.getLogger("stompy.link")
+
+_TLS_ALERT = b"\x15\x03"
+"""How the answer of a TLS server to a STOMP frame begins; no STOMP frame does."""
+
+_LAST_WORDS = 1.0
+"""Seconds for a broker's reason, where CONNECT could not be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> 
         ConnectError: nobody answers, or the stream ended before CONNECTED.
         ConnectTimeout: the deadline passed first.
         ConnectRefused: the broker answered ERROR, with its words.
+        TlsError: one side speaks TLS and the other does not, or there is no session to be had.
         VersionMismatch: no version in common.
         LocalProtocolError: CONNECT cannot be written (a line end in the login, say); nothing was sent.
     """
@@ -70,9 +79,10 @@ def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> 
     )
     transport = dialer.dial(deadline)
     try:
-        transport.sendall(request, deadline)
+        listening = _Listening(transport, protocol, settings.versions, dialer.address)
+        _send(transport, request, listening, deadline)
         _LOG.debug("> CONNECT to %s", dialer.address)
-        frames = _first_frames(transport, protocol, settings.versions, deadline, dialer.address)
+        frames = listening.first_frames(deadline)
     except ConnectError:
         transport.close()
         raise
@@ -89,24 +99,50 @@ def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> 
     return Opened(transport, protocol, frames[0], frames[1:], dialer.address)
 
 
-def _first_frames(
-    transport: Transport, protocol: ClientProtocol, versions: Sequence[Version], deadline: Deadline, address: str
-) -> list[Frame]:
-    """Return CONNECTED and what came with it."""
-    while True:
-        data = transport.recv(deadline)
-        if not data:
-            raise ConnectError("the broker closed the connection before CONNECTED", address=address)
-        frames = protocol.receive(data)
-        if frames and frames[0].command == "ERROR":
-            raise _refused(frames[0], versions, address)
-        if isinstance(protocol.error, VersionMismatch):
-            error = protocol.error
-            raise VersionMismatch(str(error), offered=error.offered, supported=error.supported, address=address)
-        if frames:
-            return frames  # CONNECTED; an offence or an ERROR behind it is the link's to report
-        if protocol.error is not None:
-            raise protocol.error
+@dataclass(frozen=True, slots=True)
+class _Listening:
+    """Where the answer to CONNECT comes from."""
+
+    transport: Transport
+    protocol: ClientProtocol
+    versions: Sequence[Version]
+    address: str
+
+    def first_frames(self, deadline: Deadline) -> list[Frame]:
+        """Return CONNECTED and what came with it."""
+        protocol, first = self.protocol, True
+        while True:
+            data = self.transport.recv(deadline)
+            if not data:
+                raise ConnectError("the broker closed the connection before CONNECTED", address=self.address)
+            if first and data.startswith(_TLS_ALERT):
+                message = "the broker speaks TLS on this port: write stomp+ssl:// instead of stomp://"
+                raise TlsError(message, reason="needs-tls", address=self.address)
+            first = False
+            frames = protocol.receive(data)
+            if frames and frames[0].command == "ERROR":
+                raise _refused(frames[0], self.versions, self.address)
+            if isinstance(protocol.error, VersionMismatch):
+                error = protocol.error
+                raise VersionMismatch(
+                    str(error), offered=error.offered, supported=error.supported, address=self.address
+                )
+            if frames:
+                return frames  # CONNECTED; an offence or an ERROR behind it is the link's to report
+            if protocol.error is not None:
+                raise protocol.error
+
+
+def _send(transport: Transport, request: bytes, listening: _Listening, deadline: Deadline) -> None:
+    try:
+        transport.sendall(request, deadline)
+    except SendTimeout:
+        raise
+    except ConnectionLost:
+        # Who refuses us says why and closes (TLS 1.3: a client certificate): the reason lies before the end.
+        with contextlib.suppress(StompTimeout, ConnectionLost, ProtocolError):
+            listening.first_frames(deadline.sooner(_LAST_WORDS))
+        raise
 
 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:

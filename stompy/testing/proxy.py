@@ -35,7 +35,7 @@ from stompy.testing.door import Door
 from stompy.testing.loop import Loop
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
-from stompy.transport.address import Address, parse_addresses
+from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.resolve import Endpoint, resolve
 
 _LOG = logging.getLogger("stompy.testing")
@@ -350,4 +350,6 @@ def _address(target: str | tuple[str, int]) -> Address:
     addresses = parse_addresses(target)
     if len(addresses) > 1:
         raise ConfigurationError("a proxy stands before one broker")
+    if addresses[0].scheme == UNIX:
+        raise ConfigurationError("a proxy stands before a broker on TCP, not before a Unix socket")
     return addresses[0]

@@ -1,5 +1,7 @@
 """URLs of brokers: `stomp://[login[:passcode]@]host[:port][/vhost][?name=value&...]`.
 
+`stomp+ssl://` is the same by TLS; `stomp+unix://[login[:passcode]@]/path/of/the/socket` goes through a Unix socket.
+
 Percent-decoding is exact: `%41` is `A`, `+` stays `+`, and anything that is not UTF-8 after decoding is refused. In the
 login and passcode `@ : / ? #` and `%` are written `%40 %3A %2F %3F %23 %25`.
 
@@ -19,10 +21,22 @@ from urllib.parse import quote, unquote_to_bytes
 from stompy.errors import ConfigurationError
 
 DEFAULT_PORT = 61613
-_NOT_YET = ("stomp+ssl", "stomps", "stomp+unix", "ws", "wss", "failover")
+DEFAULT_TLS_PORT = 61614
+PLAIN, TLS, UNIX = "stomp", "stomp+ssl", "stomp+unix"
+# Brokers' documentation writes their own connectors' names (ActiveMQ's nio) into the addresses of clients.
+_CANONICAL = {
+    "stomp": PLAIN,
+    "stomp+nio": PLAIN,
+    "stomp+ssl": TLS,
+    "stomps": TLS,
+    "stomp+tls": TLS,
+    "stomp+nio+ssl": TLS,
+    "stomp+unix": UNIX,
+}
+_NOT_YET = ("ws", "wss", "failover")
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
 _NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
-_KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, ("stomp", *_NOT_YET))) + ")://", re.IGNORECASE)
+_KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, (*_CANONICAL, *_NOT_YET))) + ")://", re.IGNORECASE)
 _SECRET_OPTION = re.compile("[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=", re.IGNORECASE)
 # `stomp://user:secret`, with the host forgotten, has its passcode where a port should be.
 _FORGOTTEN_HOST = re.compile(
@@ -39,12 +53,12 @@ class Address:
     """One broker, as its URL names it.
 
     Attributes:
-        scheme: in lower case.
-        host: a host name, or an IP address without brackets.
-        port: 1 to 65535.
+        scheme: `stomp`, `stomp+ssl` or `stomp+unix`, whatever other name of it was written.
+        host: a host name, or an IP address without brackets; empty for a Unix socket.
+        port: 1 to 65535; 0 for a Unix socket.
         login: decoded; `None` where the URL has no user info.
         passcode: decoded; `None` where the URL has none. Never in `repr` or `str`.
-        path: decoded, with its leading slash; `None` where the URL has none.
+        path: decoded, with its leading slash; `None` where the URL has none. Of a Unix socket, its place.
         options: decoded pairs of the query in their order, for the caller to interpret. Not in `repr`, since a mistaken
             `?passcode=` would show.
     """
@@ -60,10 +74,12 @@ class Address:
     @property
     def vhost(self) -> str | None:
         """The virtual host that the path names: `stomp://h/%2F` is `/`; none, or only a slash, is `None`."""
-        return self.path[1:] or None if self.path else None
+        return self.path[1:] or None if self.path and self.scheme != UNIX else None
 
     def __str__(self) -> str:
         """Return the URL without login, passcode and options."""
+        if self.scheme == UNIX:
+            return unix_url(self.path or "")
         path = "/" + quote(self.path[1:], safe="") if self.path else ""
         # An IPv6 zone is written after %25 in a URL (RFC 6874).
         return f"{self.scheme}://{host_port(self.host.replace('%', '%25'), self.port)}{path}"
@@ -72,6 +88,11 @@ class Address:
 def host_port(host: str, port: int) -> str:
     """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def unix_url(path: str) -> str:
+    """Return the URL of a Unix socket."""
+    return f"{UNIX}://{quote(path)}"
 
 
 def parse_addresses(url: str | Sequence[str]) -> tuple[Address, ...]:
@@ -129,34 +150,39 @@ def _parse(url: str) -> Address:
         raise ConfigurationError("a broker address is empty; write it as 'stomp://localhost:61613'")
     if any(character == " " or not character.isprintable() for character in url):
         _refuse("a broker address has no spaces or control characters", url)
-    _check_scheme(url)
+    scheme = _scheme(url)
     authority, path, query, fragment = _split_url(url)
     if fragment is not None:
         _refuse("a broker address has no fragment (a '#' in a passcode is written %23)", url)
     if "@" in (path or "") or "@" in (query or ""):
         _refuse("'@' after the host is written %40 (and a '/' or '?' in a passcode %2F or %3F)", url)
     login, passcode, location = _user_info(authority, url)
-    host, port = _host_and_port(location, url)
+    if scheme == UNIX:
+        host, port, path = "", 0, _socket_path(location, path, url)
+    else:
+        host, port = _host_and_port(location, url, DEFAULT_TLS_PORT if scheme == TLS else DEFAULT_PORT)
+        path = None if path is None else _header_value(path, "virtual host", url)
     return Address(
-        scheme="stomp",
+        scheme=scheme,
         host=host,
         port=port,
         login=login,
         passcode=passcode,
-        path=None if path is None else _header_value(path, "virtual host", url),
+        path=path,
         options=_options(query, url),
     )
 
 
-def _check_scheme(url: str) -> None:
+def _scheme(url: str) -> str:
     lower = url.lower()
     for scheme in _NOT_YET:
         if lower.startswith((f"{scheme}://", f"{scheme}:(")):
             _refuse(f"this version of stompy does not have the transport {scheme} yet", url)
-    if lower.startswith("stomp://"):
-        return
+    written, separator, _ = lower.partition("://")
+    if separator and written in _CANONICAL:
+        return _CANONICAL[written]
     if re.match(rf"{_SCHEME}://", url):
-        _refuse("unknown scheme of a broker address (this version knows stomp://)", url)
+        _refuse("unknown scheme of a broker address (this version knows stomp://, stomp+ssl:// and stomp+unix://)", url)
     if re.match(r"stomp:(?![0-9]+(?:[/?#]|\Z))", lower):
         _refuse("two slashes are missing after 'stomp:' in a broker address", url)
     _refuse(f"a broker address begins with its scheme; did you mean {'stomp://' + masked(url).lstrip('/')!r}", url)
@@ -190,7 +216,18 @@ def _user_info(authority: str, url: str) -> tuple[str | None, str | None, str]:
     )
 
 
-def _host_and_port(location: str, url: str) -> tuple[str, int]:
+def _socket_path(location: str, path: str | None, url: str) -> str:
+    if location:
+        _refuse("the address of a Unix socket has three slashes, and no host: stomp+unix:///run/broker.sock", url)
+    place = _decoded(path or "", "path", url)
+    if not place.strip("/"):
+        _refuse("the address of a Unix socket has no path: stomp+unix:///run/broker.sock", url)
+    if "\0" in place:
+        _refuse("the path of a Unix socket has a NUL in it", url)
+    return place
+
+
+def _host_and_port(location: str, url: str, default: int) -> tuple[str, int]:
     if location.startswith("["):
         host, bracket, tail = location[1:].partition("]")
         if not bracket or (tail and not tail.startswith(":")):
@@ -198,11 +235,11 @@ def _host_and_port(location: str, url: str) -> tuple[str, int]:
         host = _decoded(host, "host name", url)
         if not _is_ipv6(host):
             _refuse("not an IPv6 address in the brackets of a broker address", url)
-        return host, _port_number(tail[1:], url) if tail else DEFAULT_PORT
+        return host, _port_number(tail[1:], url) if tail else default
     host, colon, port = location.partition(":")
     if ":" in port:
         _refuse("more than one ':' in host and port (an IPv6 address is written in brackets: stomp://[::1]:61613)", url)
-    return _host_name(host, url), _port_number(port, url) if colon else DEFAULT_PORT
+    return _host_name(host, url), _port_number(port, url) if colon else default
 
 
 def _host_name(host: str, url: str) -> str:

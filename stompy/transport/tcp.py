@@ -1,169 +1,118 @@
-"""Byte streams over TCP.
-
-Sockets are non-blocking for ever; each direction tries first and, when the kernel has nothing or no room, polls until
-its own deadline. So a writer stuck on a deaf peer and a reader on an idle line do not know of each other.
-
-| thread | may call | blocks on |
-|---|---|---|
-| the reader (owner) | `recv`, then `close` | poll for bytes, until its deadline or `shutdown` |
-| one writer at a time | `sendall`, `shutdown_write` | poll for room, until its deadline or `shutdown` |
-| any | `shutdown` | nothing |
-
-Locks (rank 5, a leaf): the one of `DescriptorUse`, taken twice a call and never held over I/O.
-"""
+"""Byte streams over TCP; how they behave is told in `sockets.py`."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import logging
+import ipaddress
 import os
 import socket
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectError, ConnectionLost, ConnectTimeout, SendTimeout, StompTimeout
+from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
 from stompy.transport.address import host_port
-from stompy.transport.base import RECV_SIZE
-from stompy.transport.descriptor import DescriptorUse
 from stompy.transport.faults import in_words, lookup_in_words
-from stompy.transport.poll import wait_readable, wait_writable
+from stompy.transport.poll import wait_writable
 from stompy.transport.resolve import Endpoint, query, resolve
+from stompy.transport.sockets import SocketListener, SocketTransport
 
 if TYPE_CHECKING:
-    from stompy.errors import Outcome
+    from stompy.deadline import Deadline
 
-_LOG = logging.getLogger("stompy.transport")
 _CONNECT_UNDER_WAY = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
-# A program that restored the default SIGPIPE (command line tools do) must not be killed by a broken connection.
-_SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
-_ACCEPT_PAUSE = 0.2
-"""Seconds between two tries to accept while the system refuses, e.g. for want of descriptors."""
+_MILLISECONDS = 1000
+_LONGEST_WATCH = 32_767
+"""Seconds of silence, and between probes, that Linux takes (tcp(7))."""
 
 
-class TcpTransport:
+@dataclass(frozen=True, slots=True)
+class TcpOptions:
+    """How TCP connections are dialed and watched over by the kernel; durations in seconds.
+
+    What the platform does not have is left out.
+
+    Attributes:
+        source: the address of this machine to dial from; `None` leaves it to the routes.
+        source_port: the port to dial from; 0 takes a free one.
+        keepalive: let the kernel ask an idle peer whether it is still there.
+        keepalive_idle: silence before the first question.
+        keepalive_interval: between two questions.
+        keepalive_probes: unanswered questions after which the connection is lost.
+        user_timeout: how long sent bytes may stay unconfirmed by the peer's kernel, or unread behind a full window,
+            before the connection is lost (`TCP_USER_TIMEOUT`); `None` leaves it to the system, for Linux 15 minutes
+            without an answer and for ever behind a full window.
+
+    Raises:
+        ConfigurationError: a value makes no sense.
+    """
+
+    source: str | None = None
+    source_port: int = 0
+    keepalive: bool = True
+    keepalive_idle: int = 60
+    keepalive_interval: int = 15
+    keepalive_probes: int = 4
+    user_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.source is not None:
+            try:
+                ipaddress.ip_address(self.source.partition("%")[0])
+            except ValueError:
+                raise ConfigurationError(f"source must be an IP address of this machine, not {self.source!r}") from None
+        _check_whole("source_port", self.source_port, least=0, most=65535)
+        if self.source_port and self.source is None:
+            raise ConfigurationError("a source_port needs a source")
+        _check_whole("keepalive_idle", self.keepalive_idle, least=1, most=_LONGEST_WATCH)
+        _check_whole("keepalive_interval", self.keepalive_interval, least=1, most=_LONGEST_WATCH)
+        _check_whole("keepalive_probes", self.keepalive_probes, least=1, most=127)
+        if self.user_timeout is not None and not 0.001 <= self.user_timeout <= 1_000_000:
+            raise ConfigurationError(f"user_timeout must be some seconds or None, not {self.user_timeout!r}")
+
+    def settings(self) -> list[tuple[int, int, int]]:
+        """Return what to set on a socket, as level, option and value."""
+        settings = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+        if self.keepalive:
+            settings.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
+            # macOS calls the first one TCP_KEEPALIVE.
+            idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"
+            settings += _known(idle, self.keepalive_idle)
+            settings += _known("TCP_KEEPINTVL", self.keepalive_interval)
+            settings += _known("TCP_KEEPCNT", self.keepalive_probes)
+        if self.user_timeout is not None:
+            settings += _known("TCP_USER_TIMEOUT", round(self.user_timeout * _MILLISECONDS))
+        return settings
+
+
+def _known(name: str, value: int) -> list[tuple[int, int, int]]:
+    option = getattr(socket, name, None)
+    return [] if option is None else [(socket.IPPROTO_TCP, option, value)]
+
+
+def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+
+
+DEFAULT_OPTIONS = TcpOptions()
+
+
+class TcpTransport(SocketTransport):
     """A connected TCP socket; see `stompy.transport.base.Transport` for what each method promises.
 
     Args:
         sock: connected; owned by the transport from here on.
         peer: the other end, for messages.
+        options: of the socket.
     """
 
-    def __init__(self, sock: socket.socket, *, peer: str) -> None:
-        self._sock = sock
-        self._fd = sock.fileno()
-        self._peer = peer
-        self._shut = False
-        self._use = DescriptorUse(sock.close)
-        sock.setblocking(False)
+    def __init__(self, sock: socket.socket, *, peer: str, options: TcpOptions = DEFAULT_OPTIONS) -> None:
+        super().__init__(sock, peer=peer)
         # Some systems refuse options on a socket that the peer has already reset; recv reports that reset.
         with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    @property
-    def peer(self) -> str:
-        """The other end, e.g. `127.0.0.1:61613`."""
-        return self._peer
-
-    def recv(self, deadline: Deadline | None = None) -> bytes:
-        """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
-
-        Raises:
-            StompTimeout: the deadline passed.
-            ConnectionLost: the stream broke.
-        """
-        if not self._use.enter():
-            return b""
-        try:
-            while not self._shut:
-                try:
-                    return self._sock.recv(RECV_SIZE)
-                except BlockingIOError:
-                    pass
-                except OSError as error:
-                    return self._end_or_raise(error)
-                if not wait_readable(self._fd, deadline=deadline):
-                    raise StompTimeout(f"no bytes from {self._peer} in time")
-            return b""
-        finally:
-            self._use.leave()
-
-    def _end_or_raise(self, error: OSError) -> bytes:
-        if self._shut:
-            return b""  # our own doing
-        raise ConnectionLost(f"connection to {self._peer} lost: {in_words(error)}") from error
-
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
-        """Return when the kernel has all of `data`.
-
-        Raises:
-            SendTimeout: the deadline passed first.
-            ConnectionLost: the stream broke or was shut down.
-        """
-        if not self._use.enter():
-            raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
-        try:
-            sent = self._try_send(data, taken=False)
-            if sent < len(data):
-                self._send_rest(memoryview(data), sent, deadline)
-        finally:
-            self._use.leave()
-
-    def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
-        while sent < len(view):
-            # Asked after each partial send too: a peer that reads drop by drop must not stretch the deadline.
-            if not wait_writable(self._fd, deadline=deadline) or (sent and deadline.expired):
-                raise SendTimeout(
-                    f"{self._peer} did not take our bytes in time ({sent} of {len(view)} handed over)",
-                    outcome="unknown" if sent else "not-sent",
-                )
-            sent += self._try_send(view[sent:], taken=sent > 0)
-
-    def _is_open(self) -> bool:
-        return not self._shut
-
-    def _try_send(self, data: bytes | memoryview, *, taken: bool) -> int:
-        outcome: Outcome = "unknown" if taken else "not-sent"
-        if not self._is_open():
-            raise ConnectionLost(f"connection to {self._peer} was shut down", outcome=outcome)
-        try:
-            return self._sock.send(data, _SEND_FLAGS)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            # Who was shut down between the look above and the send gets a broken pipe.
-            what = f"lost: {in_words(error)}" if self._is_open() else "was shut down"
-            raise ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome) from error
-
-    def shutdown(self) -> None:
-        """End both directions and wake whoever waits; from any thread."""
-        # The flag first: who is woken must find it.
-        self._shut = True
-        self._shutdown_socket(socket.SHUT_RDWR)
-
-    def shutdown_write(self) -> None:
-        """End the outgoing direction: the peer reads what was sent, then the end."""
-        self._shutdown_socket(socket.SHUT_WR)
-
-    def _shutdown_socket(self, how: int) -> None:
-        if not self._use.enter():
-            return
-        try:
-            # "Not connected" means that the peer has reset the connection, which wakes everybody as well.
-            with contextlib.suppress(OSError):
-                self._sock.shutdown(how)
-        finally:
-            self._use.leave()
-
-    def close(self) -> None:
-        """Shut down and release the descriptor, at the latest when the last thread has left `recv` and `sendall`."""
-        self.shutdown()
-        self._use.close()
-
-    def __repr__(self) -> str:
-        state = "closed" if self._use.closed else "shut down" if self._shut else "open"
-        return f"<TcpTransport {self._peer} {state}>"
+            for level, option, value in options.settings():
+                sock.setsockopt(level, option, value)
 
 
 class TcpDialer:
@@ -173,13 +122,15 @@ class TcpDialer:
         host: a name or an IP address. Of a name with several addresses each is tried in turn, and each gets an equal
             part of the time that is left, so that one that swallows everything does not starve the others.
         port: 1 to 65535.
+        options: where to dial from, and how the connection is watched over.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, options: TcpOptions = DEFAULT_OPTIONS) -> None:
         if not 1 <= port <= 65535:
             raise ConfigurationError(f"a port to connect to is a number from 1 to 65535, not {port}")
         self._host = host
         self._port = port
+        self._options = options
 
     @property
     def address(self) -> str:
@@ -203,7 +154,7 @@ class TcpDialer:
         failures: list[OSError] = []
         for tried, endpoint in enumerate(endpoints):
             try:
-                return _connect(endpoint, _share(deadline, parts=len(endpoints) - tried))
+                return _connect(endpoint, self._options, _share(deadline, parts=len(endpoints) - tried))
             except OSError as error:
                 failures.append(error)
         message = _explain(endpoints, failures)
@@ -230,10 +181,12 @@ def _explain(endpoints: list[Endpoint], failures: list[OSError]) -> str:
     return "; ".join(f"{endpoint} {in_words(error)}" for endpoint, error in zip(endpoints, failures, strict=True))
 
 
-def _connect(endpoint: Endpoint, deadline: Deadline) -> TcpTransport:
+def _connect(endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> TcpTransport:
     sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
+        if options.source is not None:
+            _bind_source(sock, endpoint, options.source, options.source_port)
         code = sock.connect_ex(endpoint.sockaddr)
         if code in _CONNECT_UNDER_WAY:
             if not wait_writable(sock.fileno(), deadline=deadline):
@@ -244,13 +197,24 @@ def _connect(endpoint: Endpoint, deadline: Deadline) -> TcpTransport:
             code = errno.ECONNREFUSED
         if code:
             raise OSError(code, os.strerror(code))
-        return TcpTransport(sock, peer=str(endpoint))
+        return TcpTransport(sock, peer=str(endpoint), options=options)
     except BaseException:
         sock.close()
         raise
 
 
-class TcpListener:
+def _bind_source(sock: socket.socket, endpoint: Endpoint, source: str, port: int) -> None:
+    if (endpoint.family == socket.AF_INET6) != (":" in source):
+        raise OSError(f"is not of the family of the source address {source}")
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((source, port))
+    except OSError as error:
+        raise OSError(f"cannot be dialed from {host_port(source, port)}: {in_words(error)}") from error
+
+
+class TcpListener(SocketListener[TcpTransport]):
     """Listens on a host and port.
 
     Args:
@@ -262,72 +226,24 @@ class TcpListener:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._closed = False
-        # A byte here wakes every thread in accept: shutting down a listening socket does so on Linux only.
-        self._sock, self._wake, self._waker = _listen(host, port)
-        self._use = DescriptorUse(self._release)
-        name = self._sock.getsockname()
+        sock = _listen(host, port)
+        name = sock.getsockname()
         self._address: tuple[str, int] = (str(name[0]), int(name[1]))
+        try:
+            super().__init__(sock, shown=host_port(*self._address))
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {in_words(error)}") from error
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that it listens on."""
         return self._address
 
-    def accept(self) -> TcpTransport | None:
-        """Wait for the next connection; `None` once the listener is closed."""
-        if not self._use.enter():
-            return None
-        try:
-            while not self._closed:
-                accepted = self._try_accept()
-                if accepted is not None:
-                    return accepted
-            return None
-        finally:
-            self._use.leave()
-
-    def _try_accept(self) -> TcpTransport | None:
-        try:
-            sock, address = self._sock.accept()
-        except BlockingIOError:
-            wait_readable(self._sock.fileno(), self._wake.fileno(), deadline=None)
-            return None
-        except ConnectionAbortedError:
-            return None  # that client gave up while it queued
-        except OSError as error:
-            if not self._closed:
-                # Out of descriptors, or a network error of the client to be (accept(2)): neither ends a listener.
-                _LOG.warning("cannot accept on %s: %s", host_port(*self._address), in_words(error))
-                wait_readable(self._wake.fileno(), deadline=Deadline(_ACCEPT_PAUSE))
-            return None
+    def _transport(self, sock: socket.socket, address: Any) -> TcpTransport:
         return TcpTransport(sock, peer=host_port(str(address[0]), int(address[1])))
 
-    def close(self) -> None:
-        """Stop listening and wake `accept`; from any thread. Accepted transports live on."""
-        self._closed = True
-        if not self._use.enter():
-            return
-        try:
-            with contextlib.suppress(OSError):
-                self._waker.send(b"\0")
-            # Where the system allows it, dialers are refused from here on, not only once the last accept has left.
-            with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
-        finally:
-            self._use.leave()
-        self._use.close()
 
-    def _release(self) -> None:
-        for sock in (self._sock, self._wake, self._waker):
-            sock.close()
-
-    def __repr__(self) -> str:
-        return f"<TcpListener {host_port(*self._address)} {'closed' if self._closed else 'open'}>"
-
-
-def _listen(host: str, port: int) -> tuple[socket.socket, socket.socket, socket.socket]:
-    """Return a listening socket, and a pair that wakes who waits for it."""
+def _listen(host: str, port: int) -> socket.socket:
     where = host_port(host, port)
     if not 0 <= port <= 65535:
         raise ConfigurationError(f"a port to listen on is a number from 0 to 65535, not {port}")
@@ -338,15 +254,9 @@ def _listen(host: str, port: int) -> tuple[socket.socket, socket.socket, socket.
     failures: list[OSError] = []
     for endpoint in endpoints:
         try:
-            sock = _bind(endpoint)
+            return _bind(endpoint)
         except OSError as error:
             failures.append(error)
-            continue
-        try:
-            return sock, *socket.socketpair()
-        except OSError as error:
-            sock.close()
-            raise ConfigurationError(f"cannot listen on {where}: {in_words(error)}") from error
     raise ConfigurationError(f"cannot listen on {where}: {_explain(endpoints, failures)}") from failures[-1]
 
 

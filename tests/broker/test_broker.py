@@ -22,7 +22,12 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompError
 from stompy.transport.base import Transport
 from stompy.transport.memory import MemoryListener, memory_pair
+from stompy.transport.tcp import TcpDialer
+from stompy.transport.tls_dialer import TlsDialer
+from stompy.transport.tls_options import Tls
+from stompy.transport.unix import UnixDialer
 from tests.broker.conftest import Serve, Served, tcp_dialer, until
+from tests.support.certificates import Certificates
 from tests.support.rawclient import WITHIN, RawClient
 
 FDS = Path("/proc/self/fd")
@@ -89,6 +94,56 @@ def test_listening_for_other_machines_is_warned_about(
     with caplog.at_level(logging.WARNING, "stompy.broker"), Broker(host):
         pass
     assert ("no TLS" in caplog.text) is warned
+
+
+def test_listening_for_other_machines_with_tls_is_told_without_reproach(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker("0.0.0.0", tls=certificates.broker_options()) as broker:
+        assert broker.url.startswith("stomp+ssl://127.0.0.1:")
+    (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert "can be reached from other machines" in warning
+    assert "no TLS" not in warning
+
+
+def test_a_slow_handshake_ends_by_the_connect_timeout_and_holds_up_nobody(certificates: Certificates) -> None:
+    with Broker(tls=certificates.broker_options(), connect_timeout=0.3, linger=0.1) as broker:
+        port = int(broker.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.settimeout(WITHIN)
+            slow.send(b"\x16\x03\x01")
+            dialer = TlsDialer(TcpDialer("127.0.0.1", port), certificates.client_options())
+            client = RawClient(dialer.dial(Deadline(WITHIN)))
+            client.connect()
+            client.close()
+            assert slow.recv(100) == b""
+
+
+def test_a_certificate_renewed_between_stop_and_start_is_served(certificates: Certificates, tmp_path: Path) -> None:
+    pem = tmp_path / "server.pem"
+    broker = Broker(tls=Tls(cert=pem))
+    with pytest.raises(ConfigurationError, match="no such file"):
+        broker.start()
+    for cert, ca in (
+        (certificates.of_unknown_authority, certificates.other_ca),
+        (certificates.server, certificates.ca),
+    ):
+        pem.write_bytes(Path(cert).read_bytes())
+        with broker:
+            port = int(broker.url.rpartition(":")[2])
+            TlsDialer(TcpDialer("127.0.0.1", port), Tls(ca=ca)).dial(Deadline(WITHIN)).close()
+
+
+def test_a_unix_socket_takes_the_place_of_a_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "s"
+    with Broker(unix=path, unix_mode=0o660) as broker, RawClient(UnixDialer(path).dial(Deadline(WITHIN))) as client:
+        assert broker.url == f"stomp+unix://{path}"
+        assert path.stat().st_mode & 0o777 == 0o660
+        client.connect()
+        with pytest.raises(ConfigurationError, match="already in use"):
+            Broker(unix=path).start()
+    assert not path.exists()
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
 
 
 def test_a_port_in_use_is_a_clear_error() -> None:

@@ -147,3 +147,14 @@ def test_an_optional_word_may_stand_behind_options(argv: list[str]) -> None:
     parser.set_defaults(late="text")
     known = parser.parse_args(argv)
     assert (known.queue, known.text, known.port) == ("q", "text", 1)
+
+
+@pytest.mark.parametrize(("text", "bits"), [("600", 0o600), ("0660", 0o660), ("777", 0o777)])
+def test_permissions_are_octal(text: str, bits: int) -> None:
+    assert options.mode(text) == bits
+
+
+@pytest.mark.parametrize("text", ["", "6", "8", "rw", "0o600", "1777", "-60"])
+def test_what_are_no_permissions_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="three octal digits"):
+        options.mode(text)

@@ -13,10 +13,24 @@ from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.version import Version
 from stompy.link.flow import Marks
+from stompy.transport.tcp import TcpOptions
+from stompy.transport.tls_options import Tls
 
 
 def config(url: str = "stomp://broker", **settings: Any) -> Config:
     return Config(addresses=addresses_of(url), **settings)
+
+
+def test_certificates_for_addresses_without_tls_are_a_mistake() -> None:
+    with pytest.raises(ConfigurationError, match=r"write stomp\+ssl:// instead of stomp://"):
+        config("stomp://a,stomp://b", tls=Tls(ca="ca.pem"))
+    assert config("stomp://a,stomp+ssl://b", tls=Tls(ca="ca.pem")).tls == Tls(ca="ca.pem")
+
+
+def test_settings_of_tls_and_tcp_travel() -> None:
+    settings = config("stomps://b", tls=Tls(cert="me.pem", password="hush"), tcp=TcpOptions(source="127.0.0.1"))
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert "hush" not in repr(settings)
 
 
 def test_every_wait_has_a_finite_default() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ import stompy
 from stompy.broker import Broker
 from stompy.frames.frame import Frame
 from stompy.transport.tcp import TcpListener
+from stompy.transport.tls_options import TlsVersion
+from stompy.transport.unix import UnixListener
+from tests.support.certificates import Certificates
 from tests.support.peer import Peer
 from tests.transport.conftest import Calling
 
@@ -149,3 +153,95 @@ def test_a_client_id_that_the_broker_still_believes_in_is_worth_another_attempt(
         call.result()
     assert caught.value.retryable
     listener.close()
+
+
+class TestTls:
+    @pytest.mark.parametrize("version", ["1.2", "1.3"])
+    def test_messages_go_through_it(self, version: TlsVersion, certificates: Certificates) -> None:
+        options = certificates.broker_options(ask_clients=True, version=version)
+        with (
+            Broker(tls=options) as secure,
+            stompy.connect(secure.url, tls=certificates.client_options(show=True)) as conn,
+        ):
+            assert secure.url.startswith("stomp+ssl://127.0.0.1:")
+            subscription = conn.subscribe("/queue/a")
+            conn.send("/queue/a", "hello", confirm=True)
+            assert subscription.receive(timeout=20).text == "hello"
+
+    def test_an_unknown_authority_is_told_and_its_address_named(self, certificates: Certificates) -> None:
+        with Broker(tls=certificates.broker_options()) as secure, pytest.raises(stompy.TlsError) as caught:
+            stompy.connect(secure.url)
+        assert caught.value.reason == "unknown-authority"
+        assert str(caught.value).startswith(secure.url.removeprefix("stomp+ssl://") + ": the peer's certificate comes")
+
+    def test_a_good_broker_behind_one_that_is_not_is_taken(self, certificates: Certificates) -> None:
+        bad, good = stompy.Tls(cert=certificates.expired), certificates.broker_options()
+        with (
+            Broker(tls=bad) as first,
+            Broker(tls=good) as second,
+            stompy.connect([first.url, second.url], tls=certificates.client_options()) as conn,
+        ):
+            assert conn.address == second.url.removeprefix("stomp+ssl://")
+
+    @pytest.mark.parametrize("version", ["1.2", "1.3"])
+    def test_a_refused_certificate_of_ours_is_told_as_what_it_is(
+        self, version: TlsVersion, certificates: Certificates
+    ) -> None:
+        unknown = stompy.Tls(ca=certificates.ca, cert=certificates.unknown_client)
+        with Broker(tls=certificates.broker_options(ask_clients=True, version=version)) as secure:
+            for _ in range(10):  # whether CONNECT can still be sent is a race
+                with pytest.raises(stompy.ClientCertificateRefused, match="does not trust the authority of our"):
+                    stompy.connect(secure.url, tls=unknown)
+
+    def test_a_plain_client_is_told_that_the_port_is_for_tls(self, certificates: Certificates) -> None:
+        with Broker(tls=certificates.broker_options()) as secure:
+            for _ in range(10):
+                with pytest.raises(stompy.TlsError, match=r"write stomp\+ssl:// instead of stomp://") as caught:
+                    stompy.connect(secure.url.replace("stomp+ssl", "stomp"))
+                assert caught.value.reason == "needs-tls"
+
+    def test_a_tls_client_is_told_that_the_port_is_plain(self, broker: Broker) -> None:
+        with pytest.raises(stompy.TlsError, match="speak TLS on this port"):
+            stompy.connect(broker.url.replace("stomp", "stomp+ssl"))
+
+    def test_a_silent_peer_ends_by_the_connect_timeout(self, silent: str) -> None:
+        with pytest.raises(stompy.ConnectTimeout, match="does it speak TLS on this port"):
+            stompy.connect(silent.replace("stomp", "stomps"), connect_timeout=0.1)
+
+    def test_a_session_comes_back_after_its_broker_did(self, certificates: Certificates) -> None:
+        with (
+            Broker(tls=certificates.broker_options()) as secure,
+            stompy.connect(secure.url, tls=certificates.client_options(), reconnect=True) as conn,
+        ):
+            subscription = conn.subscribe("/queue/a")
+            secure.restart()
+            conn.send("/queue/a", "again", confirm=True)
+            assert subscription.receive(timeout=20).text == "again"
+
+
+class TestUnix:
+    def test_messages_go_through_it_and_it_comes_back(self, tmp_path: Path) -> None:
+        path = tmp_path / "broker.sock"
+        with Broker(unix=path, users={"fred": "sesame"}) as local:
+            assert local.url == f"stomp+unix://{path}"
+            url = local.url.replace("://", "://fred:sesame@")
+            with stompy.connect(url, reconnect=True) as conn:
+                subscription = conn.subscribe("/queue/a")
+                local.stop()
+                local.start()
+                conn.send("/queue/a", "hello", confirm=True)
+                assert subscription.receive(timeout=20).text == "hello"
+                assert str(path) in repr(conn)
+        assert not path.exists()
+
+    def test_its_host_header_is_the_own_machine(self, tmp_path: Path, calling: Calling) -> None:
+        listener = UnixListener(tmp_path / "s")
+        connecting = calling(lambda: stompy.connect(listener.address, heartbeat=(0, 0)))
+        transport = listener.accept()
+        assert transport is not None
+        peer = Peer(transport)
+        assert peer.take_connect().headers["host"] == "localhost"
+        peer.close()
+        listener.close()
+        with pytest.raises(stompy.ConnectError):
+            connecting.result()

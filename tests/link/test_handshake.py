@@ -16,6 +16,7 @@ from stompy.errors import (
     FrameTooLarge,
     LocalProtocolError,
     RemoteProtocolError,
+    TlsError,
     VersionMismatch,
 )
 from stompy.frames.limits import Limits
@@ -236,7 +237,6 @@ def test_a_stream_that_breaks_before_connected_is_a_connect_error(ends: Ends) ->
     [
         b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nbad\0",
         b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad",
-        b"\x15\x03\x01\x00\x02\x02\x46",
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"AMQP\x00\x00\x09\x01",
         wire("MESSAGE", {"destination": "/q", "message-id": "1", "subscription": "1"}),
@@ -297,3 +297,34 @@ def test_the_passcode_is_in_no_log(ends: Ends, caplog: pytest.LogCaptureFixture)
         opened(ends, CONNECTED, login="fred", passcode="sesame")
     assert "CONNECT to peer:61613" in caplog.text
     assert "sesame" not in caplog.text
+
+
+def test_an_alert_of_tls_is_known_as_that(ends: Ends) -> None:
+    with pytest.raises(TlsError, match=r"write stomp\+ssl://") as caught:
+        opened(ends, b"\x15\x03\x03\x00\x02\x02\x46")
+    assert caught.value.reason == "needs-tls"
+
+
+class RefusedWhileAsking(MemoryTransport):
+    """A stream whose other end has given its answer and gone before CONNECT could be sent."""
+
+    def sendall(self, data: bytes, deadline: Deadline) -> None:
+        raise ConnectionLost("connection to peer lost: the peer takes no more bytes", outcome="not-sent")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (b"ERROR\nmessage:too many\n\n\0", ConnectRefused, "too many"),
+        (b"", ConnectError, "takes no more bytes|closed the connection"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", TlsError, "speaks TLS"),
+    ],
+)
+def test_the_reason_of_a_broker_that_does_not_even_take_connect_is_read(
+    answer: bytes, kind: type[ConnectError], words: str, ends: Ends
+) -> None:
+    ours = RefusedWhileAsking(incoming=ends[0]._incoming, outgoing=ends[0]._outgoing, peer="peer")
+    ends[1].sendall(answer, Deadline(WITHIN))
+    ends[1].shutdown_write()
+    with pytest.raises(kind, match=words):
+        open_session(PairDialer(ours), LinkSettings(), Deadline(WITHIN))

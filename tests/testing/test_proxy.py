@@ -232,6 +232,8 @@ def test_its_url_is_the_targets_with_another_place(upstream: Upstream) -> None:
 def test_what_cannot_be_is_refused(upstream: Upstream) -> None:
     with pytest.raises(ConfigurationError):
         FaultProxy("stomp://a,stomp://b")
+    with pytest.raises(ConfigurationError, match="not before a Unix socket"):
+        FaultProxy("stomp+unix:///run/broker.sock")
     with pytest.raises(ConfigurationError, match="in use"):
         FaultProxy(upstream.address, port=upstream.address[1]).start()
     with pytest.raises(ConnectError):

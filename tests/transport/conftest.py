@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.transport.memory import memory_pair
+from stompy.transport.base import Dialer, Listener, Transport
+from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
 from stompy.transport.tcp import TcpDialer, TcpListener
+from stompy.transport.tls import TlsListener, TlsTransport
+from stompy.transport.tls_context import server_context
+from stompy.transport.tls_dialer import TlsDialer
+from stompy.transport.tls_options import TlsVersion
+from stompy.transport.unix import UnixDialer, UnixListener
+from tests.support.certificates import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from stompy.transport.base import Transport
+    from pathlib import Path
 
 GIVE_UP = 20.0
 """Seconds after which a test that waits for something has failed."""
@@ -97,11 +103,53 @@ def tcp_pair(calling: Calling) -> Iterator[tuple[Transport, Transport]]:
     accepted.close()
 
 
-@pytest.fixture(params=["tcp", "memory"])
-def pair(request: pytest.FixtureRequest, calling: Calling) -> Iterator[tuple[Transport, Transport]]:
+def place(carrier: str, certificates: Certificates, folder: Path) -> tuple[Listener, Dialer]:
+    """Return a listener of the carrier, and who dials it."""
+    if carrier == "memory":
+        memory = MemoryListener()
+        return memory, MemoryDialer(memory)
+    if carrier == "unix":
+        path = folder / "socket"
+        return UnixListener(path), UnixDialer(path)
+    tcp = TcpListener()
+    dialer = TcpDialer(*tcp.address)
+    if carrier == "tcp":
+        return tcp, dialer
+    version: TlsVersion = "1.2" if carrier == "tls 1.2" else "1.3"
+    context = server_context(certificates.broker_options(version=version))
+    return TlsListener(tcp, context), TlsDialer(dialer, certificates.client_options())
+
+
+def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
+    """Return a new connection: what was dialed, and what was accepted."""
+    accepted: list[Transport | None] = []
+
+    def accept() -> None:
+        transport = listener.accept()
+        if isinstance(transport, TlsTransport):
+            transport.shake_hands(Deadline(GIVE_UP))
+        accepted.append(transport)
+
+    accepting = Call(accept)
+    accepting.start()
+    dialed = dialer.dial(Deadline(GIVE_UP))
+    accepting.result()
+    assert accepted[0] is not None
+    return dialed, accepted[0]
+
+
+@pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3"])
+def pair(
+    request: pytest.FixtureRequest, calling: Calling, certificates: Certificates, tmp_path: Path
+) -> Iterator[tuple[Transport, Transport]]:
     """Two ends of a stream, over each carrier in turn."""
-    if request.param == "tcp":
-        yield request.getfixturevalue("tcp_pair")
+    if request.param != "memory":
+        listener, dialer = place(request.param, certificates, tmp_path)
+        both = meet(listener, dialer)
+        listener.close()
+        yield both
+        for end in both:
+            end.close()
         return
     ends = memory_pair()
     yield ends

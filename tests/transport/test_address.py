@@ -230,9 +230,6 @@ def test_a_missing_scheme_is_suggested(url: str, suggestion: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "stomp+ssl://h:61614",
-        "stomps://h",
-        "Stomp+Unix:///run/broker.sock",
         "ws://h/stomp",
         "wss://h/stomp",
         "failover:(stomp://a:61613,stomp://b:61613)?randomize=true",
@@ -246,7 +243,7 @@ def test_a_scheme_of_a_later_version_says_so(url: str) -> None:
 
 
 def test_a_later_scheme_hides_its_passcodes_too() -> None:
-    for url in (f"stomps://user:{SECRET}@h", f"failover:(stomp://u:{SECRET}@a,stomp://u:{SECRET}@b)?x=y"):
+    for url in (f"wss://user:{SECRET}@h", f"failover:(stomp://u:{SECRET}@a,stomp://u:{SECRET}@b)?x=y"):
         assert SECRET not in refusal(url)
 
 
@@ -299,6 +296,46 @@ def test_an_address_is_a_value() -> None:
     assert pickle.loads(pickle.dumps(address)) == address
     assert len({address, parse("stomp://user:x@h:7/v?a=1")}) == 1
     assert address != parse("stomp://user:y@h:7/v?a=1")
+
+
+@pytest.mark.parametrize("scheme", ["stomp+ssl", "stomps", "STOMPS", "stomp+tls", "stomp+nio+ssl"])
+def test_tls_has_several_names_and_a_port_of_its_own(scheme: str) -> None:
+    address = parse(f"{scheme}://user:x@h/v")
+    assert (address.scheme, address.host, address.port, address.vhost) == ("stomp+ssl", "h", 61614, "v")
+    assert str(address) == "stomp+ssl://h:61614/v"
+    assert parse(f"{scheme}://h:7").port == 7
+
+
+def test_the_names_of_activemqs_connectors_are_understood() -> None:
+    assert str(parse("stomp+nio://h")) == "stomp://h:61613"
+
+
+def test_a_unix_socket_has_a_path_and_no_virtual_host() -> None:
+    address = parse(f"stomp+unix://us%40er:{SECRET}@/run/my%20broker.sock")
+    assert (address.scheme, address.host, address.port) == ("stomp+unix", "", 0)
+    assert (address.path, address.vhost) == ("/run/my broker.sock", None)
+    assert (address.login, address.passcode) == ("us@er", SECRET)
+    assert str(address) == "stomp+unix:///run/my%20broker.sock"
+    assert parse(str(address)).path == address.path
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("stomp+unix://host/run/b.sock", "three slashes, and no host"),
+        ("stomp+unix://:7/run/b.sock", "three slashes, and no host"),
+        ("stomp+unix://", "has no path"),
+        ("stomp+unix:///", "has no path"),
+        ("stomp+unix:///a%00b", "NUL"),
+        ("stomp+unix:///a%zz", "'%' in the path"),
+        (f"stomp+unix://user:{SECRET}@", "has no path"),
+        (f"stomp+unix://user:{SECRET}", "three slashes, and no host"),
+    ],
+)
+def test_what_is_wrong_with_a_unix_socket_is_named(url: str, words: str) -> None:
+    text = refusal(url)
+    assert words in text
+    assert SECRET not in text
 
 
 hosts = st.sampled_from(["localhost", "h.example", "10.0.0.1", "[::1]", "[fe80::1%25lo]"])

@@ -10,12 +10,13 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.base import RECV_SIZE, Dialer, Listener, Transport
-from stompy.transport.memory import MemoryDialer, MemoryListener
-from stompy.transport.tcp import TcpDialer, TcpListener
+from tests.transport.conftest import meet, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from tests.support.certificates import Certificates
     from tests.transport.conftest import Calling
 
 Pair = tuple[Transport, Transport]
@@ -305,19 +306,23 @@ def test_shutdown_in_the_middle_of_traffic_ends_everybody(pair: Pair, calling: C
             writer.result()
 
 
-@pytest.mark.parametrize("carrier", ["tcp", "memory"])
-class TestMeeting:
-    def place(self, carrier: str) -> tuple[Listener, Dialer]:
-        if carrier == "tcp":
-            tcp = TcpListener()
-            return tcp, TcpDialer(*tcp.address)
-        memory = MemoryListener()
-        return memory, MemoryDialer(memory)
+@pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3"])
+def meeting(
+    request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path
+) -> Iterator[tuple[Listener, Dialer]]:
+    """A listener of each carrier in turn, and who dials it."""
+    listener, dialer = place(request.param, certificates, tmp_path)
+    yield listener, dialer
+    listener.close()
 
-    def test_a_dialer_meets_its_listener(self, carrier: str) -> None:
-        listener, dialer = self.place(carrier)
-        dialed, accepted = dialer.dial(ample()), listener.accept()
-        assert accepted is not None
+
+Meeting = tuple[Listener, Dialer]
+
+
+class TestMeeting:
+    def test_a_dialer_meets_its_listener(self, meeting: Meeting) -> None:
+        listener, dialer = meeting
+        dialed, accepted = meet(listener, dialer)
         dialed.sendall(b"hello", ample())
         assert accepted.recv(ample()) == b"hello"
         assert dialer.host
@@ -325,20 +330,24 @@ class TestMeeting:
         for each in (dialed, accepted, listener):
             each.close()
 
-    def test_a_dialer_is_served_while_accept_waits(self, carrier: str, calling: Calling) -> None:
-        listener, dialer = self.place(carrier)
+    def test_a_dialer_is_served_while_accept_waits(self, meeting: Meeting, calling: Calling) -> None:
+        listener, dialer = meeting
         waiting = calling(listener.accept)
         waiting.until_blocked()
-        dialed = dialer.dial(ample())
+        dialing = calling(lambda: dialer.dial(ample()))
         accepted = waiting.result()
+        reader = calling(accepted.recv)  # which shakes hands first, where there is something to shake
+        dialed = dialing.result()
+        dialed.sendall(b"hello", ample())
+        assert reader.result() == b"hello"
         accepted.sendall(b"welcome", ample())
         assert dialed.recv(ample()) == b"welcome"
         for each in (dialed, accepted, listener):
             each.close()
 
     @pytest.mark.usefixtures("switching")
-    def test_close_wakes_every_accept(self, carrier: str, calling: Calling) -> None:
-        listener, _ = self.place(carrier)
+    def test_close_wakes_every_accept(self, meeting: Meeting, calling: Calling) -> None:
+        listener, _ = meeting
         waiting = [calling(listener.accept) for _ in range(3)]
         for call in waiting:
             call.until_blocked()
@@ -347,10 +356,9 @@ class TestMeeting:
         assert listener.accept() is None
         assert "closed" in repr(listener)
 
-    def test_accepted_transports_outlive_their_listener(self, carrier: str) -> None:
-        listener, dialer = self.place(carrier)
-        dialed, accepted = dialer.dial(ample()), listener.accept()
-        assert accepted is not None
+    def test_accepted_transports_outlive_their_listener(self, meeting: Meeting) -> None:
+        listener, dialer = meeting
+        dialed, accepted = meet(listener, dialer)
         listener.close()
         listener.close()
         dialed.sendall(b"on", ample())
@@ -358,8 +366,9 @@ class TestMeeting:
         for each in (dialed, accepted):
             each.close()
 
-    def test_a_dialer_that_nobody_accepted_is_hung_up_on(self, carrier: str) -> None:
-        listener, dialer = self.place(carrier)
+    @pytest.mark.parametrize("meeting", ["tcp", "memory", "unix"], indirect=True)
+    def test_a_dialer_that_nobody_accepted_is_hung_up_on(self, meeting: Meeting) -> None:
+        listener, dialer = meeting
         dialed = dialer.dial(ample())
         listener.close()
         with contextlib.suppress(ConnectionLost):  # TCP says it with a reset

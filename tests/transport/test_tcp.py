@@ -2,23 +2,19 @@ from __future__ import annotations
 
 import errno
 import gc
-import logging
-import os
 import pathlib
 import socket
 import struct
-import subprocess
 import sys
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, ConnectionLost, ConnectTimeout
-from stompy.transport import poll, tcp
-from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
+from stompy.transport import poll, sockets, tcp
+from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions, TcpTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,99 +118,6 @@ class TestTransport:
         transport.shutdown()
         assert transport.recv() == b""
 
-    def test_a_reset_that_meets_our_own_shutdown_is_the_end(self) -> None:
-        class Racing(socket.socket):
-            def recv(self, size: int, flags: int = 0) -> bytes:
-                transport.shutdown()
-                raise ConnectionResetError(errno.ECONNRESET, "x")
-
-        transport = TcpTransport(Racing(), peer="peer")
-        assert transport.recv() == b""
-        transport.close()
-
-    def test_a_broken_pipe_that_meets_our_own_shutdown_is_told_as_that(self) -> None:
-        class Racing(socket.socket):
-            def send(self, data: Any, flags: int = 0) -> int:
-                transport.shutdown()
-                raise BrokenPipeError(errno.EPIPE, "x")
-
-        transport = TcpTransport(Racing(), peer="peer")
-        with pytest.raises(ConnectionLost, match="connection to peer was shut down"):
-            transport.sendall(b"x", ample())
-        transport.close()
-
-    def test_the_descriptor_is_kept_while_a_thread_is_inside(
-        self, dialed: tuple[TcpTransport, socket.socket], calling: Calling, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        transport, _ = dialed
-        inside, go_on = threading.Event(), threading.Event()
-
-        def wait_readable(fd: int, *, deadline: Deadline | None) -> bool:
-            inside.set()
-            return go_on.wait(20)
-
-        monkeypatch.setattr(tcp, "wait_readable", wait_readable)
-        reader = calling(transport.recv)
-        assert inside.wait(20)
-        transport.close()
-        kept = transport._sock.fileno()
-        go_on.set()
-        assert reader.result() == b""
-        assert kept != -1
-        assert transport._sock.fileno() == -1
-
-    def test_closing_threads_never_touch_a_strangers_descriptor(
-        self, raw_server: socket.socket, calling: Calling
-    ) -> None:
-        # Released numbers are given again at once to the next pair: a thread that polls, reads, writes or shuts down a
-        # released number would meet the bytes of that stranger.
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        try:
-            for _ in range(60):
-                transport = TcpDialer(*raw_server.getsockname()).dial(ample())
-                peer, _ = raw_server.accept()
-                reader = calling(transport.recv)
-                writer = calling(partial(transport.sendall, bytes(1 << 23), ample()))
-                closers = [calling(transport.close), calling(transport.shutdown)]
-                stranger, friend = socket.socketpair()
-                with peer, stranger, friend:
-                    friend.sendall(b"not yours")
-                    assert reader.result() == b""
-                    for closer in closers:
-                        closer.result()
-                    with pytest.raises(ConnectionLost):
-                        writer.result()
-                    assert stranger.recv(100) == b"not yours"
-                    stranger.sendall(b"fine")
-                    assert friend.recv(100) == b"fine"
-        finally:
-            sys.setswitchinterval(before)
-
-    def test_a_program_with_the_default_sigpipe_survives_a_broken_connection(self) -> None:
-        program = """
-import signal, socket
-from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
-from stompy.transport.tcp import TcpTransport
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-ours, theirs = socket.socketpair()
-theirs.close()
-transport = TcpTransport(ours, peer="peer")
-try:
-    transport.sendall(b"x", Deadline(5))
-except ConnectionLost as error:
-    print(error.outcome)
-transport.close()
-"""
-        if not hasattr(socket, "MSG_NOSIGNAL"):
-            pytest.skip("this platform has no way to send without the signal")
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False, env=environment
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "not-sent\n", "")
-
     def test_its_state_shows(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
         transport, _ = dialed
         assert repr(transport) == f"<TcpTransport {transport.peer} open>"
@@ -222,6 +125,76 @@ transport.close()
         assert repr(transport) == f"<TcpTransport {transport.peer} shut down>"
         transport.close()
         assert repr(transport) == f"<TcpTransport {transport.peer} closed>"
+
+
+class TestOptions:
+    def test_silence_is_probed_as_the_options_say(self, raw_server: socket.socket) -> None:
+        options = TcpOptions(keepalive_idle=7, keepalive_interval=3, keepalive_probes=2, user_timeout=4.5)
+        transport = TcpDialer(*raw_server.getsockname(), options=options).dial(ample())
+        sock = transport._sock
+        for name, value in (
+            ("TCP_KEEPIDLE", 7),
+            ("TCP_KEEPINTVL", 3),
+            ("TCP_KEEPCNT", 2),
+            ("TCP_USER_TIMEOUT", 4500),
+        ):
+            if hasattr(socket, name):
+                assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        transport.close()
+
+    def test_probing_may_be_left_out(self, raw_server: socket.socket) -> None:
+        transport = TcpDialer(*raw_server.getsockname(), options=TcpOptions(keepalive=False)).dial(ample())
+        assert not transport._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        transport.close()
+
+    def test_what_the_platform_does_not_have_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
+            monkeypatch.delattr(socket, name, raising=False)
+        assert [option for _, option, _ in TcpOptions(user_timeout=3).settings()] == [
+            socket.TCP_NODELAY,
+            socket.SO_KEEPALIVE,
+        ]
+
+    def test_a_connection_comes_from_the_source_given(self, raw_server: socket.socket, free_port: int) -> None:
+        options = TcpOptions(source="127.0.0.7", source_port=free_port)
+        transport = TcpDialer(*raw_server.getsockname(), options=options).dial(ample())
+        peer, address = raw_server.accept()
+        assert address == ("127.0.0.7", free_port)
+        peer.close()
+        transport.close()
+
+    def test_a_source_that_is_not_ours_is_told(self, raw_server: socket.socket) -> None:
+        with pytest.raises(ConnectError, match=r"cannot be dialed from 192.0.2.1:0: the address does not exist"):
+            TcpDialer(*raw_server.getsockname(), options=TcpOptions(source="192.0.2.1")).dial(ample())
+
+    def test_only_addresses_of_its_family_are_dialed(
+        self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        port = raw_server.getsockname()[1]
+        names(monkeypatch, "::1", "127.0.0.1")
+        transport = TcpDialer("b.example", port, options=TcpOptions(source="127.0.0.1")).dial(ample())
+        assert transport.peer == f"127.0.0.1:{port}"
+        transport.close()
+        with pytest.raises(ConnectError, match="is not of the family of the source address ::1"):
+            TcpDialer("127.0.0.1", port, options=TcpOptions(source="::1")).dial(ample())
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"source": "eth0"}, "source must be an IP address"),
+            ({"source_port": 5}, "needs a source"),
+            ({"source": "127.0.0.1", "source_port": 65536}, "from 0 to 65535"),
+            ({"keepalive_idle": 0}, "keepalive_idle must be"),
+            ({"keepalive_interval": 1.5}, "keepalive_interval must be"),
+            ({"keepalive_probes": True}, "keepalive_probes must be"),
+            ({"user_timeout": 0}, "user_timeout must be"),
+            ({"user_timeout": float("nan")}, "user_timeout must be"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, options: dict[str, Any], words: str) -> None:
+        with pytest.raises(ConfigurationError, match=words):
+            TcpOptions(**options)
 
 
 class TestDialer:
@@ -435,7 +408,7 @@ class TestListener:
             inside.set()
             return go_on.wait(20)
 
-        monkeypatch.setattr(tcp, "wait_readable", wait_readable)
+        monkeypatch.setattr(sockets, "wait_readable", wait_readable)
         listener = TcpListener()
         waiting = calling(listener.accept)
         try:
@@ -445,43 +418,6 @@ class TestListener:
                 TcpDialer(*listener.address).dial(ample())
         finally:
             go_on.set()
-        assert waiting.result() is None
-
-    def test_a_machine_out_of_descriptors_does_not_end_it(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        faults = [OSError(errno.EMFILE, "x"), ConnectionAbortedError(errno.ECONNABORTED, "x")]
-
-        class Short(socket.socket):
-            def accept(self) -> Any:
-                if faults:
-                    raise faults.pop(0)
-                return super().accept()
-
-        monkeypatch.setattr(tcp, "_ACCEPT_PAUSE", 0.001)
-        monkeypatch.setattr(socket, "socket", Short)
-        listener = TcpListener()
-        dialed = TcpDialer(*listener.address).dial(ample())
-        with caplog.at_level(logging.WARNING, logger="stompy.transport"):
-            accepted = listener.accept()
-        assert accepted is not None
-        assert [record.message for record in caplog.records] == [
-            f"cannot accept on 127.0.0.1:{listener.address[1]}: too many open files in this process"
-        ]
-        for each in (dialed, accepted, listener):
-            each.close()
-
-    def test_close_ends_the_pause_of_a_refused_accept(self, calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Broken(socket.socket):
-            def accept(self) -> Any:
-                raise OSError(errno.EMFILE, "x")
-
-        monkeypatch.setattr(tcp, "_ACCEPT_PAUSE", 3600)
-        monkeypatch.setattr(socket, "socket", Broken)
-        listener = TcpListener()
-        waiting = calling(listener.accept)
-        waiting.until_blocked()
-        listener.close()
         assert waiting.result() is None
 
 
