@@ -5,6 +5,7 @@ Any thread; a claim is taken under a leaf lock, so that two threads cannot settl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from stompy.connection.dialects.dialect import Dialect
@@ -14,6 +15,8 @@ from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
 from stompy.protocol.ack import ack_headers
+
+_LOG = logging.getLogger("stompy.connection")
 
 
 class Acker:
@@ -25,6 +28,7 @@ class Acker:
 
     def __init__(self, dialect_of: Callable[[Link], Dialect]) -> None:
         self._dialect_of = dialect_of
+        self._warned = False
         self._claims = make_lock(Rank.LEAF, "claims")
 
     def acknowledge(
@@ -37,7 +41,8 @@ class Acker:
         except LocalProtocolError:
             self.give_back(message)
             raise
-        message.cover()
+        if command == "ACK" or not self._dialect_of(message.link).nack_alone:
+            message.cover()
         return handle
 
     def claim(
@@ -64,11 +69,25 @@ class Acker:
                 dialect.check_transacted(command)
             if command == "NACK":
                 headers.update(dialect.nack_headers(requeue))
+                self._warn(message, dialect, requeue)
         with self._claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
             message.claim(command)
         return headers
+
+    def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
+        """Say, once a connection, that what seems a dead letter is a lost one."""
+        lost = dialect.nack == "dead letter" and message.headers.peek("persistent") != "true"
+        if lost and requeue is None and not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s keeps no dead letter of a message that is not persistent, unless it is set up to: refusing %r of %r"
+                " drops it (requeue=False says that this is meant)",
+                dialect.product,
+                message.message_id,
+                message.destination,
+            )
 
     def give_back(self, message: Message) -> None:
         """Undo a claim: the frame never left, or its transaction was aborted."""

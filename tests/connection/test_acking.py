@@ -6,7 +6,7 @@ import pytest
 
 from stompy.errors import AckError, ConfigurationError
 from tests.connection.conftest import Talking
-from tests.support.peer import until
+from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
 
@@ -139,3 +139,33 @@ def test_what_would_not_wait_for_the_commit_is_refused_in_a_transaction(
         transaction.abort()
     assert message.settled is None
     assert talk.peer.quiet()
+
+
+def test_at_activemq_a_refused_message_settles_no_other(talking: Talking) -> None:
+    talk = talking(server="ActiveMQ/6.3.1")
+    subscription = talk.subscribe("/queue/a", ack="client")
+    for ack in "abc":
+        talk.peer.deliver(ack, ack=ack, headers={"persistent": "true"})
+    first, second, third = (subscription.receive(WITHIN) for _ in range(3))
+    second.nack()
+    assert (first.settled, second.settled, third.settled) == (None, "NACK", None)
+    third.ack()
+    assert first.settled == "ACK"
+
+
+@pytest.mark.parametrize(
+    ("persistent", "requeue", "told"), [({}, None, True), ({}, False, False), ({"persistent": "true"}, None, False)]
+)
+def test_that_activemq_drops_what_is_not_persistent_is_said_once(
+    talking: Talking,
+    caplog: pytest.LogCaptureFixture,
+    persistent: dict[str, str],
+    requeue: bool | None,
+    told: bool,
+) -> None:
+    talk = talking(server="ActiveMQ/6.3.1")
+    subscription = talk.subscribe("/queue/a", ack="client-individual")
+    for ack in "ab":
+        talk.peer.deliver(ack, ack=ack, headers=persistent)
+        subscription.receive(WITHIN).nack(requeue=requeue)
+    assert caplog.text.count("keeps no dead letter") == told

@@ -36,6 +36,7 @@ ACTIVEMQ = Dialect(
     without={"dedupe_id": "it delivers a message twice that is sent twice"},
     leniency=Leniency.ESCAPED_CONNECT,
     nack="dead letter",
+    nack_alone=True,
     transacted=frozenset({"ACK"}),
 )
 

@@ -74,6 +74,7 @@ class Dialect:
         ack_reaches: what an ACK in mode `client` settles: the earlier messages of its subscription, as the
             specification says, or those of every subscription of the connection.
         nack: what becomes of a message that is refused.
+        nack_alone: in mode `client` too, a NACK is about its one message, other than an ACK.
         transacted: the acknowledgements that wait for the COMMIT of their transaction.
     """
 
@@ -94,6 +95,7 @@ class Dialect:
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
     nack: Literal["its own choice", "requeued", "dead letter", "discarded"] = "its own choice"
+    nack_alone: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
