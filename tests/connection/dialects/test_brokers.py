@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -68,6 +69,16 @@ def test_an_option_is_either_to_be_had_or_not(dialect: Dialect) -> None:
 def test_of_a_known_broker_every_option_is_known(dialect: Dialect) -> None:
     options = {one.name for kind in (SendOptions, SubscribeOptions) for one in dataclasses.fields(kind)}
     assert set(dialect.headers) | set(dialect.without) == options
+
+
+def test_the_page_on_features_tells_what_the_tables_say() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "broker-features.md"
+    cells = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in page.read_text().splitlines()]
+    rows = {row[0]: row[1:] for row in cells if len(row) == 5}
+    assert rows.pop("option") == ["ActiveMQ", "Artemis", "RabbitMQ", "embedded"]
+    options = [one.name for kind in (SendOptions, SubscribeOptions) for one in dataclasses.fields(kind)]
+    for option in options:
+        assert rows[option] == [one.headers.get(option, "–") for one in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED)], option
 
 
 def test_only_rabbitmq_needs_to_be_borne_with() -> None:
