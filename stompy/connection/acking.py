@@ -63,8 +63,10 @@ class Acker:
         version = link.protocol.version
         assert version is not None
         headers = ack_headers(command, message.headers.peek, version)
-        if transaction or command == "NACK":
+        if transaction or command == "NACK" or message.orphaned:
             dialect = self._dialect_of(link)
+            if message.orphaned and not dialect.ack_after_unsubscribe:
+                raise AckError("the subscription of this message has ended; the broker will deliver it again")
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":

@@ -289,7 +289,8 @@ class Connection:
 
         Args:
             timeout: seconds for all of it; `None` takes the close timeout.
-            drain: first end the subscriptions and work off what was already received.
+            drain: first let no more messages in and work off what was already received; loops over subscriptions in
+                other threads come to their end.
         """
         self._core.disconnect(timeout=timeout, drain=drain)
 

@@ -314,10 +314,14 @@ class Core:
             self._left.set()
 
     def _drain(self, deadline: Deadline) -> None:
-        """End the subscriptions and let user code work off what was received."""
+        """Let no more messages in, and let user code work off those that were received."""
+        subscriptions = self.subscriptions()
+        for subscription in subscriptions:
+            subscription.wind_up()
         try:
-            for subscription in self.subscriptions():
-                self.unsubscribe(subscription, timeout=deadline.remaining())
+            for subscription in subscriptions:
+                if subscription.ack == "auto":
+                    self.unsubscribe(subscription, timeout=deadline.remaining())
                 subscription.wait_empty(deadline)
         except StompError as error:
             _LOG.info("draining %s ended early: %s", self.name, error)

@@ -26,8 +26,13 @@ class MessageAcker(Protocol):
         ...
 
 
-class Covering(Protocol):
-    """A subscription, as far as cumulative acknowledgement goes."""
+class Source(Protocol):
+    """A subscription, as far as acknowledgement goes."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the broker was told that it ends."""
+        ...
 
     def number(self) -> int:
         """Return the place of the next message."""
@@ -52,16 +57,17 @@ class Message:
         ack_mode: of its subscription: `"auto"`, `"client"` or `"client-individual"`.
     """
 
-    __slots__ = ("_acker", "_covering", "_order", "_settled", "ack_mode", "frame", "link")
+    __slots__ = ("_acker", "_covering", "_order", "_settled", "_source", "ack_mode", "frame", "link")
 
     def __init__(
-        self, frame: Frame, link: Link, acker: MessageAcker, *, ack_mode: str, subscription: Covering | None = None
+        self, frame: Frame, link: Link, acker: MessageAcker, *, ack_mode: str, subscription: Source | None = None
     ) -> None:
         self.frame = frame
         self.link = link
         self.ack_mode = ack_mode
         self._acker = acker
         self._settled: str | None = None
+        self._source = subscription
         # A cumulative ACK settles earlier messages too, so those of such a subscription are numbered.
         self._covering = subscription if ack_mode == "client" else None
         self._order = self._covering.number() if self._covering is not None else 0
@@ -120,6 +126,11 @@ class Message:
             return self._covering.covered(self._order)
         return self._settled
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether its subscription was ended, so that the broker has taken it back; for stompy's own use."""
+        return self._source is not None and self._source.leaving
+
     def claim(self, command: str | None) -> None:
         """Note which frame settles the message; for stompy's own use."""
         self._settled = command
@@ -135,7 +146,8 @@ class Message:
         In mode `client` it covers all earlier messages of the subscription too (STOMP 1.2, SUBSCRIBE ack Header).
 
         Raises:
-            AckError: in mode `auto`, a second time, or its link is gone: then the broker redelivers it.
+            AckError: in mode `auto`, a second time, or its link or (at most brokers) its subscription is gone: then the
+                broker redelivers it.
         """
         return self._acker.acknowledge(self, "ACK", receipt=receipt)
 

@@ -78,6 +78,8 @@ class Router:
         if subscription is None:
             self.unrouted += len(frames)
             _LOG.warning("%d message(s) for no known subscription, the first: %r", len(frames), frames[0])
+        elif subscription.winding_up:
+            return
         elif frames and subscription.is_end(frames[-1]):
             self._route(link, subscription, frames[:-1])
             subscription.end(None)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
@@ -24,6 +25,9 @@ AckMode = Literal["auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
 
 _NO_OPTIONS = SubscribeOptions()
+
+_LOOK = 0.02
+"""Seconds between two looks whether a loop has ended."""
 
 
 class Subscriptions(Protocol):
@@ -83,10 +87,13 @@ class Subscription:
         self._core = core
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
+        self._loops: list[int] = []
         self._closed = False
         self._counted = True
         self.leaving = False
         """Whether somebody is telling the broker that it ends; guarded by the core's lock."""
+        self.winding_up = False
+        """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
         self._reason: StompError | None = None
         self._delivered = 0
         self._covered = 0
@@ -133,6 +140,15 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.stop()
 
+    def wind_up(self) -> None:
+        """Take no more messages, where each waits for its ACK.
+
+        The broker is not told: it would take back what it sent, and no ACK for it any more.
+        """
+        if self.ack != "auto":
+            self.winding_up = True
+            self.end(None)
+
     def _drop_unacknowledged(self) -> None:
         if self.ack == "auto":
             return
@@ -148,9 +164,15 @@ class Subscription:
         return {**self.headers, "id": self.id, "destination": self.destination, "ack": self.ack}
 
     def wait_empty(self, deadline: Deadline) -> bool:
-        """Wait until everything was received; return whether it was."""
+        """Wait until everything was received, and loops of other threads have ended; return whether it came about."""
+        mine = threading.get_ident()
         with self._condition:
-            return self._condition.wait_for(lambda: not self._inbox, deadline.remaining())
+            while self._inbox or any(loop != mine for loop in self._loops):
+                if deadline.expired:
+                    return False
+                # A loop that was left behind is noticed when its generator goes, which tells nobody.
+                self._condition.wait(deadline.sooner(_LOOK).remaining())
+            return True
 
     # Which messages a cumulative ACK has covered.
 
@@ -199,11 +221,14 @@ class Subscription:
         Raises:
             ConnectionLost: the link died.
         """
-        while True:
-            message = self._next(Deadline(None))
-            if message is None:
-                return
-            yield message
+        mine = threading.get_ident()
+        self._loops.append(mine)
+        try:
+            while (message := self._next(Deadline(None))) is not None:
+                yield message
+        finally:
+            # Without the lock: this may be the garbage collector's moment, in a thread that holds it.
+            self._loops.remove(mine)
 
     def _next(self, deadline: Deadline) -> Message | None:
         if self.handler is not None:

@@ -169,3 +169,20 @@ def test_that_activemq_drops_what_is_not_persistent_is_said_once(
         talk.peer.deliver(ack, ack=ack, headers=persistent)
         subscription.receive(WITHIN).nack(requeue=requeue)
     assert caplog.text.count("keeps no dead letter") == told
+
+
+@pytest.mark.parametrize("server", ["ActiveMQ/6.3.1", "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.3.6"])
+def test_a_message_of_an_ended_subscription_is_not_acked_where_that_is_an_error_or_nothing(
+    talking: Talking, calling: Calling, server: str
+) -> None:
+    talk = talking(server=server)
+    subscription = talk.subscribe("/queue/a", ack="client-individual")
+    talk.peer.deliver("a", ack="a")
+    message = subscription.receive(WITHIN)
+    call = calling(subscription.unsubscribe)
+    talk.peer.expect_and_confirm("UNSUBSCRIBE")
+    call.result()
+    with pytest.raises(AckError, match="has ended"):
+        message.ack()
+    assert message.settled is None
+    assert talk.peer.quiet()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import math
 import pickle
 import threading
 import weakref
@@ -14,6 +15,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.subscription import AckMode
 from tests.connection.conftest import Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
@@ -369,6 +371,66 @@ def test_disconnect_drops_what_is_queued_and_drain_works_it_off(serving: Serving
         leaving.join(WITHIN)
         assert not leaving.is_alive()
         assert seen == (["a", "b", "c"] if drain else ["a"])
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize("iterated", [True, False])
+def test_drain_lets_what_was_received_be_acknowledged_before_the_broker_hears_of_an_end(
+    serving: Serving, mode: AckMode, iterated: bool
+) -> None:
+    conn, served = serving(server="RabbitMQ/4.3.6")
+    gate, running = threading.Event(), threading.Event()
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+        message.ack()
+
+    subscription = conn.subscribe("/queue/a", None if iterated else handler, id="1", ack=mode)
+
+    def work_off() -> None:
+        for message in subscription:
+            handler(message)
+
+    loop = threading.Thread(target=work_off)
+    if iterated:
+        loop.start()
+    for body in "abc":
+        served.peer.deliver(body, ack=body)
+    assert running.wait(WITHIN)
+    until(lambda: conn.stats().frames_received >= 4)
+    leaving = threading.Thread(target=conn.disconnect, kwargs={"drain": True})
+    leaving.start()
+    until(lambda: subscription.closed)
+    served.peer.deliver("late", ack="late")
+    until(lambda: conn.stats().frames_received >= 5)
+    gate.set()
+    leaving.join(WITHIN)
+    assert not leaving.is_alive()
+    assert served.commands()[1:] == ["ACK", "ACK", "ACK", "DISCONNECT"]
+    if iterated:
+        loop.join(WITHIN)
+
+
+def test_drain_inside_the_loop_does_not_wait_for_it(serving: Serving) -> None:
+    conn, served = serving()
+    subscription = conn.subscribe("/queue/a", id="1", ack="client-individual")
+    served.peer.deliver("a", ack="a")
+    for message in subscription:
+        message.ack()
+        conn.disconnect(drain=True, timeout=math.inf)
+    assert served.commands()[1:] == ["ACK", "DISCONNECT"]
+
+
+def test_a_loop_that_was_left_is_not_waited_for(serving: Serving) -> None:
+    conn, served = serving()
+    subscription = conn.subscribe("/queue/a", id="1", ack="client-individual")
+    served.peer.deliver("a", ack="a")
+    leave = threading.Thread(target=lambda: next(iter(subscription)).ack())
+    leave.start()
+    leave.join(WITHIN)
+    conn.disconnect(drain=True, timeout=math.inf)
+    assert served.commands()[1:] == ["ACK", "DISCONNECT"]
 
 
 def test_drain_works_inside_a_handler_too(serving: Serving) -> None:

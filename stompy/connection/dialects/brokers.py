@@ -35,6 +35,7 @@ ACTIVEMQ = Dialect(
     },
     without={"dedupe_id": "it delivers a message twice that is sent twice"},
     leniency=Leniency.ESCAPED_CONNECT,
+    ack_after_unsubscribe=False,
     nack="dead letter",
     nack_alone=True,
     transacted=frozenset({"ACK"}),
@@ -65,6 +66,7 @@ ARTEMIS = Dialect(
         "SUBSCRIBE": {"/queue/": ("subscription-type", "ANYCAST"), "/topic/": ("subscription-type", "MULTICAST")},
     },
     prefetch_as_window=True,
+    ack_after_unsubscribe=False,
     nack="discarded",
     transacted=frozenset(),
 )
@@ -110,6 +112,7 @@ RABBITMQ = Dialect(
     durable_as_queue=True,
     subscribes_temporary=False,
     ack_reaches="connection",
+    ack_after_unsubscribe=False,
     nack="requeued",
 )
 

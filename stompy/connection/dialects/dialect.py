@@ -73,6 +73,7 @@ class Dialect:
         subscribes_temporary: a reply queue is subscribed to (RabbitMQ does it by itself).
         ack_reaches: what an ACK in mode `client` settles: the earlier messages of its subscription, as the
             specification says, or those of every subscription of the connection.
+        ack_after_unsubscribe: an ACK is still taken when its subscription has ended.
         nack: what becomes of a message that is refused.
         nack_alone: in mode `client` too, a NACK is about its one message, other than an ACK.
         transacted: the acknowledgements that wait for the COMMIT of their transaction.
@@ -94,6 +95,7 @@ class Dialect:
     durable_as_queue: bool = False
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
+    ack_after_unsubscribe: bool = True
     nack: Literal["its own choice", "requeued", "dead letter", "discarded"] = "its own choice"
     nack_alone: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
