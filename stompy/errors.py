@@ -19,8 +19,9 @@
     │   └── SendTimeout                      the peer stopped reading
     ├── ProtocolError
     │   ├── LocalProtocolError               you asked for what STOMP does not allow
-    │   └── RemoteProtocolError              the peer broke the protocol
-    │       └── FrameTooLarge (.limit_name .limit)   a configured limit was passed
+    │   ├── RemoteProtocolError              the peer broke the protocol
+    │   └── LimitExceeded (.limit_name .limit)   a configured limit was passed
+    │       └── FrameTooLarge                by one frame of the peer; a RemoteProtocolError too
     ├── MessageError (.message)              a message that cannot be used as asked
     │   ├── AckError                         acknowledged twice, in auto mode, or on a link that is gone
     │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
@@ -215,8 +216,8 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent something that STOMP does not allow."""
 
 
-class FrameTooLarge(RemoteProtocolError):
-    """The peer sent more than a configured limit allows.
+class LimitExceeded(ProtocolError):
+    """A configured limit was passed, by the peer or by this side; its name stands in the text too.
 
     Attributes:
         limit_name: the name of the setting.
@@ -227,6 +228,10 @@ class FrameTooLarge(RemoteProtocolError):
         self.limit_name = limit_name
         self.limit = limit
         super().__init__(f"{message} (limit {limit_name}={limit})")
+
+
+class FrameTooLarge(LimitExceeded, RemoteProtocolError):
+    """One frame of the peer is larger than a configured limit allows."""
 
 
 class MessageError(StompError):

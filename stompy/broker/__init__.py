@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from stompy.broker.broker import Broker as Broker
+from stompy.broker.users import User as User
+from stompy.broker.users import hash_passcode as hash_passcode
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "User", "hash_passcode"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stompy.broker.message import Delivery
     from stompy.broker.outbox import Outbox
     from stompy.broker.transactions import Transaction
+    from stompy.broker.users import Right, User
     from stompy.protocol.server import ServerProtocol
 
 
@@ -34,6 +35,8 @@ class Account:
         self.peer = peer
         self.protocol = protocol
         self.outbox = outbox
+        self.user: User | None = None
+        """Who it is; `None` where the broker does not ask."""
         self.ended = False
         """Whether the session is over: nothing that the client says counts any more."""
         self.follows_topics = False
@@ -45,6 +48,15 @@ class Account:
         self.transactions: dict[str, Transaction] = {}
         self.ledger: Ledger[Delivery] = Ledger()
         """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
+
+    def check_right(self, right: Right, destination: str) -> None:
+        """Refuse what the user may not do.
+
+        Raises:
+            RemoteProtocolError: access is refused.
+        """
+        if self.user is not None and not self.user.may(right, destination):
+            raise RemoteProtocolError(f"access refused: no right to {right} {shown(destination)}")
 
     def take(self, token: str, *, subscription: str | None) -> list[Entry[Delivery]]:
         """Take out what an ACK or NACK settles, the named delivery last.

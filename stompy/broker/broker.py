@@ -19,16 +19,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.broker.commands import Commands
+from stompy.broker.door import Door
 from stompy.broker.faulty import FaultyListener
 from stompy.broker.router import Router
 from stompy.broker.session import Session
 from stompy.broker.settings import Settings
+from stompy.broker.users import User, Users
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnected
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.version import NEGOTIABLE, Version, parse_version
+from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.transport.address import PLAIN, TLS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
@@ -87,7 +91,8 @@ class Broker:
             is replaced.
         unix_mode: permissions of that file; who may write to it may connect. By default only the own user.
         versions: the versions to speak, as `Version` or text.
-        users: passcode by login; `None` lets everybody in.
+        users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
+            and, if you like, only the hash of a passcode; `None` lets everybody in.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         limits: maxima for a client's frame.
         leniency: deviations of clients to bear with.
@@ -102,7 +107,16 @@ class Broker:
         max_outbox_bytes: octets that wait to be written to one client.
         max_transaction_frames: frames in all open transactions of one client.
         max_transaction_bytes: the same in octets of messages.
+        max_session_subscriptions: live subscriptions of one client.
+        max_session_transactions: open transactions of one client.
+        max_sessions: clients at one time; one more is told so by ERROR and let go.
+        max_handshakes: those among them that are not connected yet.
+        max_queues: queues that exist, as they hold messages or have subscriptions.
+        max_store_bytes: octets of all messages that the broker holds, wherever they wait.
+        max_eol_rate: octets of line ends a second that a client may send between frames.
         connect_timeout: seconds in which CONNECT must come.
+        login_delay: seconds that the answer to a wrong login or passcode takes.
+        send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
         linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
         faults: what it does wrong on purpose; see `stompy.broker.faults`.
@@ -120,7 +134,7 @@ class Broker:
         unix: str | os.PathLike[str] | None = None,
         unix_mode: int = 0o600,
         versions: Sequence[Version | str] = NEGOTIABLE,
-        users: Mapping[str, str] | None = None,
+        users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
         limits: Limits = DEFAULT_LIMITS,
         leniency: Leniency = Leniency.NONE,
@@ -135,14 +149,23 @@ class Broker:
         max_outbox_bytes: int = 1024 * 1024,
         max_transaction_frames: int = 100_000,
         max_transaction_bytes: int = 64 * 1024 * 1024,
+        max_session_subscriptions: int = MAX_SUBSCRIPTIONS,
+        max_session_transactions: int = MAX_TRANSACTIONS,
+        max_sessions: int = 1_000,
+        max_handshakes: int = 100,
+        max_queues: int = 10_000,
+        max_store_bytes: int = 1024 * 1024 * 1024,
+        max_eol_rate: int = DEFAULT_EOL_RATE,
         connect_timeout: float = 10.0,
+        login_delay: float = 1.0,
+        send_timeout: float = 600.0,
         linger: float = 2.0,
         listener: Listener | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
         self._settings = Settings(
             versions=tuple(parse_version(version) for version in versions),
-            users=None if users is None else dict(users),
+            users=None if users is None else Users(users),
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
             limits=limits,
             leniency=leniency,
@@ -157,7 +180,16 @@ class Broker:
             max_outbox_bytes=max_outbox_bytes,
             max_transaction_frames=max_transaction_frames,
             max_transaction_bytes=max_transaction_bytes,
+            max_session_subscriptions=max_session_subscriptions,
+            max_session_transactions=max_session_transactions,
+            max_sessions=max_sessions,
+            max_handshakes=max_handshakes,
+            max_queues=max_queues,
+            max_store_bytes=max_store_bytes,
+            max_eol_rate=max_eol_rate,
             connect_timeout=connect_timeout,
+            login_delay=login_delay,
+            send_timeout=send_timeout,
             linger=linger,
         )
         if tls is not None and (unix is not None or listener is not None):
@@ -174,6 +206,7 @@ class Broker:
         self._instance = secrets.token_hex(3)
         self._numbers = itertools.count(1)
         self._router = Router(self._settings, instance=self._instance)
+        self._door = Door(max_sessions=max_sessions, max_handshakes=max_handshakes)
         self._commands = Commands(self._router, self._settings)
         self._state = threading.Lock()
         self._listener: Listener | None = None
@@ -309,7 +342,9 @@ class Broker:
         host, self._port = listener.address  # the same port when it is started again
         if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
             unsafe = ", and this broker has no TLS" if self._tls is None else ""
-            _LOG.warning("%s can be reached from other machines%s", host_port(host, self._port), unsafe)
+            everybody = "" if self._settings.users is not None else "; everybody there may come in, as it has no users"
+            where = host_port(host, self._port)
+            _LOG.warning("%s can be reached from other machines%s%s", where, unsafe, everybody)
         return listener
 
     def _accept_all(self, listener: Listener) -> None:
@@ -317,9 +352,15 @@ class Broker:
             self._serve(transport)
 
     def _serve(self, transport: Transport) -> None:
+        visit = self._door.enter()
+        if visit is None:  # a storm: not even the words that there is no room have room
+            transport.close()
+            return
         number = next(self._numbers)
         session = Session(
             transport,
+            door=self._door,
+            visit=visit,
             router=self._router,
             commands=self._commands,
             settings=self._settings,
@@ -333,6 +374,7 @@ class Broker:
                 self._add(session)
         if stopped:
             transport.close()
+            self._door.leave(visit)
             return
         try:
             session.start()

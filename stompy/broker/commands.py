@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.message import Message
 from stompy.broker.transactions import Transaction
-from stompy.errors import RemoteProtocolError
+from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.version import Version
 from stompy.protocol.ids import subscription_key
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stompy.broker.account import Account
     from stompy.broker.router import Router
     from stompy.broker.settings import Settings
+    from stompy.broker.users import Right
     from stompy.frames.frame import Frame
     from stompy.protocol.rules import Lookup
 
@@ -55,7 +56,8 @@ class Commands:
             frame: any but CONNECT.
 
         Raises:
-            ProtocolError: it cannot be done; the session must be ended with an ERROR.
+            ProtocolError: it cannot be done, is not allowed, or would pass a limit; the session must be ended with an
+                ERROR.
         """
         self._handlers[frame.command](account, frame)
         receipt = frame.headers.peek("receipt")
@@ -63,7 +65,9 @@ class Commands:
             account.outbox.answer(account.protocol.send("RECEIPT", {"receipt-id": receipt}))
 
     def _send(self, account: Account, frame: Frame) -> None:
-        message = Message.of(frame, account.protocol.grammar)
+        destination = frame.headers.peek("destination") or ""
+        self._check(account, "write", destination)
+        message = Message.of(frame, account.protocol.grammar, self._router.pool)
         name = frame.headers.peek("transaction")
         if name is None:
             self._router.publish(message)
@@ -74,16 +78,26 @@ class Commands:
         header = frame.headers.peek
         if header("selector") is not None:
             raise RemoteProtocolError("this broker has no selectors")
-        if len(account.consumers) >= self._settings.max_session_subscriptions:
-            raise RemoteProtocolError("too many subscriptions in one session")
+        most = self._settings.max_session_subscriptions
+        if len(account.consumers) >= most:
+            raise LimitExceeded(
+                "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
+            )
+        destination = header("destination") or ""
+        self._check(account, "read", destination)
         self._router.subscribe(
             account,
             subscription_key(header),
-            destination=header("destination") or "",
+            destination=destination,
             identity=header("id"),
             mode=header("ack") or "auto",
             prefetch=self._prefetch(header),
         )
+
+    def _check(self, account: Account, right: Right, destination: str) -> None:
+        account.check_right(right, destination)
+        if account.user is not None and not self._router.knows(destination):
+            account.check_right("admin", destination)
 
     def _prefetch(self, header: Lookup) -> int:
         for name in PREFETCH_HEADERS:
@@ -112,14 +126,17 @@ class Commands:
             return
         try:
             self._open(account, name).settle(entries, refused=refused)
-        except RemoteProtocolError:
+        except ProtocolError:
             account.ledger.restore(entries)
             raise
         self._router.freed(entries[-1].item.consumer)
 
     def _begin(self, account: Account, frame: Frame) -> None:
-        if len(account.transactions) >= self._settings.max_session_transactions:
-            raise RemoteProtocolError("too many open transactions in one session")
+        most = self._settings.max_session_transactions
+        if len(account.transactions) >= most:
+            raise LimitExceeded(
+                "too many open transactions in one session", limit_name="max_session_transactions", limit=most
+            )
         account.transactions[_transaction(frame)] = Transaction()
 
     def _commit(self, account: Account, frame: Frame) -> None:
@@ -136,8 +153,12 @@ class Commands:
         transactions = account.transactions.values()
         frames = sum(transaction.frames for transaction in transactions)
         size = sum(transaction.size for transaction in transactions)
-        if frames >= self._settings.max_transaction_frames or size + adding > self._settings.max_transaction_bytes:
-            raise RemoteProtocolError(f"transaction {name[:80]!r} is too large")
+        settings, what = self._settings, f"transaction {name[:80]!r} is too large"
+        if frames >= settings.max_transaction_frames:
+            most = settings.max_transaction_frames
+            raise LimitExceeded(what, limit_name="max_transaction_frames", limit=most)
+        if size + adding > settings.max_transaction_bytes:
+            raise LimitExceeded(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
         return account.transactions[name]
 
 

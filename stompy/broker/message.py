@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompy.broker.consumer import Consumer
+    from stompy.broker.pool import Pool
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 
@@ -40,14 +41,24 @@ class Message:
         destination: as the SEND named it.
         body: octets, never changed.
         grammar: how the head is written first; the sender's.
+        pool: counts it while it exists.
 
     Raises:
         LocalProtocolError: a header cannot be written in that grammar.
     """
 
-    __slots__ = ("_grammar", "_head", "_other", "body", "destination", "size")
+    __slots__ = ("_grammar", "_head", "_other", "_pool", "body", "destination", "size")
 
-    def __init__(self, pairs: Iterable[tuple[str, str]], *, destination: str, body: bytes, grammar: Grammar) -> None:
+    def __init__(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        destination: str,
+        body: bytes,
+        grammar: Grammar,
+        pool: Pool | None = None,
+    ) -> None:
+        self._pool: Pool | None = None
         self.destination = destination
         self.body = body
         self._grammar = grammar
@@ -55,16 +66,29 @@ class Message:
         self._other: tuple[Grammar, bytes] | None = None
         self.size = len(self._head) + len(body)
         """Octets that count towards the limits."""
+        if pool is not None:
+            pool.take(self.size)
+            self._pool = pool
+
+    def __del__(self) -> None:
+        # The last reference goes wherever a message ends: acknowledged, refused, aborted, dropped with its session.
+        if getattr(self, "_pool", None) is not None:
+            self._pool.give_back(self.size)  # type: ignore[union-attr]
 
     @classmethod
-    def of(cls, frame: Frame, grammar: Grammar) -> Message:
-        """Return the message of a SEND frame."""
+    def of(cls, frame: Frame, grammar: Grammar, pool: Pool | None = None) -> Message:
+        """Return the message of a SEND frame.
+
+        Raises:
+            LimitExceeded: the broker has no room for it.
+        """
         headers = frame.headers
         return cls(
             [pair for pair in headers.pairs if pair[0] not in _NOT_PASSED_ON],
             destination=headers.peek("destination") or "",
             body=frame.body,
             grammar=grammar,
+            pool=pool,
         )
 
     def head(self, grammar: Grammar) -> bytes:
@@ -83,7 +107,12 @@ class Message:
         """Return a copy for another destination, in which `extra` replaces headers of the same names."""
         replaced = {"destination", *(name for name, _ in extra)}
         pairs = [*extra, *(pair for pair in self._pairs() if pair[0] not in replaced)]
-        return Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
+        copy = Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
+        if self._pool is not None:
+            # Not refused for want of room: it is here already, and the original is about to go.
+            self._pool.take(copy.size, force=True)
+            copy._pool = self._pool
+        return copy
 
     def _pairs(self) -> list[tuple[str, str]]:
         octets = b"".join((_COMMAND.encode("ascii"), b"\n", self._head, self.body, b"\0"))

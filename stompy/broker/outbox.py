@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.message import Delivery
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLost, SendTimeout
 from stompy.frames.encoder import HEARTBEAT
 from stompy.protocol.heartbeat import Pulse
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
+
+_SLICE = 256 * 1024
+"""Octets that a client must take within the send timeout."""
 
 
 class Outbox:
@@ -159,10 +162,14 @@ class Writer:
         outbox: what to write.
         transport: where to.
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
+        stalled: seconds after which a client that takes too little is let go.
         name: of the thread.
     """
 
-    def __init__(self, outbox: Outbox, transport: Transport, *, on_room: Callable[[], None], name: str) -> None:
+    def __init__(
+        self, outbox: Outbox, transport: Transport, *, on_room: Callable[[], None], stalled: float, name: str
+    ) -> None:
+        self._stalled = stalled
         self._outbox = outbox
         self._transport = transport
         self._on_room = on_room
@@ -185,6 +192,10 @@ class Writer:
         try:
             self._write_all()
             self._transport.shutdown_write()
+        except SendTimeout:
+            text = "%s: took less than %d octets of ours in %g s, and is let go (limit send_timeout=%g)"
+            _LOG.info(text, self._transport.peer, _SLICE, self._stalled, self._stalled)
+            self._transport.shutdown()
         except ConnectionLost as error:
             # The reader is not stopped here: it shall still find what the client said before it went away.
             _LOG.debug("%s: %s", self._transport.peer, error)
@@ -211,10 +222,14 @@ class Writer:
         return None if self._pulse is None else self._pulse.next_look(time.monotonic())
 
     def _write(self, data: bytes) -> None:
-        # No deadline: a client may be slow for as long as it likes. `shutdown` ends the wait.
-        self._transport.sendall(data, Deadline(None))
+        # A client may be slow for long, but not deaf for ever; each slice has its own time, however much there is.
+        for start in range(0, len(data), _SLICE):
+            self._transport.sendall(data[start : start + _SLICE] if len(data) > _SLICE else data, self._in_time())
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
+
+    def _in_time(self) -> Deadline:
+        return Deadline(self._stalled or None)
 
 
 def _joined(frames: list[bytes | Delivery]) -> bytes:

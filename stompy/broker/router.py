@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item
 from stompy.broker.outbox import Outbox
+from stompy.broker.pool import Pool
 from stompy.broker.queues import Queue
 from stompy.broker.settings import Settings, is_topic
 from stompy.broker.stats import BrokerStats, Counters, QueueDepth
-from stompy.errors import RemoteProtocolError
+from stompy.errors import LimitExceeded
 
 if TYPE_CHECKING:
     from stompy.broker.account import Account
@@ -56,6 +57,8 @@ class Router:
         self._orders = itertools.count(1)
         self._keys = itertools.count(1)
         self.counters = Counters()
+        self.pool = Pool(settings.max_store_bytes)
+        """Counts all messages; has a lock of its own."""
 
     # Turns
 
@@ -150,7 +153,7 @@ class Router:
         for delivery in deliveries:
             items.setdefault(delivery.consumer.source.name, []).append(delivery.item)
         for name, returned in items.items():
-            queue = self._queue(name)  # by name: an empty one may have been forgotten since
+            queue = self._queue(name, forced=True)  # by name: an empty one may have been forgotten since
             queue.put_back(returned)
             self._dirty[queue] = None
             self.counters.redelivered += len(returned)
@@ -219,14 +222,24 @@ class Router:
         if not followers:
             del self._topics[source.name]
 
-    def _queue(self, name: str) -> Queue:
+    def _queue(self, name: str, *, forced: bool = False) -> Queue:
         queue = self._queues.get(name)
         if queue is None:
             settings = self._settings
+            if not forced:
+                self._check_queues((name,))
             queue = Queue(name, max_messages=settings.max_queue_messages, max_bytes=settings.max_queue_bytes)
             self._queues[name] = queue
             self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         return queue
+
+    def _check_queues(self, names: Iterable[str]) -> None:
+        """Refuse queues that would be too many."""
+        new, limit = sum(name not in self._queues for name in names), self._settings.max_queues
+        if new and len(self._queues) + new > limit:
+            self.flush()  # some may be of no use any more
+            if len(self._queues) + new > limit:
+                raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
 
     def _backlog(self, name: str) -> Queue:
         settings = self._settings
@@ -238,7 +251,7 @@ class Router:
         """Put a message into its queue, or into the backlog of every subscription to its topic.
 
         Raises:
-            RemoteProtocolError: the queue is full.
+            LimitExceeded: the queue is full, or there are too many queues.
         """
         if is_topic(message.destination):
             for consumer in list(self._topics.get(message.destination, ())):
@@ -264,14 +277,21 @@ class Router:
         # A topic waits for nobody, and a message left out in silence would be a lie: the subscriber is told and let go.
         account = consumer.account
         account.outbox.withdraw(_from_topic)
-        self.fail(account, f"too slow: the backlog of the subscription to {backlog.name!r} is full")
+        name, limit = "max_backlog_messages", self._settings.max_backlog_messages
+        if backlog.ready < limit:
+            name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes
+        what = f"too slow: the backlog of the subscription to {backlog.name!r} is full (limit {name}={limit})"
+        self.fail(account, what)
 
     def _must_fit(self, name: str, messages: int, size: int) -> Queue:
         self.flush()  # some of it may be handed out
         queue = self._queue(name)
-        if not queue.fits(messages, size):
-            raise RemoteProtocolError(f"queue {name[:80]!r} is full")
-        return queue
+        if queue.fits(messages, size):
+            return queue
+        settings, what = self._settings, f"queue {name[:80]!r} is full"
+        if queue.ready + messages > settings.max_queue_messages:
+            raise LimitExceeded(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
+        raise LimitExceeded(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
 
     def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
         """Let an ACK or NACK of deliveries of one subscription take effect.
@@ -301,7 +321,7 @@ class Router:
         name = self._settings.dead_letter
         extra = (("original-destination", item.message.destination), ("delivery-count", str(item.deliveries)))
         message = item.message.moved(name, extra)
-        queue = self._queue(name)
+        queue = self._queue(name, forced=True)
         if source == name or not queue.fits(1, message.size):
             text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
             self._notices.append((logging.WARNING, text))
@@ -316,7 +336,7 @@ class Router:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
-            RemoteProtocolError: a queue cannot take what is meant for it; nothing took effect.
+            LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
         """
         transaction = account.transactions[name]
         needed: dict[str, tuple[int, int]] = {}
@@ -324,6 +344,7 @@ class Router:
             if not is_topic(message.destination):
                 count, size = needed.get(message.destination, (0, 0))
                 needed[message.destination] = (count + 1, size + message.size)
+        self._check_queues(needed)
         for destination, (count, size) in needed.items():
             if not self._queue(destination).fits(count, size):
                 self._must_fit(destination, count, size)
@@ -340,6 +361,10 @@ class Router:
             account.ledger.restore(entries)
 
     # What is seen from outside
+
+    def knows(self, destination: str) -> bool:
+        """Whether a destination needs not be made first: a topic, or a queue in use."""
+        return is_topic(destination) or destination in self._queues
 
     @property
     def sessions(self) -> int:

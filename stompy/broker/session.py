@@ -9,7 +9,6 @@ Locks: the router's, once for all frames of a read; never over I/O.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import threading
 import time
@@ -20,15 +19,19 @@ from stompy.broker.account import Account
 from stompy.broker.outbox import Writer
 from stompy.broker.settings import SERVER
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, ProtocolError, RemoteProtocolError, StompTimeout
+from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
 from stompy.frames.version import Version
+from stompy.protocol.flood import EolMeter
 from stompy.protocol.heartbeat import Heartbeats, Pulse
 from stompy.protocol.server import ServerProtocol
+from stompy.secret import Secret
 
 if TYPE_CHECKING:
     from stompy.broker.commands import Commands
+    from stompy.broker.door import Door, Visit
     from stompy.broker.router import Router
     from stompy.broker.settings import Settings
+    from stompy.broker.users import User, Users
     from stompy.frames.frame import Frame
     from stompy.transport.base import Transport
 
@@ -46,6 +49,8 @@ class Session:
         router: where messages go.
         commands: what frames do.
         settings: limits, users, times.
+        door: counts clients; told when this one is connected and when it is gone.
+        visit: its place there; one that is refused is told why and let go.
         name: unique among the sessions of the broker.
         number: for the names of the threads.
     """
@@ -57,6 +62,8 @@ class Session:
         router: Router,
         commands: Commands,
         settings: Settings,
+        door: Door,
+        visit: Visit,
         name: str,
         number: int,
     ) -> None:
@@ -64,6 +71,8 @@ class Session:
         self._router = router
         self._commands = commands
         self._settings = settings
+        self._door = door
+        self._visit = visit
         self._protocol = ServerProtocol(
             versions=settings.versions,
             heartbeat=settings.heartbeat,
@@ -76,8 +85,16 @@ class Session:
         self._account = Account(name, peer=transport.peer, protocol=self._protocol, outbox=self._outbox)
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: Pulse | None = None
+        self._meter = EolMeter(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
-        self._writer = Writer(self._outbox, transport, on_room=self._refill, name=f"stompy-broker-{number}-writer")
+        self._aborted = threading.Event()
+        self._writer = Writer(
+            self._outbox,
+            transport,
+            on_room=self._refill,
+            stalled=settings.send_timeout,
+            name=f"stompy-broker-{number}-writer",
+        )
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
     def start(self) -> None:
@@ -93,6 +110,7 @@ class Session:
             with self._router.turn():
                 self._router.hang_up(self._account)
             self._transport.close()
+            self._door.leave(self._visit)
             self._over.set()
             raise
 
@@ -108,6 +126,7 @@ class Session:
 
     def abort(self) -> None:
         """End whatever its threads wait for. From any thread."""
+        self._aborted.set()
         self._transport.shutdown()
 
     def join(self, timeout: float | None) -> None:
@@ -129,19 +148,33 @@ class Session:
             self._end()
 
     def _converse(self) -> None:
-        parser = self._protocol.parser
-        while not self._account.ended:
-            data = self._read()
-            if not data:
-                return
-            self._process(parser.feed(data))
+        if self._visit.refusal is not None:
+            self._fail(str(self._visit.refusal))
+            return
+        while not self._account.ended and self._read_and_process():
             self._outbox.wait_for_answers()
+
+    def _read_and_process(self) -> bool:
+        """Take what the client sends next; return whether it may say more."""
+        data = self._read()
+        if not data:
+            return False
+        parser = self._protocol.parser
+        frames = parser.feed(data)
+        del data  # the first one holds a passcode, which no traceback of what follows must show
+        self._process(frames)
+        try:
+            self._meter.look(parser.line_ends, frames=len(frames), now=time.monotonic())
+        except LimitExceeded as flood:
+            self._fail(str(flood))
+        return True
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
         while not self._account.ended:
             if self._pulse is None and self._connect_by.expired:
-                self._fail(f"no CONNECT frame within {self._settings.connect_timeout:g} s")
+                seconds = f"{self._settings.connect_timeout:g}"
+                self._fail(f"no CONNECT frame within {seconds} s (limit connect_timeout={seconds})")
                 break
             try:
                 data = self._transport.recv(self._next_look())
@@ -166,7 +199,7 @@ class Session:
 
     def _process(self, frames: Sequence[Frame]) -> None:
         if frames and self._pulse is None:
-            self._process_batch(frames)  # CONNECT alone; what came with it is read by the version agreed on
+            self._greet(frames)  # CONNECT alone; what came with it is read by the version agreed on
             if self._account.ended:
                 return
             frames = self._protocol.parser.feed(b"")
@@ -178,21 +211,40 @@ class Session:
             for frame in protocol.accept(frames):
                 if account.ended:
                     return
-                self._process_frame(frame)
+                try:
+                    self._commands.process(account, frame)
+                except ProtocolError as error:
+                    self._router.fail(account, str(error), frame)
             if protocol.error is not None:
                 self._router.fail(account, str(protocol.error), protocol.offender)
 
-    def _process_frame(self, frame: Frame) -> None:
-        try:
-            if self._pulse is None:
-                self._connect(frame)
-            else:
-                self._commands.process(self._account, frame)
-        except ProtocolError as error:
-            self._router.fail(self._account, str(error), frame)
+    def _greet(self, frames: Sequence[Frame]) -> None:
+        """Answer CONNECT. Who it is is found out without the router's lock, as that takes time."""
+        protocol = self._protocol
+        with self._router.turn():
+            accepted = [] if self._account.ended else protocol.accept(frames)
+            if protocol.error is not None:
+                self._router.fail(self._account, str(protocol.error), protocol.offender)
+        if not accepted or self._account.ended:
+            return
+        users = self._settings.users
+        user = None if users is None else self._admitted(users, accepted[0].headers)
+        if users is not None and user is None:
+            # The same words and the same wait, whether there is such a user or not.
+            self._aborted.wait(self._settings.login_delay)
+            self._fail("access refused: wrong login or passcode")
+            return
+        with self._router.turn():
+            if not self._account.ended:
+                self._connected(user)
 
-    def _connect(self, frame: Frame) -> None:
-        self._admit(frame.headers)
+    def _admitted(self, users: Users, headers: Mapping[str, str]) -> User | None:
+        login = headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
+        return users.admit(login, Secret(headers.get("passcode", "")), self._connect_by)
+
+    def _connected(self, user: User | None) -> None:
+        self._account.user = user
+        self._door.greeted(self._visit)
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._account.name)
         # One for each thread, as each has its own next look.
@@ -200,16 +252,6 @@ class Session:
         self._writer.beat(Pulse(Heartbeats(send=heartbeats.send), now))
         self._outbox.answer(connected)
         self._router.attach(self._account)
-
-    def _admit(self, headers: Mapping[str, str]) -> None:
-        users = self._settings.users
-        if users is None:
-            return
-        login = headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
-        # Compared for unknown logins too, so that the time taken does not tell which ones there are.
-        right = hmac.compare_digest(_octets(users.get(login, "")), _octets(headers.get("passcode", "")))
-        if not right or login not in users:
-            raise RemoteProtocolError("access refused: wrong login or passcode")
 
     def _refill(self) -> None:
         """Runs on the writer's thread."""
@@ -232,6 +274,7 @@ class Session:
         self._transport.shutdown()
         self._writer.join()
         self._transport.close()
+        self._door.leave(self._visit)
         self._over.set()
 
     def _discard(self, deadline: Deadline) -> None:
@@ -241,7 +284,3 @@ class Session:
                 pass
         except (StompTimeout, ConnectionLost):
             pass
-
-
-def _octets(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

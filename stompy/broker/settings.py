@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.version import NEGOTIABLE, Version
+from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
 TOPIC_PREFIX = "/topic/"
 TEMPORARY_PREFIX = "/temp-queue/"
@@ -29,14 +31,12 @@ class Settings:
     """The settings of one broker; `stompy.broker.Broker` explains those that it offers.
 
     Attributes:
-        users: passcode by login; `None` lets everybody in.
+        users: who may come in and what each may do; `None` lets everybody in.
         max_outbox_frames: like `max_outbox_bytes`, in frames.
-        max_session_subscriptions: live subscriptions of one session.
-        max_session_transactions: open transactions of one session.
     """
 
     versions: tuple[Version, ...] = NEGOTIABLE
-    users: Mapping[str, str] | None = field(default=None, repr=False)
+    users: Users | None = None
     heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
     limits: Limits = DEFAULT_LIMITS
     leniency: Leniency = Leniency.NONE
@@ -52,9 +52,16 @@ class Settings:
     max_outbox_bytes: int = 1024 * 1024
     max_transaction_frames: int = 100_000
     max_transaction_bytes: int = 64 * 1024 * 1024
-    max_session_subscriptions: int = 10_000
-    max_session_transactions: int = 1_000
+    max_session_subscriptions: int = MAX_SUBSCRIPTIONS
+    max_session_transactions: int = MAX_TRANSACTIONS
+    max_sessions: int = 1_000
+    max_handshakes: int = 100
+    max_queues: int = 10_000
+    max_store_bytes: int = 1024 * 1024 * 1024
+    max_eol_rate: int = DEFAULT_EOL_RATE
     connect_timeout: float = 10.0
+    login_delay: float = 1.0
+    send_timeout: float = 600.0
     linger: float = 2.0
 
     def __post_init__(self) -> None:
@@ -64,7 +71,7 @@ class Settings:
                 _check_number(setting.name, value, least=0)
             elif setting.name.startswith("max_") or setting.name == "prefetch":
                 _check_number(setting.name, value, least=1)
-        for name in ("connect_timeout", "linger"):
+        for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
             seconds = getattr(self, name)
             if not 0 <= seconds < float("inf"):
                 raise ConfigurationError(f"{name} must be 0 or more seconds, not {seconds!r}")

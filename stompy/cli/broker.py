@@ -8,16 +8,39 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from stompy.broker.broker import Broker
+from stompy.broker.users import User
 from stompy.cli.console import say, tell
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import add_passcode_options, add_verbose, mode, passcode_from, port
+from stompy.cli.options import add_passcode_options, add_verbose, count, mode, passcode_from, port, seconds
 from stompy.cli.tls import add_broker_tls_options, broker_tls_from
+from stompy.cli.users import users_of
 from stompy.errors import ConfigurationError
+from stompy.frames.limits import Limits
 from stompy.transport.address import DEFAULT_PORT
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
+
+_OF_FRAMES = ("max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body")
+_LIMITS = {
+    "max_headers": "header lines in a frame",
+    "max_header_line": "octets of one header line",
+    "max_header_block": "octets of all header lines of a frame",
+    "max_body": "octets of a body",
+    "max_first_body": "octets of the body of a client's first frame",
+    "max_eol_rate": "octets of line ends a second between frames",
+    "max_sessions": "clients at one time",
+    "max_handshakes": "those among them that are not connected yet",
+    "max_session_subscriptions": "subscriptions of one client",
+    "max_session_transactions": "open transactions of one client",
+    "max_queues": "queues",
+    "max_queue_messages": "messages in one queue",
+    "max_queue_bytes": "octets in one queue",
+    "max_store_bytes": "octets of all messages",
+}
 
 
 def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,6 +61,18 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
     add_passcode_options(group, _PASSCODE)
     add_broker_tls_options(parser.add_argument_group("TLS"))
+    group.add_argument(
+        "--users-file",
+        metavar="FILE",
+        type=Path,
+        help='let in the users of FILE: {"LOGIN": {"passcode_hash": ..., "read": [...], "write": [...], "admin": ...}}'
+        " - a destination being its name or a beginning with '*' behind it; 'stompy hash-passcode' makes the hash",
+    )
+    limits = parser.add_argument_group("limits")
+    for name, meaning in _LIMITS.items():
+        limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
+    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds in which CONNECT must come")
+    limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds that a wrong login waits")
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
@@ -51,6 +86,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         unix=arguments.unix,
         unix_mode=arguments.unix_mode,
         users=_users(arguments),
+        **_limits(arguments),
     )
     with _signals() as wait_for_signal:
         try:
@@ -65,7 +101,19 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _users(arguments: argparse.Namespace) -> dict[str, str] | None:
+def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
+    of_frames = {name: given.pop(name) for name in _OF_FRAMES if name in given}
+    times = {name: getattr(arguments, name) for name in ("connect_timeout", "login_delay")}
+    given |= {name: value for name, value in times.items() if value is not None}
+    return {**given, "limits": Limits(**of_frames)}
+
+
+def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
+    if arguments.users_file is not None:
+        if arguments.user is not None:
+            raise Failure("--user and --users-file do not go together", Exit.USAGE)
+        return users_of(arguments.users_file)
     passcode = passcode_from(arguments, _PASSCODE)
     if arguments.user is None:
         if arguments.ask_passcode or arguments.passcode_file is not None:

@@ -18,6 +18,7 @@ from stompy.cli.options import Parser, connection_options
 from stompy.cli.ping import add_ping
 from stompy.cli.send import add_send
 from stompy.cli.subscribe import add_subscribe
+from stompy.cli.users import add_hash_passcode
 from stompy.errors import StompError
 
 _CODES = """\
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     common = connection_options()
     add_demo(commands)
     add_broker(commands)
+    add_hash_passcode(commands)
     add_send(commands, common)
     add_subscribe(commands, common)
     add_ping(commands, common)

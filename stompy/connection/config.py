@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
+from stompy.connection.credentials import Credentials, Login, Passcode, credentials_now
 from stompy.connection.dialects.brokers import dialect_named, dialect_of, leniency_of
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.reconnect import Reconnect
@@ -16,8 +17,12 @@ from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version, parse_version
 from stompy.link.flow import Marks
+from stompy.link.receipts import MAX_RECEIPTS
 from stompy.link.settings import LinkSettings
+from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
+from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.secret import Secret, hidden
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls_options import Tls
@@ -36,8 +41,8 @@ class Config:
     Attributes:
         addresses: tried in this order.
         randomize: try the addresses in an order of chance.
-        login: overrides the address's.
-        passcode: overrides the address's; never shown.
+        login: overrides the address's; a function is asked at each connect.
+        passcode: overrides the address's; a function is asked at each connect. Kept as a `Secret`, never shown.
         vhost: the `host` header; `None` takes the address's path, else what the dialect says, else the host name.
         client_id: names this client to the broker, and its durable subscriptions.
         versions: offered to the broker.
@@ -49,6 +54,10 @@ class Config:
         close_timeout: the default of `disconnect`.
         limits: maxima for a frame of the broker.
         inbox: how much may wait for user code before the broker is held back.
+        max_receipts: receipts under way at most.
+        max_subscriptions: live subscriptions at most.
+        max_transactions: open transactions at most.
+        max_eol_rate: octets of line ends a second that the broker may send between frames.
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
         reconnect: how to replace a lost link; `None` does not.
@@ -63,8 +72,8 @@ class Config:
 
     addresses: tuple[Address, ...]
     randomize: bool = False
-    login: str | None = field(default=None, repr=False)
-    passcode: str | None = field(default=None, repr=False)
+    login: Login | None = field(default=None, repr=False)
+    passcode: Passcode | None = field(default=None, repr=False)
     vhost: str | None = None
     client_id: str | None = None
     versions: tuple[Version, ...] = NEGOTIABLE
@@ -76,6 +85,10 @@ class Config:
     close_timeout: float = 10.0
     limits: Limits = field(default_factory=Limits)
     inbox: Marks = field(default_factory=Marks)
+    max_receipts: int = MAX_RECEIPTS
+    max_subscriptions: int = MAX_SUBSCRIPTIONS
+    max_transactions: int = MAX_TRANSACTIONS
+    max_eol_rate: int = DEFAULT_EOL_RATE
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_length: bool = True
     reconnect: Reconnect | None = None
@@ -90,6 +103,11 @@ class Config:
         if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
             # Whoever gives certificates must not be left to believe that the line is protected.
             raise ConfigurationError("tls was given, but no address has it: write stomp+ssl:// instead of stomp://")
+        object.__setattr__(self, "passcode", hidden(self.passcode))
+        for name in ("max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {count!r}")
         for name in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 < value < math.inf:
@@ -117,9 +135,29 @@ class Config:
         """Return the dialect to speak with the broker that calls itself `server`."""
         return dialect_of(server) if self.dialect is None else dialect_named(self.dialect)
 
-    def link_settings(self, address: Address) -> LinkSettings:
-        """Return what a link to `address` needs to know."""
-        own = self.login is not None or self.passcode is not None
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the passcode: whoever pickles what `connect` was told wants to connect elsewhere."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        if isinstance(self.passcode, Secret):
+            values["passcode"] = self.passcode.reveal()
+        return _restored, (values,)
+
+    def credentials(self, address: Address) -> Credentials:
+        """Return login and passcode for one connect to `address`; functions are asked now.
+
+        Raises:
+            ConnectError: a function raised.
+            ConfigurationError: a function returned something else than text.
+        """
+        if self.login is None and self.passcode is None:
+            return Credentials(address.login, hidden(address.passcode))
+        # A passcode never goes out with another login than the one it was given for.
+        login = self.login if self.login is not None else address.login
+        return credentials_now(login, self.passcode, address=str(address))
+
+    def link_settings(self, address: Address, credentials: Credentials | None = None) -> LinkSettings:
+        """Return what a link to `address` needs to know; the credentials are needed to open it alone."""
+        who = credentials or Credentials()
         chosen = None if self.dialect is None else dialect_named(self.dialect)
         vhost = self.vhost if self.vhost is not None else address.vhost
         if vhost is None and chosen is not None:
@@ -131,18 +169,25 @@ class Config:
             versions=self.versions,
             heartbeat=HeartbeatOffer.from_seconds(*self.heartbeat),
             heartbeat_tolerance=self.heartbeat_tolerance,
-            login=self.login if self.login is not None else address.login,
-            # A passcode never goes out with another login than the one it was given for.
-            passcode=self.passcode if own else address.passcode,
+            login=who.login,
+            passcode=who.passcode,
             vhost=vhost,
             headers=self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id},
             limits=self.limits,
             marks=self.inbox,
+            max_receipts=self.max_receipts,
+            max_subscriptions=self.max_subscriptions,
+            max_transactions=self.max_transactions,
+            max_eol_rate=self.max_eol_rate,
             leniency=leniency or Leniency.NONE,
             leniency_for=leniency_of if leniency is None else None,
             send_timeout=self.send_timeout,
             receipt_timeout=self.receipt_timeout,
         )
+
+
+def _restored(values: dict[str, Any]) -> Config:
+    return Config(**values)
 
 
 def _is_number(value: object) -> bool:

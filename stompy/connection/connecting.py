@@ -12,8 +12,9 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.core import Core
+from stompy.connection.credentials import Login, Passcode
 from stompy.connection.dialects.brokers import DialectName
-from stompy.connection.failover import is_failover, parse_failover
+from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.connection.resend import Resend, resend_of
@@ -22,7 +23,12 @@ from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.link.flow import Marks
+from stompy.link.receipts import MAX_RECEIPTS
+from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
+from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.secret import Secret, closed, hidden
+from stompy.transport.address import Address
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls_options import Tls
 
@@ -40,8 +46,8 @@ _open_cores: weakref.WeakSet[Core] = weakref.WeakSet()
 def connect(
     url: str | Sequence[str] = DEFAULT_URL,
     *,
-    login: str | None = None,
-    passcode: str | None = None,
+    login: Login | None = None,
+    passcode: Passcode | None = None,
     vhost: str | None = None,
     client_id: str | None = None,
     dialect: DialectName | None = None,
@@ -54,6 +60,10 @@ def connect(
     close_timeout: float = 10.0,
     limits: Limits | None = None,
     inbox: Marks | None = None,
+    max_receipts: int = MAX_RECEIPTS,
+    max_subscriptions: int = MAX_SUBSCRIPTIONS,
+    max_transactions: int = MAX_TRANSACTIONS,
+    max_eol_rate: int = DEFAULT_EOL_RATE,
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
     reconnect: bool | Reconnect | None = None,
@@ -70,8 +80,9 @@ def connect(
         url: `stomp://[login:passcode@]host[:port][/vhost]`, or `stomp+ssl://` for TLS, or `stomp+unix:///path`; or
             several of them, tried in order; or ActiveMQ's `failover:(a,b)?randomize=...`, which also says how to
             reconnect.
-        login: overrides the address's.
-        passcode: overrides the address's.
+        login: overrides the address's. A function is asked at each connect, the later ones too, and returns the login,
+            or login and passcode as a pair.
+        passcode: overrides the address's. A function is asked at each connect, as for a token that is renewed.
         vhost: the `host` header of CONNECT; by default the path of the address, else its host name (RabbitMQ: `/`).
         client_id: a name for this client that stays the same from run to run; durable subscriptions belong to it.
         dialect: the broker's kind: `"activemq"`, `"artemis"`, `"rabbitmq"`, `"stompy"` (the embedded one) or
@@ -86,6 +97,10 @@ def connect(
         close_timeout: default seconds for `disconnect`.
         limits: maxima for a frame of the broker.
         inbox: how much may wait for user code before the broker is held back.
+        max_receipts: receipts under way at most; one more raises `LimitExceeded`, as do the next two.
+        max_subscriptions: live subscriptions at most.
+        max_transactions: open transactions at most.
+        max_eol_rate: octets of line ends a second that the broker may send between frames before the link is ended.
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
         reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
@@ -105,10 +120,13 @@ def connect(
         ConfigurationError: an address or a setting is wrong; nothing was sent.
         ConnectError: no session came about; see the errors below it.
     """
-    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
+    # From here on no local variable shows a credential.
+    told, url, passcode = Secret((url, headers)), "", hidden(passcode)
+    headers = None
+    addresses, failover, fields = _read(told)
     policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
     config = Config(
-        addresses=addresses_of(url if failover is None else failover.urls),
+        addresses=addresses,
         randomize=failover is not None and failover.randomize,
         login=login,
         passcode=passcode,
@@ -124,7 +142,11 @@ def connect(
         close_timeout=close_timeout,
         limits=limits or Limits(),
         inbox=inbox or Marks(),
-        headers=user_headers(headers),
+        max_receipts=max_receipts,
+        max_subscriptions=max_subscriptions,
+        max_transactions=max_transactions,
+        max_eol_rate=max_eol_rate,
+        headers=fields.reveal(),
         content_length=content_length,
         reconnect=policy,
         resend=resend_of(resend_unconfirmed),
@@ -137,6 +159,24 @@ def connect(
     core.open()
     _open_cores.add(core)
     return Connection(core)
+
+
+def _read(
+    told: Secret[tuple[str | Sequence[str], Mapping[str, object] | None]],
+) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
+    """Return what the address and the headers say."""
+    try:
+        return _parsed(*told.reveal())
+    except StompError as error:
+        failure = error
+    raise closed(failure)
+
+
+def _parsed(
+    url: str | Sequence[str], headers: Mapping[str, object] | None
+) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
+    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
+    return addresses_of(url if failover is None else failover.urls), failover, Secret(user_headers(headers))
 
 
 def _orphan_all() -> None:

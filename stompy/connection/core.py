@@ -223,7 +223,10 @@ class Core:
     def receipt(self, link: Link, frame: Frame) -> None:
         """Tell listeners of a RECEIPT."""
         if self.listeners:
+            # Counted like a message: a flood of receipts must not pile up in front of a slow listener.
+            link.gate.added(1, frame.headers.size)
             self._tell("on_receipt", frame)
+            self.call_soon(partial(link.gate.removed, 1, frame.headers.size))
 
     # What the supervisor tells; with its lock held, but for `replay` and `finished`.
 

@@ -19,12 +19,12 @@ class Failover:
     """What a failover address says.
 
     Attributes:
-        urls: the brokers, as one comma-separated text.
+        urls: the brokers, as one comma-separated text. Not in `repr`, as it may hold passcodes.
         randomize: try them in an order of chance, which is ActiveMQ's default.
         policy: how to replace a lost link; `None` for not at all.
     """
 
-    urls: str
+    urls: str = field(repr=False)
     randomize: bool = True
     policy: Reconnect | None = field(default_factory=lambda: Reconnect(first_delay=0.01))
 

@@ -55,14 +55,16 @@ class Message:
     Attributes:
         frame: the frame itself.
         ack_mode: of its subscription: `"auto"`, `"client"` or `"client-individual"`.
+        size: octets of its body and, about, its headers: what it counts for in the inbox.
     """
 
-    __slots__ = ("_acker", "_covering", "_order", "_settled", "_source", "ack_mode", "frame", "link")
+    __slots__ = ("_acker", "_covering", "_order", "_settled", "_source", "ack_mode", "frame", "link", "size")
 
     def __init__(
         self, frame: Frame, link: Link, acker: MessageAcker, *, ack_mode: str, subscription: Source | None = None
     ) -> None:
         self.frame = frame
+        self.size = len(frame.body) + frame.headers.size
         self.link = link
         self.ack_mode = ack_mode
         self._acker = acker

@@ -57,7 +57,7 @@ def open_first(config: Config) -> Opened:
 
 def _open(config: Config, address: Address) -> Opened:
     """Open a session with one address."""
-    dialer, settings = dialer_of(address, config), config.link_settings(address)
+    dialer, settings = dialer_of(address, config), config.link_settings(address, config.credentials(address))
     deadline = Deadline(config.connect_timeout)
     try:
         return open_session(dialer, settings, deadline)

@@ -80,7 +80,7 @@ class ReplyInbox(Subscription):
     def offer(self, messages: Sequence[Message]) -> None:
         """Settle the requests that these messages answer; the rest is late and dropped."""
         for message in messages:
-            message.link.gate.removed(1, len(message.frame.body))
+            message.link.gate.removed(1, message.size)
             correlation = message.headers.peek("correlation-id")
             with self._lock:
                 waiting = self._waiting.pop(correlation, None) if correlation is not None else None

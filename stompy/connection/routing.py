@@ -58,6 +58,7 @@ class Router:
         self._core = core
         self.unrouted = 0
         """Messages that came for no known subscription."""
+        self._tell_of_unrouted = 1
 
     def messages(self, link: Link, frames: Sequence[Frame]) -> None:
         """Route the messages of one read, whole runs for one subscription at a time; on the reader."""
@@ -76,8 +77,7 @@ class Router:
 
     def _route(self, link: Link, subscription: Subscription | None, frames: list[Frame]) -> None:
         if subscription is None:
-            self.unrouted += len(frames)
-            _LOG.warning("%d message(s) for no known subscription, the first: %r", len(frames), frames[0])
+            self._count_unrouted(frames)
         elif subscription.winding_up:
             return
         elif frames and subscription.is_end(frames[-1]):
@@ -89,7 +89,7 @@ class Router:
         ack = "auto" if subscription is None else subscription.ack
         acker = self._core.acker
         messages = [Message(frame, link, acker, ack_mode=ack, subscription=subscription) for frame in frames]
-        octets = sum([len(frame.body) for frame in frames])
+        octets = sum([message.size for message in messages])
         heard = [one for one in self._core.listeners if _hears_messages(one)]
         handler = None if subscription is None else subscription.handler
         own = None if subscription is None else subscription.dispatcher
@@ -101,6 +101,15 @@ class Router:
             handler = None
         if heard or handler is not None:
             self._hand_over(link, messages, octets, heard, handler, None)
+
+    def _count_unrouted(self, frames: list[Frame]) -> None:
+        # Told of when the count has doubled: a broker must not be able to fill a disk with a line for each message.
+        if self.unrouted + len(frames) >= self._tell_of_unrouted:
+            _LOG.warning(
+                "%d message(s) for no known subscription so far, now: %r", self.unrouted + len(frames), frames[0]
+            )
+            self._tell_of_unrouted = 2 * (self.unrouted + len(frames))
+        self.unrouted += len(frames)
 
     def _hand_over(
         self,
@@ -132,7 +141,7 @@ class Router:
             except Exception:
                 _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
             finally:
-                link.gate.removed(1, len(message.frame.body))
+                link.gate.removed(1, message.size)
 
     def _still_wanted(self, message: Message) -> bool:
         """Whether a queued message is to be delivered: not one that the broker will send again."""

@@ -15,8 +15,8 @@ class ConnectionStats:
         frames_received: frames that came.
         octets_received: octets that came.
         receipts_pending: receipts under way.
-        queued_messages: messages that wait for user code.
-        queued_octets: octets of their bodies.
+        queued_messages: messages that wait for user code, and receipts that wait for listeners.
+        queued_octets: octets of their bodies and, about, their headers.
         subscriptions: live subscriptions.
         unrouted: messages that came for no known subscription.
         late_replies: replies to requests that had timed out.

@@ -271,7 +271,7 @@ class Subscription:
 def _release(messages: Sequence[Message]) -> None:
     """Tell the gate of each message that it does not wait for user code any more."""
     for message in messages:
-        message.link.gate.removed(1, len(message.body))
+        message.link.gate.removed(1, message.size)
 
 
 def check_ack_mode(ack: str) -> None:

@@ -38,17 +38,18 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
 
     Raises:
         RemoteProtocolError: not a run of ASCII digits.
-        FrameTooLarge: more than `limits.max_body`.
+        FrameTooLarge: more than the limit for a body.
     """
     if grammar.trim or grammar.handshake:  # a first frame may come from a 1.0 peer, which may pad
         value = value.strip(" ")
     if not (value.isascii() and value.isdecimal()):
         raise RemoteProtocolError(f"content-length must be decimal digits, not {show(value)} (Header content-length)")
     digits = value if len(value) <= _DIGITS else value.lstrip("0")
+    name, limit = limits.body(first=grammar.handshake)
     # A number of thousands of digits would be slow to convert, and is refused all the same.
-    length = int(digits or "0") if len(digits) <= _DIGITS else limits.max_body + 1
-    if length > limits.max_body:
-        raise FrameTooLarge(f"content-length {show(digits)} is too large", limit_name="max_body", limit=limits.max_body)
+    length = int(digits or "0") if len(digits) <= _DIGITS else limit + 1
+    if length > limit:
+        raise FrameTooLarge(f"content-length {show(digits)} is too large", limit_name=name, limit=limit)
     return length
 
 
@@ -58,8 +59,8 @@ class HeadChecker:
     def __init__(self, grammar: Grammar, limits: Limits) -> None:
         self._grammar = grammar
         self._limits = limits
-        # A block of no more octets than this passes neither limit, whatever its lines are.
-        self._harmless = min(limits.max_header_line, limits.max_headers * _SHORTEST_LINE)
+        # A block of no more octets than this passes none of the limits, whatever its lines are.
+        self._harmless = min(limits.max_header_line, limits.max_header_block, limits.max_headers * _SHORTEST_LINE)
         self._open_line = re.compile(rb"[ \r]*\Z" if grammar.draft else rb"\r?\Z" if grammar.crlf else rb"\Z")
         self.reset()
 
@@ -72,6 +73,7 @@ class HeadChecker:
         self._seen = 0
         self._lines = 0
         self._line_start = 0
+        self._block_start = 0
 
     @property
     def last_lf(self) -> int:
@@ -82,7 +84,7 @@ class HeadChecker:
         """Check what `source` holds, from `at` on, of a head without an end; each octet is looked at once.
 
         Raises:
-            FrameTooLarge: too many lines, or a line too long.
+            FrameTooLarge: too many lines, or too many octets in a line or in all of them.
             RemoteProtocolError: a NUL, or a first line that cannot be a command.
         """
         start, line_start = at + self._seen, at + self._line_start
@@ -90,8 +92,11 @@ class HeadChecker:
         if count:
             self._check_count(self._lines + count - 1)
             self._partial_lines(source[line_start:])
+            if not self._lines:
+                self._block_start = source.find(b"\n", at) + 1 - at
             self._lines += count
             line_start = source.rfind(b"\n") + 1
+            self._check_block(line_start - at - self._block_start)
         elif self._lines:
             self.check_length(len(source) - line_start, source[-1:])
         else:
@@ -135,11 +140,12 @@ class HeadChecker:
 
         Raises:
             RemoteProtocolError: not UTF-8, a NUL, a line without name or colon, a stray CR, an undefined escape.
-            FrameTooLarge: too many headers, or a line too long.
+            FrameTooLarge: too many headers, or too many octets in a line or in all of them.
         """
         grammar = self._grammar
         if len(block) > self._harmless:
             self._check_count(block.count(b"\n") - 1)
+            self._check_block(len(block) - 1)
             for line in block.split(b"\n"):
                 self.check_length(len(line), line[-1:])
         if grammar.draft:
@@ -180,6 +186,11 @@ class HeadChecker:
     def _check_count(self, count: int) -> None:
         if count > self._limits.max_headers:
             raise FrameTooLarge("too many headers in a frame", limit_name="max_headers", limit=self._limits.max_headers)
+
+    def _check_block(self, size: int) -> None:
+        limit = self._limits.max_header_block
+        if size > limit:
+            raise FrameTooLarge("the headers of a frame are too long", limit_name="max_header_block", limit=limit)
 
     def check_length(self, length: int, last: bytes | bytearray) -> None:
         """Refuse a line of more octets than the limit; `last` is its last octet, as a CR may belong to the line end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ from stompy.frames.escaping import unescape
 
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar
+
+_SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
+"""What the name of a header that must not show has in it: `passcode`, or one of a broker's own."""
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -58,6 +62,13 @@ class Headers(Mapping[str, str]):
             assert self._text is not None
             self._pairs = _split(self._text, self._grammar, self._escaped)
         return self._pairs
+
+    @property
+    def size(self) -> int:
+        """About how many octets they take: the characters of names and values, and one for each separator."""
+        if self._text is not None:
+            return len(self._text)
+        return sum(len(name) + len(value) + 2 for name, value in self.pairs)
 
     def peek(self, name: str) -> str | None:
         """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
@@ -134,7 +145,7 @@ class Headers(Mapping[str, str]):
         return (Headers, (self.pairs,))
 
     def __repr__(self) -> str:
-        shown = {name: "***" if name.lower() == "passcode" else value for name, value in self.items()}
+        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.items()}
         return f"Headers({shown!r})"
 
 

@@ -60,6 +60,8 @@ class Parser:
     def __init__(self, grammar: Grammar, limits: Limits = DEFAULT_LIMITS, *, single: bool = False) -> None:
         self.error: RemoteProtocolError | None = None
         """What ended the parsing; set by the `feed` that met it, raised by every later one."""
+        self.line_ends = 0
+        """Octets of line ends between frames so far."""
         self._limits = limits
         self._buffer = bytearray()
         self._body: _Body | None = None
@@ -125,6 +127,7 @@ class Parser:
                 after = self._skip_blank(source, at)
                 if after == at:
                     return at  # half of a line end
+                self.line_ends += after - at
                 at = after
                 continue
             stop = find(b"\n\n", at, at + window)
@@ -231,9 +234,9 @@ class Parser:
         return data[used:]
 
     def _check_uncounted(self, size: int) -> None:
-        limit = self._limits.max_body
+        name, limit = self._limits.body(first=self._grammar.handshake)
         if size > limit:
-            raise FrameTooLarge("a body without content-length does not end", limit_name="max_body", limit=limit)
+            raise FrameTooLarge("a body without content-length does not end", limit_name=name, limit=limit)
 
     def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame]) -> None:
         if body and command in _BODYLESS and self._grammar.unexpected_body == "drop":

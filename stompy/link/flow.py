@@ -30,16 +30,19 @@ class Marks:
 
     Attributes:
         messages: the gate shuts at this many waiting messages.
-        octets: or at this many octets of their bodies.
-        hard_octets: while a receipt is waited for, the gate stays open up to this many octets.
+        octets: or at this many octets of their headers and bodies, with `overhead` for each message.
+        hard_octets: while a receipt is waited for, the gate stays open up to this many octets, counted alike.
+        overhead: octets that a message counts for besides: about what Python needs to hold it, so that a flood of
+            empty ones does not pass for nothing.
     """
 
     messages: int = 10_000
     octets: int = 64 * 1024 * 1024
     hard_octets: int = 256 * 1024 * 1024
+    overhead: int = 1024
 
     def __post_init__(self) -> None:
-        if not (self.messages > 0 and 0 < self.octets <= self.hard_octets):
+        if not (self.messages > 0 and 0 < self.octets <= self.hard_octets and self.overhead >= 0):
             raise ConfigurationError(f"inbox limits must be positive, and the hard one the largest: {self}")
 
 
@@ -71,8 +74,12 @@ class Gate:
 
     @property
     def waiting_octets(self) -> int:
-        """Octets of their bodies."""
+        """Octets of their headers and bodies."""
         return self._octets
+
+    @property
+    def _weight(self) -> int:
+        return self._octets + self._messages * self._marks.overhead
 
     @property
     def shut(self) -> bool:
@@ -84,7 +91,7 @@ class Gate:
         with self._condition:
             self._messages += messages
             self._octets += octets
-            if self._messages >= self._marks.messages or self._octets >= self._marks.octets:
+            if self._messages >= self._marks.messages or self._weight >= self._marks.octets:
                 self._shut = True
 
     def removed(self, messages: int, octets: int) -> None:
@@ -92,7 +99,7 @@ class Gate:
         with self._condition:
             self._messages -= messages
             self._octets -= octets
-            if self._shut and self._messages * 2 <= self._marks.messages and self._octets * 2 <= self._marks.octets:
+            if self._shut and self._messages * 2 <= self._marks.messages and self._weight * 2 <= self._marks.octets:
                 self._shut = False
             # Also where the gate stays shut but is held and has fallen below the hard limit.
             if self._waiting and not self._blocked():
@@ -128,7 +135,7 @@ class Gate:
     def _blocked(self) -> bool:
         if not self._shut or self._abandoned:
             return False
-        return not self._holders or self._octets >= self._marks.hard_octets
+        return not self._holders or self._weight >= self._marks.hard_octets
 
     def dead(self, now: float) -> bool:
         """Whether the peer was silent for too long while we were listening."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from stompy.frames.frame import Frame
 from stompy.frames.version import Version
 from stompy.link.settings import LinkSettings
 from stompy.protocol.client import ClientProtocol, refusal
+from stompy.protocol.flood import EolMeter
+from stompy.secret import Secret, closed, hidden, revealed
 from stompy.transport.base import Dialer, Transport
 
 _LOG = logging.getLogger("stompy.link")
@@ -70,16 +73,13 @@ def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> 
         leniency=settings.leniency,
         leniency_for=settings.leniency_for,
         limits=settings.limits,
+        max_subscriptions=settings.max_subscriptions,
+        max_transactions=settings.max_transactions,
     )
-    request = protocol.connect(
-        host=settings.vhost if settings.vhost is not None else dialer.host,
-        login=settings.login,
-        passcode=settings.passcode,
-        headers=settings.headers,
-    )
+    request = _connect_frame(protocol, settings, settings.vhost if settings.vhost is not None else dialer.host)
     transport = dialer.dial(deadline)
     try:
-        listening = _Listening(transport, protocol, settings.versions, dialer.address)
+        listening = _Listening(transport, protocol, settings, dialer.address)
         _send(transport, request, listening, deadline)
         _LOG.debug("> CONNECT to %s", dialer.address)
         frames = listening.first_frames(deadline)
@@ -105,12 +105,13 @@ class _Listening:
 
     transport: Transport
     protocol: ClientProtocol
-    versions: Sequence[Version]
+    settings: LinkSettings
     address: str
 
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and what came with it."""
         protocol, first = self.protocol, True
+        meter = EolMeter(self.settings.max_eol_rate, time.monotonic())
         while True:
             data = self.transport.recv(deadline)
             if not data:
@@ -120,8 +121,9 @@ class _Listening:
                 raise TlsError(message, reason="needs-tls", address=self.address)
             first = False
             frames = protocol.receive(data)
+            meter.look(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
             if frames and frames[0].command == "ERROR":
-                raise _refused(frames[0], self.versions, self.address)
+                raise _refused(frames[0], self.settings.versions, self.address)
             if isinstance(protocol.error, VersionMismatch):
                 error = protocol.error
                 raise VersionMismatch(
@@ -131,11 +133,13 @@ class _Listening:
                 return frames  # CONNECTED; an offence or an ERROR behind it is the link's to report
             if protocol.error is not None:
                 raise protocol.error
+            if deadline.expired:  # octets that are there already come without a look at the clock
+                raise ConnectTimeout("the broker did not answer CONNECT in time", address=self.address)
 
 
-def _send(transport: Transport, request: bytes, listening: _Listening, deadline: Deadline) -> None:
+def _send(transport: Transport, request: Secret[bytes], listening: _Listening, deadline: Deadline) -> None:
     try:
-        transport.sendall(request, deadline)
+        _say(transport, request, deadline)
     except SendTimeout:
         raise
     except ConnectionLost:
@@ -143,6 +147,26 @@ def _send(transport: Transport, request: bytes, listening: _Listening, deadline:
         with contextlib.suppress(StompTimeout, ConnectionLost, ProtocolError):
             listening.first_frames(deadline.sooner(_LAST_WORDS))
         raise
+
+
+def _connect_frame(protocol: ClientProtocol, settings: LinkSettings, host: str) -> Secret[bytes]:
+    try:
+        passcode = hidden(settings.passcode)
+        return Secret(
+            protocol.connect(host=host, login=settings.login, passcode=revealed(passcode), headers=settings.headers)
+        )
+    except BaseException as error:
+        failure = error
+    raise closed(failure)  # the frames on the way down held the passcode
+
+
+def _say(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
+    try:
+        transport.sendall(request.reveal(), deadline)
+        return
+    except BaseException as error:
+        failure = error
+    raise closed(failure)
 
 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:

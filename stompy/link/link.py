@@ -96,7 +96,8 @@ class Link:
         self.owner = owner
         self.pulse = Pulse(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
         self.gate = Gate(settings.marks, self.pulse)
-        self.receipts = Receipts(f"{name}-", self)
+        self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
+        self.max_eol_rate = settings.max_eol_rate
         self.ended = threading.Event()
         """Set when the reader has cleaned up; nothing happens on this link any more."""
         self._settings = settings
@@ -168,6 +169,7 @@ class Link:
             NotConnected: the link was closed from this side.
             ConnectionLost: the link died; `SendTimeout` if the broker stopped reading.
             LocalProtocolError: the frame may not or cannot be sent; nothing left.
+            LimitExceeded: too many receipts, subscriptions or transactions already; nothing left.
         """
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("> %r", Frame(command, headers, body))
@@ -200,7 +202,7 @@ class Link:
     ) -> tuple[bytes, Receipt | None]:
         """Return the octets of a frame that may be sent now, and its receipt, which is registered."""
         kept = receipt if isinstance(receipt, Receipt) else None
-        handle = kept or (self.receipts.new() if receipt else None)
+        handle = kept or (self.receipts.new(farewell=command == "DISCONNECT") if receipt else None)
         if handle is not None:
             headers["receipt"] = handle.id
         try:

@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stompy.errors import ConnectionLost, StompError
+from stompy.errors import ConnectionLost, LimitExceeded, StompError
 from stompy.frames.frame import Frame
 from stompy.link.thread import HouseThread
+from stompy.protocol.flood import EolMeter
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
@@ -36,6 +37,7 @@ class Reader(HouseThread):
         super().__init__(f"stompy-{link.name}-reader")
         self._link = link
         self._early = early
+        self._meter = EolMeter(link.max_eol_rate, time.monotonic())
 
     def run(self) -> None:
         """Read to the end of the stream, an ERROR, an offence, or the end set by somebody else."""
@@ -48,27 +50,33 @@ class Reader(HouseThread):
                 data = link.transport.recv()
                 if not data:
                     break
-                link.pulse.heard(time.monotonic())
+                now = time.monotonic()
+                link.pulse.heard(now)
                 link.counters.octets_in += len(data)
-                self._take(data)
+                self._take(data, now)
         except StompError as error:
             link.fail(error)
         finally:
             link.clean_up()
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, now: float) -> None:
         link = self._link
-        frames = link.protocol.parser.feed(data)
+        parser = link.protocol.parser
+        frames = parser.feed(data)
         if frames:
             with link.protocol_lock:
                 accepted = link.protocol.accept(frames)
             self._route(accepted)
         self._fail_on_offence()
+        try:
+            self._meter.look(parser.line_ends, frames=len(frames), now=now)
+        except LimitExceeded as flood:
+            raise _broken(flood) from flood
 
     def _fail_on_offence(self) -> None:
         offence = self._link.protocol.error or self._link.protocol.parser.error
         if offence is not None:
-            raise ConnectionLost(f"the broker broke the protocol: {offence}") from offence
+            raise _broken(offence) from offence
 
     def _route(self, frames: Sequence[Frame]) -> None:
         """Hand whole runs of messages over, since each hand-over is what costs."""
@@ -96,3 +104,7 @@ class Reader(HouseThread):
         self._link.owner.receipt(self._link, frame)
         if not self._link.receipts.confirm(frame.headers["receipt-id"]):
             _LOG.debug("a receipt that nobody waits for: %r", frame)
+
+
+def _broken(offence: StompError) -> ConnectionLost:
+    return ConnectionLost(f"the broker broke the protocol: {offence}")

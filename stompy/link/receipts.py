@@ -20,8 +20,11 @@ from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from stompy.deadline import Deadline
-from stompy.errors import ReceiptTimeout, StompError
+from stompy.errors import LimitExceeded, ReceiptTimeout, StompError
 from stompy.link.locks import Rank, make_lock
+
+MAX_RECEIPTS = 100_000
+"""Receipts under way on one link: a broker that never confirms must not fill the memory."""
 
 Outcome = Literal["pending", "confirmed", "rejected", "unknown"]
 
@@ -206,10 +209,12 @@ class Receipts:
     Args:
         prefix: what the ids begin with; a link's own, so that an answer can never meet another link's receipt.
         surroundings: handed to each receipt.
+        limit: how many may be under way.
     """
 
-    def __init__(self, prefix: str, surroundings: Surroundings) -> None:
+    def __init__(self, prefix: str, surroundings: Surroundings, *, limit: int = MAX_RECEIPTS) -> None:
         self._prefix = prefix
+        self._limit = limit
         self._surroundings = surroundings
         self._lock = make_lock(Rank.LEAF, "receipts")
         self._pending: dict[str, Receipt] = {}
@@ -219,15 +224,18 @@ class Receipts:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def new(self) -> Receipt:
-        """Return a receipt that waits for its answer.
+    def new(self, *, farewell: bool = False) -> Receipt:
+        """Return a receipt that waits for its answer; that of the farewell always has room.
 
         Raises:
+            LimitExceeded: too many are under way.
             StompError: the link is over, with the reason.
         """
         with self._lock:
             if self._end is not None:
                 raise self._end.with_traceback(None)
+            if len(self._pending) >= self._limit and not farewell:
+                raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
             self._made += 1
             receipt = Receipt(f"{self._prefix}{self._made}", self._surroundings, self._lock)
             self._pending[receipt.id] = receipt
@@ -243,6 +251,7 @@ class Receipts:
         with self._lock:
             if self._end is not None:
                 raise self._end.with_traceback(None)
+            # Not measured by the limit: what is sent again was let in before, and its own bounds hold it.
             self._pending[receipt.id] = receipt
         # Should the link end right here, `fail_all` meets it and asks the keeper before the next link is thought of.
         receipt._keeper.admitted(receipt)

@@ -23,7 +23,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline
-from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompTimeout
+from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompError, StompTimeout
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import grammar_of
 from stompy.frames.version import Version
@@ -32,6 +32,7 @@ from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import OutboxStats, SetAside
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
+from stompy.secret import Secret, closed
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -92,24 +93,26 @@ class Outbox:
         retry_delay: tuple[float, float] = (0.1, 30.0),
         **connect_options: Any,
     ) -> None:
+        # No local variable shows a credential, whatever goes wrong from here on.
+        told, url = Secret((url, {**connect_options})), ""
+        connect_options.clear()
         bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
         _check_delays(retry_delay)
-        _check_connecting(url, connect_options)
+        timeout = _check_connecting(told)
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: ConnectionListener) -> Connection:
             # The forwarder must know which link has confirmed what, so it replaces links itself.
-            return connect(url, **connect_options, listeners=[listener], name=name, reconnect=False)
+            return _connected(told, listener, name)
 
         self._path = os.path.realpath(_path_of(path))
         self._process = os.getpid()
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.tell)
-        timeout = connect_options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
         how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=timeout)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
@@ -263,6 +266,8 @@ class Outbox:
         raise TypeError("an Outbox cannot be pickled: one at a time may have its file")
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_store"):  # a traceback of the constructor shows it half made
+            return "<Outbox not open>"
         ledger = self._store.ledger
         state = "closed" if self._closed else "connected" if self._forwarder.connected else "not connected"
         return f"<Outbox {self._path!r} waiting={ledger.waiting} set_aside={ledger.set_aside} {state}>"
@@ -320,15 +325,37 @@ def _check_delays(delays: tuple[float, float]) -> None:
         raise ConfigurationError(f"retry_delay must be two growing numbers of seconds, not {delays!r}")
 
 
-def _check_connecting(url: str | Sequence[str], options: Mapping[str, object]) -> None:
-    """Refuse now what would otherwise go wrong on the forwarder's thread, again and again."""
+_Told = Secret[tuple[str | Sequence[str], dict[str, Any]]]
+
+
+def _connected(told: _Told, listener: ConnectionListener, name: str) -> Connection:
+    try:
+        url, options = told.reveal()
+        return connect(url, **options, listeners=[listener], name=name, reconnect=False)
+    except StompError as error:
+        failure = error
+    del url, options
+    raise failure.with_traceback(None)
+
+
+def _check_connecting(told: _Told) -> float:
+    """Return the receipt timeout; refuse now what would otherwise go wrong again and again, on the forwarder."""
+    try:
+        return _checked(*told.reveal())
+    except StompError as error:
+        failure = error
+    raise closed(failure)
+
+
+def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     for name in options:
         if name not in _CONNECT or name in _OWN_OPTIONS:
             raise ConfigurationError(f"an outbox has no setting {name!r}")
-    timeout = options.get("receipt_timeout", 1.0)
+    timeout = options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
         raise ConfigurationError(f"receipt_timeout must be a positive, finite number of seconds, not {timeout!r}")
+    return timeout
 
 
 @atexit.register

@@ -14,7 +14,7 @@ from stompy.frames.parser import Parser
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.ids import SessionIds
+from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS, SessionIds
 from stompy.protocol.negotiation import accept_version, offered_by, speakable
 from stompy.protocol.state import EVENTS, Event, State, after, ended
 
@@ -33,6 +33,8 @@ class ClientProtocol:
         leniency: deviations of the peer to bear with.
         leniency_for: adds more of them, by the `server` header of CONNECTED.
         limits: maxima for a frame of the broker.
+        max_subscriptions: live subscriptions at most.
+        max_transactions: open transactions at most.
         crlf: end lines with CR LF where the version allows it.
     """
 
@@ -44,6 +46,8 @@ class ClientProtocol:
         leniency: Leniency = Leniency.NONE,
         leniency_for: Callable[[str | None], Leniency] | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        max_subscriptions: int = MAX_SUBSCRIPTIONS,
+        max_transactions: int = MAX_TRANSACTIONS,
         crlf: bool = False,
     ) -> None:
         self._versions = speakable(versions)
@@ -58,6 +62,8 @@ class ClientProtocol:
         self.heartbeats = Heartbeats()
         """What was agreed on heart-beats."""
         self._ids = SessionIds()
+        self._max_subscriptions = max_subscriptions
+        self._max_transactions = max_transactions
         self._message_lines: tuple[str, ...] = ()
         self.server: str | None = None
         self.session: str | None = None
@@ -124,6 +130,7 @@ class ClientProtocol:
             NotConnected: there is no session, or DISCONNECT was sent.
             LocalProtocolError: the version does not have the command; a header is missing or cannot be written; an id
                 is taken, or names no open transaction.
+            LimitExceeded: there are too many subscriptions or transactions already.
         """
         version = self.version
         if version is None:
@@ -139,6 +146,9 @@ class ClientProtocol:
             wrong = self._ids.violation(command, headers.get)
         if wrong is not None:
             raise LocalProtocolError(wrong)
+        self._ids.check_room(
+            command, max_subscriptions=self._max_subscriptions, max_transactions=self._max_transactions
+        )
         crlf = self._crlf and version is Version.V1_2
         data = encode(command, headers.items(), body, grammar=self.grammar, content_length=content_length, crlf=crlf)
         self._ids.note(command, headers.get)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from stompy.errors import LimitExceeded
 from stompy.protocol.rules import Lookup, shown
+
+MAX_SUBSCRIPTIONS = 10_000
+MAX_TRANSACTIONS = 1_000
 
 _TRANSACTED = frozenset(("SEND", "ACK", "NACK", "COMMIT", "ABORT"))
 
@@ -48,6 +52,17 @@ class SessionIds:
         if command in _TRANSACTED and transaction not in self.transactions:
             return f"there is no open transaction {shown(transaction)} ({command})"
         return None
+
+    def check_room(self, command: str, *, max_subscriptions: int, max_transactions: int) -> None:
+        """Refuse a frame that would make one id too many.
+
+        Raises:
+            LimitExceeded: there are as many subscriptions, or open transactions, as there may be.
+        """
+        if command == "SUBSCRIBE" and len(self.subscriptions) >= max_subscriptions:
+            raise LimitExceeded("too many subscriptions", limit_name="max_subscriptions", limit=max_subscriptions)
+        if command == "BEGIN" and len(self.transactions) >= max_transactions:
+            raise LimitExceeded("too many open transactions", limit_name="max_transactions", limit=max_transactions)
 
     def note(self, command: str, header: Lookup) -> None:
         """Book a frame that has no violation."""

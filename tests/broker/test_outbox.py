@@ -33,11 +33,13 @@ def _wake(outbox: Outbox, touched: list[Outbox]) -> None:
 class _Written:
     """An outbox, its writer, and the other end of the stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, stalled: float = 0.0) -> None:
         self.outbox, self.touched = _outbox()
         self.transport, self.peer = memory_pair(1_000)
         self.asked = threading.Event()
-        self.writer = Writer(self.outbox, self.transport, on_room=self.asked.set, name="stompy-broker-0-writer")
+        self.writer = Writer(
+            self.outbox, self.transport, on_room=self.asked.set, stalled=stalled, name="stompy-broker-0-writer"
+        )
         self.writer.start()
 
     def finish(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stompy.broker.settings import Settings, is_topic
+from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
 from stompy.frames.version import Version
 
@@ -39,7 +40,7 @@ def test_zero_redeliveries_make_sense() -> None:
 
 
 def test_repr_shows_no_passcode() -> None:
-    assert "s3cret" not in repr(Settings(users={"alice": "s3cret"}))
+    assert "s3cret" not in repr(Settings(users=Users({"alice": "s3cret"})))
 
 
 @pytest.mark.parametrize(

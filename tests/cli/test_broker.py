@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, hash_passcode
 from tests.cli.conftest import Run, Start
 
 
@@ -69,6 +70,8 @@ def test_a_host_that_is_not_ours_is_told(run: Run) -> None:
         (["--user", "ann"], "--user needs a passcode"),
         (["--passcode-file", "f"], "needs --user"),
         (["--port", "99999"], "not a port"),
+        (["--user", "ann", "--users-file", "f"], "do not go together"),
+        (["--max-sessions", "0"], "not a whole number"),
     ],
 )
 def test_a_wrong_command_line_starts_nothing(
@@ -95,3 +98,25 @@ def test_a_broker_that_others_can_reach_says_so(start: Start) -> None:
     assert address_of(process).startswith("stomp://127.0.0.1:")
     process.send_signal(signal.SIGTERM)
     assert b"can be reached from other machines" in process.communicate(timeout=20)[1]
+
+
+def test_users_and_limits_are_those_of_the_command_line(start: Start, tmp_path: Path) -> None:
+    hashed = hash_passcode("sesame")
+    file = tmp_path / "users.json"
+    file.write_text(json.dumps({"ann": {"passcode_hash": hashed, "write": ["/queue/a"]}}), encoding="utf-8")
+    process = start(
+        "broker", "--port", "0", "--users-file", str(file), "--max-sessions", "1", "--max-body", "3",
+        "--login-delay", "0.01",
+    )  # fmt: skip
+    url = address_of(process)
+    with stompy.connect(url, login="ann", passcode="sesame") as conn:
+        conn.send("/queue/a", b"abc", confirm=True)
+        with pytest.raises(stompy.ConnectRefused, match="max_sessions=1"):
+            stompy.connect(url, login="ann", passcode="sesame")
+        with pytest.raises(stompy.BrokerError, match="max_body=3"):
+            conn.send("/queue/a", b"abcd", confirm=True)
+    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+        stompy.connect(url, login="ann", passcode="guess")
+    conn = stompy.connect(url, login="ann", passcode="sesame")
+    with conn, pytest.raises(stompy.BrokerError, match="no right to write"):
+        conn.send("/queue/b", b"x", confirm=True)

@@ -13,6 +13,8 @@ from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.version import Version
 from stompy.link.flow import Marks
+from stompy.link.settings import LinkSettings
+from stompy.secret import Secret
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls_options import Tls
 
@@ -31,6 +33,12 @@ def test_settings_of_tls_and_tcp_travel() -> None:
     settings = config("stomps://b", tls=Tls(cert="me.pem", password="hush"), tcp=TcpOptions(source="127.0.0.1"))
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert "hush" not in repr(settings)
+
+
+def linked(settings: Config) -> LinkSettings:
+    """Return what a link to the first address needs, as for a connect."""
+    address = settings.addresses[0]
+    return settings.link_settings(address, settings.credentials(address))
 
 
 def test_every_wait_has_a_finite_default() -> None:
@@ -72,15 +80,32 @@ def test_it_travels_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
+def test_a_pickle_of_it_is_asked_for_and_takes_the_passcode_along() -> None:
+    settings = config(login="george", passcode="sesame")
+    assert settings.passcode == Secret("sesame")
+    assert linked(pickle.loads(pickle.dumps(settings))).passcode == Secret("sesame")
+    with pytest.raises(TypeError, match="Secret is not pickled"):
+        pickle.dumps(settings.passcode)
+
+
+@pytest.mark.parametrize("name", ["max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "7", None])
+def test_a_limit_is_a_whole_number_of_at_least_one(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        config(**{name: value})
+    allowed: dict[str, Any] = {name: 7}
+    assert getattr(linked(config(**allowed)), name) == 7
+
+
 def test_the_address_gives_login_and_virtual_host() -> None:
     settings = config("stomp://fred:hidden@broker/%2Fprod")
-    link = settings.link_settings(settings.addresses[0])
-    assert (link.login, link.passcode, link.vhost) == ("fred", "hidden", "/prod")
+    link = linked(settings)
+    assert (link.login, link.passcode, link.vhost) == ("fred", Secret("hidden"), "/prod")
 
 
 def test_arguments_override_the_address() -> None:
     settings = config("stomp://fred:hidden@broker/prod", login="george", vhost="/")
-    link = settings.link_settings(settings.addresses[0])
+    link = linked(settings)
     assert (link.login, link.passcode, link.vhost) == ("george", None, "/")
 
 

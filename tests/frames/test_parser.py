@@ -131,6 +131,7 @@ def test_an_endless_blank_line_between_frames_of_the_draft_is_not_kept() -> None
     [
         (b"SEND\na:1\nb:2\n", "max_headers", 1),
         (b"SEND\na:1234\n", "max_header_line", 5),
+        (b"SEND\na:1\nb:2\n", "max_header_block", 7),
         (b"SEND\n\n1234567", "max_body", 6),
         (b"SEND\ncontent-length:7\n\n", "max_body", 6),
     ],
@@ -192,3 +193,33 @@ def test_frames_of_every_size_come_out_of_reads_of_every_size(profile: str) -> N
     assert len(expected) == 9
     for size in (1, 2, 3, 7, 50, 333, 1024, len(octets)):
         assert feed_all(parser(profile), cut(octets, size)) == (expected, None)
+
+
+@pytest.mark.parametrize("profile", [*FINAL, HANDSHAKE])
+@pytest.mark.parametrize("ending", ["", "a:b", "\n\0"])
+def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> None:
+    limits = Limits(max_header_block=1_000)
+    octets = ("SEND\n" + "k:v\n" * 250 + ending).encode()
+    for size in (1, 7, len(octets)):
+        frames, error = feed_all(parser(profile, limits=limits), cut(octets, size))
+        assert error is None
+        frames, error = feed_all(parser(profile, limits=limits), cut(octets.replace(b"SEND\n", b"SEND\nk:\n"), size))
+        assert frames == []
+        assert isinstance(error, FrameTooLarge)
+        assert error.limit_name == "max_header_block"
+
+
+@pytest.mark.parametrize("octets", [b"CONNECT\ncontent-length:65537\n\n", b"ERROR\n\n" + b"x" * 65_537])
+def test_a_peer_that_nobody_knows_yet_gets_less_room_for_a_body(octets: bytes) -> None:
+    for size in (1000, len(octets)):
+        _, error = feed_all(parser(HANDSHAKE), cut(octets, size))
+        assert isinstance(error, FrameTooLarge)
+        assert error.limit_name == "max_first_body"
+
+
+def test_line_ends_between_frames_are_counted() -> None:
+    reader = parser(V1_2)
+    reader.feed(b"\n\r\n\nSEND\na:b\n\n\n\n\0\n\n\nSE")
+    assert reader.line_ends == 4 + 2  # the one behind the NUL is taken with the frame
+    reader.feed(b"ND\n\n\0")
+    assert reader.line_ends == 6

@@ -19,7 +19,7 @@ from tests.frames.cases import GROUPS
 from tests.support.codec import cut, feed_all, grammar, parser
 from tests.support.reference import PROFILES, Decoded, Reference
 
-TIGHT = Limits(max_headers=3, max_header_line=12, max_body=6)
+TIGHT = Limits(max_headers=3, max_header_line=12, max_header_block=24, max_body=6, max_first_body=4)
 PREFIX = 3
 
 

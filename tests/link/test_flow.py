@@ -14,9 +14,11 @@ from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
 
-def gate_of(messages: int = 4, octets: int = 100, hard_octets: int = 1000, receive: float = 1.0) -> Gate:
+def gate_of(
+    messages: int = 4, octets: int = 100, hard_octets: int = 1000, receive: float = 1.0, overhead: int = 0
+) -> Gate:
     pulse = Pulse(Heartbeats(receive=receive), time.monotonic())
-    return Gate(Marks(messages=messages, octets=octets, hard_octets=hard_octets), pulse)
+    return Gate(Marks(messages=messages, octets=octets, hard_octets=hard_octets, overhead=overhead), pulse)
 
 
 def stopped_at(gate: Gate, calling: Calling) -> Call:
@@ -152,3 +154,23 @@ def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> 
 def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="inbox limits"):
         Marks(**wrong)
+
+
+def test_empty_messages_weigh_something_too(calling: Calling) -> None:
+    gate = gate_of(messages=1_000_000, octets=100, hard_octets=1000, overhead=10)
+    gate.added(9, 0)
+    gate.wait_open()
+    gate.added(1, 0)
+    reader = stopped_at(gate, calling)
+    with gate.hold():
+        reader.result()
+        gate.added(89, 0)
+        gate.wait_open()
+        gate.added(1, 0)
+        stopped_at(gate, calling)
+        gate.abandon()
+
+
+def test_an_overhead_below_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        Marks(overhead=-1)

@@ -233,7 +233,7 @@ def test_whatever_a_broker_says_behind_its_error_is_passed_over(linking: Linking
 
 # Back-pressure
 
-FEW = Marks(messages=10, octets=10_000, hard_octets=100_000)
+FEW = Marks(messages=10, octets=10_000, hard_octets=100_000, overhead=0)
 
 
 def counting(link: Link, frames: Sequence[Frame]) -> None:

@@ -166,7 +166,7 @@ def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linkin
     until(lambda: linked.link.gate.shut)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
     assert linked.link.alive
-    linked.link.gate.removed(1, len(b"fills the inbox"))
+    linked.link.gate.removed(linked.link.gate.waiting_messages, linked.link.gate.waiting_octets)
     until(lambda: not linked.link.gate.shut)
     linked.peer.deliver("goes on")
     owner.await_messages(2)
@@ -179,7 +179,7 @@ def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking:
     linked = linking(owner=owner, heartbeat=(0.0, FAST), marks=Marks(messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.gate.shut)
-    linked.link.gate.removed(1, len(b"fills the inbox"))
+    linked.link.gate.removed(linked.link.gate.waiting_messages, linked.link.gate.waiting_octets)
     assert isinstance(owner.await_end(), HeartBeatTimeout)
 
 

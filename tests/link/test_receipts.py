@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from stompy.errors import BrokerError, ConnectionLost, ReceiptTimeout, StompTimeout
+from stompy.errors import BrokerError, ConnectionLost, LimitExceeded, ReceiptTimeout, StompTimeout
 from stompy.frames.frame import Frame
 from stompy.link.receipts import Receipt, Receipts
 from tests.support.peer import until
@@ -318,3 +318,17 @@ def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Rece
     receipt = receipts.new()
     receipt.before_wait(partial(receipts.confirm, receipt.id))
     receipt.wait(0)
+
+
+def test_no_more_than_the_limit_are_under_way_but_the_farewell_always_has_room(around: Around) -> None:
+    receipts = Receipts("c-1-", around, limit=2)
+    first = receipts.new()
+    receipts.new()
+    with pytest.raises(LimitExceeded, match="max_receipts=2"):
+        receipts.new()
+    receipts.new(farewell=True)
+    receipts.confirm(first.id)
+    with pytest.raises(LimitExceeded):
+        receipts.new()
+    receipts.forget(receipts.outstanding()[0])
+    receipts.new()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
+
 from stompy.frames.version import NEGOTIABLE
 from stompy.link.settings import LinkSettings
 
@@ -25,6 +27,8 @@ def test_neither_credentials_nor_connect_headers_are_shown() -> None:
     assert "hush" not in text
 
 
-def test_settings_travel_to_another_process() -> None:
-    settings = LinkSettings(passcode="sesame", send_timeout=2.0)
+def test_settings_travel_to_another_process_but_a_passcode_does_not() -> None:
+    settings = LinkSettings(send_timeout=2.0)
     assert pickle.loads(pickle.dumps(settings)) == settings
+    with pytest.raises(TypeError, match="unasked"):
+        pickle.dumps(LinkSettings(passcode="sesame"))

@@ -85,12 +85,13 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_CHECKS, 'block.decode("utf-8", grammar.utf8_errors)', 'block.decode("utf-8", "replace")', "bad UTF-8 passes"),
     (_CHECKS, "if count > self._limits.max_headers:", "if count > self._limits.max_headers + 1:", "a header too many"),
     (_CHECKS, "if length > limit and (", "if length > limit + 1 and (", "an octet too many in a line"),
+    (_CHECKS, "if size > limit:\n", "if size > limit + 1:\n", "an octet too many in all header lines"),
     (_CHECKS, "            self._check_count(self._lines + count - 1)\n", "", "endless headers"),
     (_CHECKS, "self.check_length(len(source) - line_start, source[-1:])", "pass", "an endless line"),
     (
         _CHECKS,
-        "if length > limits.max_body:",
-        "if length > limits.max_body + 1:",
+        "if length > limit:",
+        "if length > limit + 1:",
         "an octet too many in a counted body",
     ),
     (

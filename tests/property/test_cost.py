@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from stompy.errors import FrameTooLarge
-from stompy.frames.limits import Limits
+from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
 from tests.support.codec import cut, parser
 from tests.support.reference import PROFILES
 
 KIB, MIB = 1024, 1024 * 1024
+ROOMY = Limits(max_first_body=DEFAULT_LIMITS.max_body)
 
 
 def reads(octets: bytes, size: int) -> Iterator[bytes]:
@@ -99,7 +100,7 @@ def test_a_head_of_many_lines_is_read_where_it_is_let_in(read: int) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("size", "read"), [(MIB // 4, 1), (10 * MIB, KIB), (10 * MIB, 64 * MIB)])
 def test_endless_line_ends_take_no_room(profile: str, size: int, read: int) -> None:
-    reader = parser(profile)
+    reader = parser(profile, limits=ROOMY)
     for chunk in reads(b"\n" * size, read):
         assert reader.feed(chunk) == []
         assert reader.pending == 0
@@ -119,7 +120,7 @@ def test_endless_cr_lf_takes_no_room(read: int) -> None:
 @pytest.mark.parametrize("filling", [b"x", b"\\\\", b"\r"], ids=["x", "escapes", "cr"])
 def test_a_long_header_line_is_read_octet_by_octet(profile: str, filling: bytes) -> None:
     line = b"k:" + filling * ((64 * KIB - 2) // len(filling))
-    reader = parser(profile)
+    reader = parser(profile, limits=ROOMY)
     found = count(reader, reads(b"MESSAGE\n" + line + b"\n\n", 1))
     fatal = filling == b"\r" and profile == "1.2"
     assert (found, reader.error is not None) == (0, fatal)
@@ -146,7 +147,7 @@ def test_many_small_frames_are_read_in_one_go(line_end: bytes) -> None:
 def events(profile: str, octets: bytes, read: int) -> int:
     """Return how many calls, of Python and C functions, it takes to read `octets`."""
     chunks = cut(octets, read)
-    reader = parser(profile)
+    reader = parser(profile, limits=ROOMY)
     number = 0
 
     def tick(*_: object) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import LocalProtocolError
+from stompy.errors import LimitExceeded, LocalProtocolError
 from stompy.frames.version import Version
 from stompy.protocol.ids import SessionIds, subscription_key
 from tests.protocol.exchange import ALL, DRAFT, MODERN, V1_0, client_of, commands, server_of, wire
@@ -164,3 +164,19 @@ def test_a_frame_that_cannot_be_written_is_not_booked() -> None:
     with pytest.raises(LocalProtocolError):
         client.send("SUBSCRIBE", {**SUBSCRIBE, "bad\0name": ""})
     assert client.send("SUBSCRIBE", SUBSCRIBE)
+
+
+def test_a_limit_of_ids_is_named_and_an_id_given_back_makes_room() -> None:
+    ids = SessionIds()
+    limits = {"max_subscriptions": 1, "max_transactions": 1}
+    for command, undo, headers, name in (
+        ("SUBSCRIBE", "UNSUBSCRIBE", SUBSCRIBE, "max_subscriptions"),
+        ("BEGIN", "ABORT", BEGIN, "max_transactions"),
+    ):
+        ids.check_room(command, **limits)
+        ids.note(command, headers.get)
+        with pytest.raises(LimitExceeded, match=f"{name}=1"):
+            ids.check_room(command, **limits)
+        ids.check_room("SEND", **limits)
+        ids.note(undo, headers.get)
+        ids.check_room(command, **limits)

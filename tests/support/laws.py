@@ -17,7 +17,7 @@ from typing import TypeGuard
 PACKAGE = "stompy"
 MAX_LINES = 420
 
-SHARED = frozenset({"errors", "types", "deadline"})
+SHARED = frozenset({"errors", "types", "deadline", "secret"})
 """What everybody may import."""
 
 CORE = frozenset({"connection", "link", "protocol", "frames", "transport"})
@@ -26,6 +26,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
     "deadline": frozenset(),
+    "secret": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),

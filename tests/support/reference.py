@@ -102,7 +102,9 @@ class Reference:
     def head(self, octets: bytes) -> tuple[str, list[bytes], bytes]:
         lines: list[bytes] = []
         command = None
+        size = 0
         while True:
+            before = len(octets)
             try:
                 line, octets = self.line(octets)
             except OpenLine as last:
@@ -117,6 +119,9 @@ class Reference:
                     command = command.upper()
             else:
                 lines.append(line)
+                size += before - len(octets)
+            if size > self.limits.max_header_block:
+                raise Refusal("too many octets of headers")
             if len(lines) > self.limits.max_headers:
                 raise Refusal("too many headers")
 
@@ -174,9 +179,13 @@ class Reference:
         if not value or any(char not in "0123456789" for char in value):
             raise Refusal("no decimal number in content-length")
         value = value.lstrip("0") or "0"
-        if len(value) > 18 or int(value) > self.limits.max_body:
+        if len(value) > 18 or int(value) > self.max_body():
             raise Refusal("content-length above the limit")
         return int(value)
+
+    def max_body(self) -> int:
+        first = self.limits.max_first_body if self.profile == "handshake" else self.limits.max_body
+        return min(first, self.limits.max_body)
 
     def refuses_bodies(self) -> bool:
         return self.profile in ("1.1", "1.2") and Leniency.UNEXPECTED_BODY not in self.leniency
@@ -195,7 +204,7 @@ class Reference:
 
     def uncounted(self, octets: bytes) -> tuple[bytes, bytes]:
         body, nul, rest = octets.partition(b"\0")
-        if len(body) > self.limits.max_body:
+        if len(body) > self.max_body():
             raise Refusal("a body too long")
         if not nul:
             raise Incomplete

@@ -1,0 +1,189 @@
+"""Credentials: asked for at each connect, and shown by nothing, tracebacks with local variables included."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import socket
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.connection.credentials import Credentials, credentials_now
+from stompy.secret import Secret
+from tests.connection.conftest import Recorder
+from tests.support.peer import until
+from tests.test_secret import MARK, shown_with_locals
+
+QUIET: dict[str, Any] = {"heartbeat": (0, 0), "connect_timeout": 5.0}
+
+
+@pytest.fixture
+def guarded() -> Iterator[Broker]:
+    with Broker(users={"ann": "token-1"}, login_delay=0) as broker:
+        yield broker
+
+
+def test_text_is_said_as_it_is() -> None:
+    assert credentials_now("ann", MARK, address="") == Credentials("ann", Secret(MARK))
+    assert credentials_now("ann", Secret(MARK), address="") == Credentials("ann", Secret(MARK))
+    assert credentials_now(None, None, address="") == Credentials()
+
+
+@pytest.mark.parametrize("passcode", [MARK, Secret(MARK)])
+def test_functions_are_asked(passcode: str | Secret[str]) -> None:
+    wanted = Credentials("ann", Secret(MARK))
+    assert credentials_now(lambda: "ann", lambda: passcode, address="") == wanted
+    assert credentials_now(lambda: ("ann", passcode), None, address="") == wanted
+    assert credentials_now("ann", lambda: passcode, address="") == wanted
+
+
+def test_a_function_that_raises_gives_a_connect_error_without_its_words() -> None:
+    def fetch() -> str:
+        raise KeyError(MARK)
+
+    with pytest.raises(stompy.ConnectError, match="passcode function raised KeyError") as caught:
+        credentials_now("ann", fetch, address="host:1")
+    assert MARK not in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    "wrong", [(5, MARK), ("ann", 5), (lambda: ("ann", b"x"), None), (lambda: ("a", "b", "c"), None)]
+)
+def test_what_is_no_text_is_refused(wrong: tuple[Any, Any]) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="must be text") as caught:
+        credentials_now(*wrong, address="")
+    assert MARK not in shown_of_ours(caught.value)
+
+
+def test_a_passcode_from_two_places_is_refused() -> None:
+    with pytest.raises(stompy.ConfigurationError, match="passcode= is set too") as caught:
+        credentials_now(lambda: ("ann", MARK), Secret(MARK), address="")
+    assert MARK not in shown_of_ours(caught.value)
+
+
+def test_a_rotating_token_is_asked_for_at_each_connect(guarded: Broker) -> None:
+    asked = count(1)
+    tokens: list[str] = []
+
+    def token() -> str:
+        tokens.append(f"token-{next(asked)}")
+        return tokens[-1]
+
+    with stompy.connect(guarded.url, login="ann", passcode=token, **QUIET):
+        assert tokens == ["token-1"]
+    with pytest.raises(stompy.ConnectRefused):
+        stompy.connect(guarded.url, login="ann", passcode=token, **QUIET)
+    assert tokens == ["token-1", "token-2"]
+
+
+def test_a_reconnect_asks_again() -> None:
+    said: list[str] = []
+
+    def who() -> tuple[str, str]:
+        said.append("asked")
+        return "ann", "token-1"
+
+    recorder = Recorder()
+    with Broker(users={"ann": "token-1"}) as broker:
+        options = {**QUIET, "reconnect": stompy.Reconnect(first_delay=0.01), "listeners": [recorder]}
+        with stompy.connect(broker.url, login=who, **options):
+            broker.restart()
+            recorder.await_event("connected", 2)
+            until(lambda: len(said) >= 2)
+
+
+# What shows nothing
+
+
+def shown_of_ours(error: BaseException) -> str:
+    """Return what a tool that prints local variables shows of the frames that are ours."""
+    shown = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    parts = shown.split('  File "')
+    return "".join(part for part in parts if "/stompy/" in part.split("\n", 1)[0] or '", line' not in part)
+
+
+@contextlib.contextmanager
+def hanging_up() -> Iterator[str]:
+    """Return the address of somebody who accepts nobody."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        host, port = listener.getsockname()
+    yield f"{host}:{port}"
+
+
+def url_with(broker: Broker, user_info: str) -> str:
+    return broker.url.replace("://", f"://{user_info}@")
+
+
+FAILURES: dict[str, Callable[[Broker, str], object]] = {
+    "refused login": lambda broker, nobody: stompy.connect(broker.url, login="ann", passcode=MARK, **QUIET),
+    "refused login of the address": lambda broker, nobody: stompy.connect(url_with(broker, f"ann:{MARK}"), **QUIET),
+    "a passcode with a line end": lambda broker, nobody: stompy.connect(broker.url, passcode=f"{MARK}\n", **QUIET),
+    "a passcode with a NUL": lambda broker, nobody: stompy.connect(broker.url, login="a\0", passcode=MARK, **QUIET),
+    "nobody there": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@{nobody}", **QUIET),
+    "nobody at any address": lambda broker, nobody: stompy.connect(
+        f"failover:(stomp://ann:{MARK}@{nobody},stomp://ann:{MARK}@{nobody})", **QUIET
+    ),
+    "a wrong address": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@host:port:1"),
+    "a wrong scheme": lambda broker, nobody: stompy.connect(f"http://ann:{MARK}@host"),
+    "a wrong failover address": lambda broker, nobody: stompy.connect(f"failover:(stomp://ann:{MARK}@h)?x=1"),
+    "a wrong option": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@h?speed=fast"),
+    "a wrong timeout": lambda broker, nobody: stompy.connect(broker.url, passcode=MARK, send_timeout=-1),
+    "a wrong header": lambda broker, nobody: stompy.connect(broker.url, headers={"x-token": MARK, "receipt": MARK}),
+    "a header with a line end": lambda broker, nobody: stompy.connect(
+        broker.url, passcode=MARK, headers={"x": "a\nb"}, **QUIET
+    ),
+    "an unknown argument of an outbox": lambda broker, nobody: stompy.Outbox(
+        "nowhere", f"stomp://ann:{MARK}@h", passcode=MARK, speed=1
+    ),
+    "an outbox in a folder that is not there": lambda broker, nobody: stompy.Outbox(
+        "/nowhere/at/all/outbox", f"stomp://ann:{MARK}@h", passcode=MARK
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_no_failure_shows_the_passcode(
+    name: str, guarded: Broker, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.DEBUG), hanging_up() as nobody, pytest.raises(stompy.StompError) as caught:
+        FAILURES[name](guarded, nobody)
+    assert MARK not in str(caught.value)
+    assert MARK not in shown_of_ours(caught.value)
+    assert MARK not in caplog.text
+    with contextlib.suppress(TypeError, AttributeError):
+        assert MARK.encode() not in pickle.dumps(caught.value)
+
+
+def test_the_check_sees_a_frame_of_ours_that_holds_a_passcode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompy.connection.connecting.closed", lambda error: error)
+    with pytest.raises(stompy.ConfigurationError) as caught:
+        stompy.connect(f"stomp://ann:{MARK}@h?speed=fast")
+    assert MARK in shown_of_ours(caught.value)
+
+
+def test_a_stream_that_breaks_under_connect_shows_no_passcode(monkeypatch: pytest.MonkeyPatch, guarded: Broker) -> None:
+    def broken(self: object, data: bytes, deadline: object) -> None:
+        raise stompy.ConnectionLost("the stream broke")
+
+    monkeypatch.setattr("stompy.transport.tcp.TcpTransport.sendall", broken)
+    with pytest.raises(stompy.ConnectError) as caught:
+        stompy.connect(guarded.url, login="ann", passcode=MARK, **QUIET)
+    assert MARK not in shown_with_locals(caught.value).replace(f"passcode={MARK!r}", "").split("stompy/link")[-1]
+    assert MARK not in shown_of_ours(caught.value)
+
+
+def test_a_live_connection_shows_no_passcode(guarded: Broker) -> None:
+    with stompy.connect(guarded.url, login="ann", passcode="token-1", **QUIET) as conn:
+        assert "token-1" not in f"{conn!r} {conn.stats()!r} {vars(conn._core)!r} {conn._core.config!r}"
