@@ -113,11 +113,12 @@ ENTRYPOINT ["/usr/local/bin/broker"]
 CMD ["run"]
 """
 
+# Not the script of /usr/sbin: it stands before the broker and does not pass SIGTERM on.
 _RABBITMQ = (
     "USER rabbitmq",
     "ENV HOME=/var/lib/rabbitmq LANG=C.UTF-8 RABBITMQ_NODENAME=rabbit@localhost RABBITMQ_LOGS=-",
     "EXPOSE 61613",
-    'ENTRYPOINT ["/usr/sbin/rabbitmq-server"]',
+    'ENTRYPOINT ["/usr/lib/rabbitmq/bin/rabbitmq-server"]',
 )
 
 

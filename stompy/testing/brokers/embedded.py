@@ -1,0 +1,240 @@
+"""The embedded broker, with the face of the real ones.
+
+| thread | may block on |
+|---|---|
+| the broker's own, of each session | the stream, and `_Freezer` while the broker is paused |
+
+`_Freezer._changed` is a leaf lock; it is held over nothing that waits but its own condition.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stompy.broker.broker import Broker
+from stompy.broker.settings import SERVER
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
+from stompy.testing.brokers.running import RunningBroker, user_info
+from stompy.testing.brokers.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from stompy.testing.brokers.certificates import Certificates
+    from stompy.transport.base import Listener, Transport
+
+
+class EmbeddedBroker(RunningBroker):
+    """The embedded broker, for the same tests as the real ones; it keeps its queues in memory over `restart`.
+
+    Args:
+        settings: what is asked of it; it has neither TLS nor a limit of memory.
+        options: more arguments of `stompy.broker.Broker`.
+
+    Raises:
+        ConfigurationError: the setting is another broker's.
+    """
+
+    kind = "embedded"
+    flavour = "embedded"
+
+    def __init__(self, settings: BrokerSettings, **options: Any) -> None:
+        wanted = {"tls": False, "memory_limit": None, "configuration": "", "dead_letter_nonpersistent": False}
+        for name, value in wanted.items():
+            if getattr(settings, name) != value:
+                raise ConfigurationError(f"the embedded broker has no setting {name!r}")
+        self.settings = settings
+        self.freezer = Freezer()
+        users = None if settings.users is None else dict(settings.users)
+        self.broker = _FreezableBroker(self.freezer, users=users, **options)
+        self._runs = False
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """See `RunningBroker`."""
+        return ("stomp",)
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """See `RunningBroker`."""
+        return None
+
+    def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
+        """See `RunningBroker`."""
+        if tls or connector != "stomp":
+            raise ConfigurationError("the embedded broker has no other connector than 'stomp'")
+        return self.broker.url.replace("://", "://" + user_info(self.settings, login), 1)
+
+    def start(self) -> None:
+        """See `RunningBroker`."""
+        self.broker.start()
+        self.server = SERVER
+        self._runs = True
+
+    def stop(self) -> None:
+        """See `RunningBroker`."""
+        self.shut_down()
+
+    def shut_down(self) -> None:
+        """See `RunningBroker`."""
+        if self._runs:
+            self._runs = False
+            self.freezer.thaw()
+            self.broker.stop()
+
+    def kill(self) -> None:
+        """See `RunningBroker`; what was not yet written to a connection does not get there any more."""
+        if self._runs:
+            self._runs = False
+            self.freezer.end_all()
+            self.freezer.thaw()
+            self.broker.stop()
+
+    def pause(self) -> None:
+        """See `RunningBroker`."""
+        self.freezer.freeze()
+
+    def unpause(self) -> None:
+        """See `RunningBroker`."""
+        self.freezer.thaw()
+
+    def log(self) -> str:
+        """Return nothing: its words are in the logger `stompy.broker`."""
+        return ""
+
+
+class Freezer:
+    """Stops every transport that it was given from reading and writing, and lets them go on; from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._frozen = False
+        self._transports: weakref.WeakSet[FreezableTransport] = weakref.WeakSet()
+
+    def freeze(self) -> None:
+        """Let nothing through from now on."""
+        self._set(frozen=True)
+
+    def thaw(self) -> None:
+        """Let everything through again."""
+        self._set(frozen=False)
+
+    def add(self, transport: FreezableTransport) -> None:
+        """Have a transport obey."""
+        with self._changed:
+            self._transports.add(transport)
+
+    def end_all(self) -> None:
+        """Shut down every transport."""
+        with self._changed:
+            transports = list(self._transports)
+        for transport in transports:
+            transport.shutdown()
+
+    def wake(self) -> None:
+        """Have those that wait look again whether they are over."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, over: Callable[[], bool], deadline: Deadline | None) -> bool:
+        """Wait until nothing is frozen, or `over()`; return whether that came before the deadline."""
+        with self._changed:
+            remaining = None if deadline is None else deadline.remaining()
+            return self._changed.wait_for(lambda: not self._frozen or over(), remaining)
+
+    def _set(self, *, frozen: bool) -> None:
+        with self._changed:
+            self._frozen = frozen
+            self._changed.notify_all()
+
+
+class FreezableTransport:
+    """A transport that stands still while its freezer is frozen; see `stompy.transport.base.Transport`.
+
+    Args:
+        transport: the one that moves the bytes, owned by this one from here on.
+        freezer: which one it obeys.
+    """
+
+    def __init__(self, transport: Transport, freezer: Freezer) -> None:
+        self._transport = transport
+        self._freezer = freezer
+        self._received = b""  # read, and held back by the freezer
+        self._shut = False
+        freezer.add(self)
+
+    @property
+    def peer(self) -> str:
+        """The other end."""
+        return self._transport.peer
+
+    def recv(self, deadline: Deadline | None = None) -> bytes:
+        """Return the next octets; they wait here while frozen."""
+        if not self._received:
+            self._received = self._transport.recv(deadline)
+        if not self._freezer.wait(self._is_shut, deadline):
+            raise StompTimeout(f"no bytes from {self.peer} in time")
+        data, self._received = self._received, b""
+        return b"" if self._shut else data
+
+    def sendall(self, data: bytes, deadline: Deadline) -> None:
+        """Hand over `data`, once nothing is frozen."""
+        if not self._freezer.wait(self._is_shut, deadline):
+            raise SendTimeout(f"{self.peer} did not take our bytes in time: the broker is paused", outcome="not-sent")
+        if self._shut:
+            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
+        self._transport.sendall(data, deadline)
+
+    def shutdown(self) -> None:
+        """End both directions, and whoever waits here."""
+        self._shut = True
+        self._transport.shutdown()
+        self._freezer.wake()
+
+    def shutdown_write(self) -> None:
+        """End the outgoing direction."""
+        self._transport.shutdown_write()
+
+    def close(self) -> None:
+        """Shut down and release what the operating system holds."""
+        self._shut = True
+        self._transport.close()
+        self._freezer.wake()
+
+    def _is_shut(self) -> bool:
+        return self._shut
+
+    def __repr__(self) -> str:
+        return f"<FreezableTransport of {self._transport!r}>"
+
+
+class _FreezableListener:
+    """Accepts what another listener accepts, under a freezer."""
+
+    def __init__(self, listener: Listener, freezer: Freezer) -> None:
+        self._listener = listener
+        self._freezer = freezer
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        return self._listener.address
+
+    def accept(self) -> Transport | None:
+        transport = self._listener.accept()
+        return None if transport is None else FreezableTransport(transport, self._freezer)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+class _FreezableBroker(Broker):
+    """The embedded broker, on a listener that can be frozen each time that it listens."""
+
+    def __init__(self, freezer: Freezer, **options: Any) -> None:
+        super().__init__(**options)
+        self._freezer = freezer
+
+    def _listen(self) -> Listener:
+        return _FreezableListener(super()._listen(), self._freezer)

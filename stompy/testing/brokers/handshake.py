@@ -1,0 +1,95 @@
+"""One CONNECT over a plain socket: whether a broker serves, and what it calls itself.
+
+Not by a connection of stompy, so that a fault of the client under test cannot hide the broker's, nor the other way
+round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass
+
+from stompy.deadline import Deadline
+
+_PATIENCE = 2.0
+"""Seconds for one answer: a proxy before the broker accepts connections that nobody serves yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The frame that answered.
+
+    Attributes:
+        command: `CONNECTED`, or `ERROR`.
+        headers: of the frame; the first of a name.
+    """
+
+    command: str
+    headers: dict[str, str]
+
+    @property
+    def server(self) -> str:
+        """What the broker calls itself, such as `ActiveMQ/6.3.1`."""
+        return self.headers.get("server", "")
+
+
+def ask(
+    host: str,
+    port: int,
+    *,
+    vhost: str = "/",
+    login: str | None = None,
+    passcode: str | None = None,
+    escape: bool = True,
+) -> Answer | None:
+    """Connect, log in and say goodbye; return the answer, or `None` if nobody gave one within two seconds.
+
+    Args:
+        host: where.
+        port: where.
+        vhost: the `host` header.
+        login: of the user, where there is one.
+        passcode: of the user.
+        escape: whether the broker unescapes the values of CONNECT, other than STOMP says.
+    """
+    lines = ["CONNECT", "accept-version:1.2", f"host:{vhost}"]
+    for name, value in (("login", login), ("passcode", passcode)):
+        if value is not None:
+            lines.append(f"{name}:{_escaped(value) if escape else value}")
+    deadline = Deadline(_PATIENCE)
+    try:
+        with socket.create_connection((host, port), timeout=_PATIENCE) as sock:
+            sock.sendall("\n".join([*lines, "", "\0"]).encode())
+            received = _read_frame(sock, deadline)
+            with contextlib.suppress(OSError):  # after an ERROR the broker may be gone already
+                sock.sendall(b"DISCONNECT\n\n\0")
+    except OSError:
+        return None
+    return None if received is None else _parse(received)
+
+
+def _read_frame(sock: socket.socket, deadline: Deadline) -> bytes | None:
+    received = b""
+    while b"\0" not in received:
+        if deadline.expired:
+            return None
+        sock.settimeout(max(0.001, deadline.remaining() or 0.0))
+        chunk = sock.recv(65_536)
+        if not chunk:
+            return None
+        received += chunk
+    return received
+
+
+def _parse(received: bytes) -> Answer:
+    command, *lines = received.partition(b"\n\n")[0].decode(errors="replace").replace("\r", "").split("\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        headers.setdefault(name, value)
+    return Answer(command, headers)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n").replace(":", "\\c")

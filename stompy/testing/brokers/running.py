@@ -1,0 +1,260 @@
+"""A broker under test, wherever it runs: its addresses, and what can be done to it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, NotConnected
+from stompy.testing.brokers import handshake
+from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+
+if TYPE_CHECKING:
+    from stompy.testing.brokers.certificates import Certificates
+    from stompy.testing.brokers.product import Product
+
+_POLL = 0.05
+_LOG_LINES = 60
+_REFUSED = 5.0
+"""Seconds in which a broker that refuses the login may still change its mind, as one that has yet to read its users."""
+
+_Broker = TypeVar("_Broker", bound="RunningBroker")
+
+
+class RunningBroker(ABC):
+    """A broker for a test; it runs inside its `with` block, or from `start` to `stop`.
+
+    Not for two threads at once.
+
+    Attributes:
+        kind: such as `activemq`; see `start_broker`.
+        settings: what was asked of it.
+        flavour: where it comes from: `official`, `local` (an image), `process` or `embedded`.
+        server: what it calls itself in CONNECTED, such as `ActiveMQ/6.3.1`.
+    """
+
+    kind: str
+    settings: BrokerSettings
+    flavour: str
+    server: str = ""
+
+    @property
+    def version(self) -> str:
+        """Its version, from what it calls itself, such as `6.3.1`."""
+        return self.server.partition("/")[2].split(" ")[0]
+
+    @property
+    def login(self) -> str | None:
+        """The login of its first user; `None` where none is needed."""
+        return self.settings.login
+
+    @property
+    def passcode(self) -> str | None:
+        """The passcode of its first user; `None` where none is needed."""
+        return self.settings.passcode
+
+    @property
+    @abstractmethod
+    def connectors(self) -> tuple[str, ...]:
+        """What `url` takes as a connector: `stomp`, and as the broker has them `stomp+nio`, `stomp+ssl`, `ws`, ..."""
+
+    @abstractmethod
+    def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
+        """Return an address for clients; the same after `restart`.
+
+        Args:
+            connector: one of `connectors`.
+            tls: take the TLS sibling of `connector`; trust `ca_file` then.
+            login: one of the users, whose login and passcode stand in the address.
+
+        Raises:
+            ConfigurationError: it has no such connector or user.
+            NotConnected: it was not started yet.
+        """
+
+    @property
+    @abstractmethod
+    def certificates(self) -> Certificates | None:
+        """The authority and the certificates, where there is TLS; with `ca_file`, `client_cert` and `client_key`."""
+
+    @property
+    def ca_file(self) -> str:
+        """The path of the authority's certificate (PEM), for `connect(..., ca=...)` and the like.
+
+        Raises:
+            ConfigurationError: it was not asked for TLS.
+        """
+        if self.certificates is None:
+            raise ConfigurationError(f"this {self.kind} has no TLS; ask for it with tls=True")
+        return self.certificates.ca_file
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, again too, on the same ports; return once it has answered a CONNECT.
+
+        Nothing happens if it runs.
+
+        Raises:
+            BrokerUnavailable: it did not start; nothing of it is left.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it for good and remove what it leaves; as often as you like."""
+
+    @abstractmethod
+    def shut_down(self) -> None:
+        """Let it end in good order; `start` brings it back with what it keeps on disk."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it as a crash would; `start` or `restart` brings it back with what it keeps on disk."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Freeze it: connections stay open and nothing is answered, until `unpause`."""
+
+    @abstractmethod
+    def unpause(self) -> None:
+        """Let it go on after `pause`."""
+
+    @abstractmethod
+    def log(self) -> str:
+        """Return what it has written so far; empty where it writes nothing."""
+
+    def restart(self) -> None:
+        """Shut it down in good order, unless it is down already, and start it again on the same ports.
+
+        Raises:
+            BrokerUnavailable: it did not come back.
+        """
+        self.shut_down()
+        self.start()
+
+    def __enter__(self: _Broker) -> _Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.kind} {self.flavour} {self.server or 'not started'}>"
+
+
+class NetworkBroker(RunningBroker):
+    """A broker of another process: what containers and processes have in common."""
+
+    def __init__(self, product: Product, settings: BrokerSettings) -> None:
+        self.product = product
+        self.kind = product.kind
+        self.settings = settings
+        self.host = "127.0.0.1"
+        self.ports: dict[str, int] = {}
+        self._certificates: Certificates | None = None
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """See `RunningBroker`."""
+        return self.product.connectors(self.settings)
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """See `RunningBroker`."""
+        return self._certificates
+
+    def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
+        """See `RunningBroker`."""
+        name = _tls_sibling(connector) if tls else connector
+        if name not in self.connectors:
+            raise ConfigurationError(
+                f"this {self.kind} has no connector {name!r} (it has {', '.join(self.connectors)})"
+            )
+        if name not in self.ports:
+            raise NotConnected(f"the {self.kind} broker was not started yet")
+        scheme = {"stomp+nio": "stomp", "stomp+nio+ssl": "stomp+ssl"}.get(name, name)
+        return (
+            f"{scheme}://{user_info(self.settings, login)}{self.host}:{self.ports[name]}{self.product.url_path(name)}"
+        )
+
+    def _await_ready(self, hosts: tuple[str, ...]) -> None:
+        """Wait until a CONNECT is answered at one of `hosts`, best first, and remember which and by whom.
+
+        Raises:
+            BrokerUnavailable: not in time, or the broker died.
+        """
+        deadline = Deadline(self.product.start_timeout)
+        refusal = ""
+        while not deadline.expired:
+            self._check_alive()
+            self.ports = self._find_ports()
+            # When it comes up between two of them, the better one would have answered as well, only later.
+            for host in (*hosts, *hosts[:-1]) if "stomp" in self.ports else ():
+                answer = self._ask(host)
+                if answer is None:
+                    continue
+                # With no user at all, a refusal is the only answer there is, and shows as well that the broker is up.
+                if answer.command == "CONNECTED" or self.settings.closed:
+                    self.host, self.server = host, answer.server or self.server
+                    if host == hosts[0] or self._ask(hosts[0]) is None:
+                        return
+                elif not refusal:
+                    deadline = deadline.sooner(_REFUSED)
+                    refusal = f"; it refused the CONNECT: {answer.headers.get('message', '')}"
+            time.sleep(_POLL)
+        raise self._unavailable(f"it was not ready in time{refusal}")
+
+    def _ask(self, host: str) -> handshake.Answer | None:
+        """Return the answer to every user: RabbitMQ listens while it still reads who they are."""
+        answer = None
+        users: list[tuple[str | None, str | None]] = [*(self.settings.users or {}).items()]
+        for login, passcode in users or [(None, None)]:
+            answer = handshake.ask(
+                host,
+                self.ports["stomp"],
+                vhost=self.product.vhost,
+                login=login,
+                passcode=passcode,
+                escape=self.product.unescapes_connect,
+            )
+            if answer is None or answer.command != "CONNECTED":
+                break
+        return answer
+
+    def _unavailable(self, reason: str) -> BrokerUnavailable:
+        lines = [line for line in self.log().splitlines() if not line.startswith("\tat ")][-_LOG_LINES:]
+        end = "; its log ends:\n    " + "\n    ".join(lines) if lines else ""
+        return BrokerUnavailable(self.kind, (f"{self.flavour}: {reason}{end}",))
+
+    @abstractmethod
+    def _check_alive(self) -> None:
+        """Raise BrokerUnavailable if it has ended by itself."""
+
+    @abstractmethod
+    def _find_ports(self) -> dict[str, int]:
+        """Return the ports by which it is reached now; those that are not known yet are missing."""
+
+
+def user_info(settings: BrokerSettings, login: str | None) -> str:
+    """Return `login:passcode@` for an address, or nothing.
+
+    Raises:
+        ConfigurationError: there is no such user.
+    """
+    if login is None:
+        return ""
+    if settings.users is None or login not in settings.users:
+        raise ConfigurationError(f"this broker has no user {login!r}")
+    return f"{quote(login, safe='')}:{quote(settings.users[login], safe='')}@"
+
+
+def _tls_sibling(connector: str) -> str:
+    if connector == "ws":
+        return "wss"
+    return connector if connector.endswith("ssl") or connector == "wss" else f"{connector}+ssl"

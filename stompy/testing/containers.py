@@ -1,0 +1,201 @@
+"""Real brokers for tests: `start_broker` for one of a kind from wherever it can be had, and a class for each kind.
+
+A kind is tried in this order: the project's own image, if it is there or can be pulled; the image that
+`tools/broker_images.py` builds; a process of this machine. `STOMPY_BROKERS_FROM` (`official`, `local`, `process`,
+several with commas) leaves out the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
+
+Every broker is given its whole configuration, whatever the image holds: newer official images of ActiveMQ come with
+STOMP switched off.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from stompy.errors import ConfigurationError
+from stompy.testing.brokers import images
+from stompy.testing.brokers.activemq import ActiveMQ
+from stompy.testing.brokers.artemis import Artemis
+from stompy.testing.brokers.container import ContainerBroker
+from stompy.testing.brokers.embedded import EmbeddedBroker
+from stompy.testing.brokers.process import ProcessBroker
+from stompy.testing.brokers.product import Product
+from stompy.testing.brokers.rabbitmq import RabbitMQ
+from stompy.testing.brokers.running import NetworkBroker, RunningBroker
+from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+
+_LOG = logging.getLogger("stompy.testing")
+
+FROM_VARIABLE = "STOMPY_BROKERS_FROM"
+WAYS = ("official", "local", "process")
+
+PRODUCTS: dict[str, Product] = {
+    product.kind: product
+    for product in (
+        ActiveMQ(
+            "activemq",
+            official_images=("apache/activemq:6.3.1", "apache/activemq-classic:6.1.7"),
+            local_image="stompy-test/activemq:6",
+            home_like="6.",
+        ),
+        ActiveMQ(
+            "activemq5",
+            official_images=("apache/activemq-classic:5.18.3",),
+            local_image="stompy-test/activemq:5",
+            home_like="5.",
+        ),
+        Artemis(
+            "artemis",
+            official_images=("apache/artemis:2.57.0", "apache/activemq-artemis:2.44.0"),
+            local_image="stompy-test/artemis:2",
+        ),
+        RabbitMQ(
+            "rabbitmq3",
+            official_images=("rabbitmq:3.10", "rabbitmq:3"),
+            local_image="stompy-test/rabbitmq:3",
+            installed_like="3.",
+        ),
+        RabbitMQ(
+            "rabbitmq4",
+            official_images=("rabbitmq:4",),
+            local_image="stompy-test/rabbitmq:4",
+            installed_like="4.",
+        ),
+    )
+}
+
+KINDS = ("embedded", *PRODUCTS)
+"""What `start_broker` takes."""
+
+
+def start_broker(kind: str, **options: Any) -> RunningBroker:
+    """Start a broker and return it; the caller ends it with `stop`, or uses it as a `with` block.
+
+    Args:
+        kind: one of `KINDS`: `embedded`, `activemq` (6.x), `activemq5`, `artemis`, `rabbitmq3` or `rabbitmq4`.
+        options: fields of `BrokerSettings`; for `embedded` also arguments of `stompy.broker.Broker`.
+
+    Raises:
+        BrokerUnavailable: none can be had here; the error lists why each way was passed over.
+        ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
+    """
+    if kind == "embedded":
+        known = {name: options.pop(name) for name in BrokerSettings.names() & options.keys()}
+        embedded = EmbeddedBroker(BrokerSettings.of(known), **options)
+        embedded.start()
+        return embedded
+    if kind not in PRODUCTS:
+        raise ConfigurationError(f"no such kind of broker: {kind!r} (there are {', '.join(KINDS)})")
+    return _start_first(PRODUCTS[kind], BrokerSettings.of(options))
+
+
+def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
+    product.in_container(settings, None)  # a wrong setting is told before anything is tried
+    reasons: list[str] = []
+    for broker in _candidates(product, settings, reasons):
+        try:
+            broker.start()
+        except BrokerUnavailable as error:
+            _LOG.warning("%s", error)
+            reasons.extend(error.reasons)
+        else:
+            return broker
+    raise BrokerUnavailable(product.kind, tuple(reasons))
+
+
+def _candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
+    """Yield the brokers that may be started, best first; why the others are none goes to `reasons`."""
+    named = os.environ.get(f"STOMPY_{product.kind.upper()}_IMAGE")
+    ways = (named,) if named else _ways()
+    for way in ways:
+        if way == "process":
+            if reason := product.missing():
+                reasons.append(f"process: {reason}")
+            else:
+                yield ProcessBroker(product, settings)
+            continue
+        if reason := images.docker_missing():
+            reasons.append(f"{way}: {reason}")
+            continue
+        try:
+            image = _image(product, way)
+        except images.NoImage as error:
+            reasons.append(f"{way}: {error}")
+        else:
+            yield ContainerBroker(product, settings, image=image, flavour=way)
+
+
+def _image(product: Product, way: str) -> str:
+    if way == "official":
+        return images.official_image(product)
+    return images.local_image(product) if way == "local" else images.named_image(way)
+
+
+def _ways() -> tuple[str, ...]:
+    chosen = tuple(way.strip() for way in os.environ.get(FROM_VARIABLE, ",".join(WAYS)).split(","))
+    if unknown := set(chosen) - set(WAYS):
+        raise ConfigurationError(f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(WAYS)}")
+    return chosen
+
+
+class _OfKind(ContainerBroker):
+    """A container of one kind, from the image that is given or the best that there is."""
+
+    _kind = ""
+
+    def __init__(self, image: str | None = None, **options: Any) -> None:
+        product = PRODUCTS[self._kind]
+        settings = BrokerSettings.of(options)
+        product.in_container(settings, None)  # a wrong setting is told here
+        super().__init__(product, settings, image=image or "", flavour=image or "")
+
+    def start(self) -> None:
+        """Start it, again too; see `RunningBroker`.
+
+        Raises:
+            BrokerUnavailable: docker cannot be used, no image can be had, or the broker did not start.
+        """
+        if not self.image:
+            self.image, self.flavour = self._choose()
+        elif reason := images.docker_missing():
+            raise BrokerUnavailable(self.kind, (reason,))
+        super().start()
+
+    def _choose(self) -> tuple[str, str]:
+        if reason := images.docker_missing():
+            raise BrokerUnavailable(self.kind, (reason,))
+        reasons = []
+        for way in _ways():
+            if way == "process":
+                continue
+            try:
+                return _image(self.product, way), way
+            except images.NoImage as error:
+                reasons.append(f"{way}: {error}")
+        raise BrokerUnavailable(self.kind, tuple(reasons))
+
+
+class ActiveMQContainer(_OfKind):
+    """ActiveMQ Classic in a container: `with ActiveMQContainer(users={"ann": "secret"}) as broker: broker.url()`.
+
+    Args:
+        image: which one; by default the official one where it can be had, else the one built here.
+        options: fields of `BrokerSettings`.
+    """
+
+    _kind = "activemq"
+
+
+class ArtemisContainer(_OfKind):
+    """Artemis in a container; see `ActiveMQContainer`. `/queue/` and `/topic/` before a name say which it is."""
+
+    _kind = "artemis"
+
+
+class RabbitMQStompContainer(_OfKind):
+    """RabbitMQ with its STOMP plugins in a container; see `ActiveMQContainer`."""
+
+    _kind = "rabbitmq4"

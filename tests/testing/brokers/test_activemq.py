@@ -1,0 +1,131 @@
+"""ActiveMQ's configuration, for images and for processes."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from stompy.testing.brokers.activemq import HOME_VARIABLE, ActiveMQ, broker_xml
+from stompy.testing.brokers.certificates import Certificates
+from stompy.testing.brokers.settings import BrokerSettings, Place
+
+PRODUCT = ActiveMQ("activemq", official_images=("official:1",), local_image="local:1", home_like="6.")
+XML = "/opt/apache-activemq/conf/activemq.xml"
+NS = {"b": "http://activemq.apache.org/schema/core"}
+
+
+def broker(settings: BrokerSettings) -> ElementTree.Element:
+    recipe = PRODUCT.in_container(settings, None)
+    found = ElementTree.fromstring(recipe.files[XML]).find("b:broker", NS)
+    assert found is not None
+    return found
+
+
+def connectors(settings: BrokerSettings) -> dict[str, str]:
+    found = broker(settings).iterfind("b:transportConnectors/b:transportConnector", NS)
+    return {one.attrib["name"]: one.attrib["uri"] for one in found}
+
+
+def test_stomp_is_switched_on_whatever_the_image_has() -> None:
+    assert connectors(BrokerSettings()) == {
+        "stomp": "stomp://0.0.0.0:61613?transport.tcpNoDelay=true",
+        "stomp+nio": "stomp+nio://0.0.0.0:61612?transport.tcpNoDelay=true",
+    }
+    assert PRODUCT.in_container(BrokerSettings(), None).ports == {"stomp": 61613, "stomp+nio": 61612}
+
+
+def test_the_entry_point_of_the_official_images_finds_nothing_to_change() -> None:
+    assert b"</broker>" not in PRODUCT.in_container(BrokerSettings(), None).files[XML]
+
+
+def test_it_keeps_messages_in_memory_unless_told() -> None:
+    assert broker(BrokerSettings()).attrib["persistent"] == "false"
+    assert broker(BrokerSettings()).find("b:persistenceAdapter", NS) is None
+    kept = broker(BrokerSettings(persistent=True))
+    store = kept.find("b:persistenceAdapter/b:kahaDB", NS)
+    assert store is not None
+    assert (kept.attrib["persistent"], store.attrib["directory"]) == ("true", "/opt/apache-activemq/data/kahadb")
+
+
+def test_users_are_written_as_they_are() -> None:
+    users = {"ann": "a\"b'<&>", "bob": "é:\\"}
+    found = broker(BrokerSettings(users=users)).iter(f"{{{NS['b']}}}authenticationUser")
+    assert {one.attrib["username"]: one.attrib["password"] for one in found} == users
+
+
+def test_without_users_there_is_no_plugin_that_asks_for_them() -> None:
+    assert broker(BrokerSettings()).find("b:plugins", NS) is None
+    assert broker(BrokerSettings(users={})).find("b:plugins", NS) is not None
+
+
+def test_limits_advisories_and_dead_letters_are_settings() -> None:
+    found = broker(BrokerSettings(memory_limit=65536, advisories=False, dead_letter_nonpersistent=True))
+    memory = found.find("b:systemUsage/b:systemUsage/b:memoryUsage/b:memoryUsage", NS)
+    strategies = list(found.iter(f"{{{NS['b']}}}sharedDeadLetterStrategy"))
+    assert memory is not None
+    assert memory.attrib == {"limit": "65536"}
+    assert found.attrib["advisorySupport"] == "false"
+    assert [one.attrib["processNonPersistent"] for one in strategies] == ["true", "true"]
+
+
+def test_tls_brings_connectors_and_stores() -> None:
+    settings = BrokerSettings(tls=True, client_certificates=True)
+    found = connectors(settings)
+    assert [name for name, uri in found.items() if "needClientAuth=true" in uri] == ["stomp+ssl", "stomp+nio+ssl"]
+    context = broker(settings).find("b:sslContext/b:sslContext", NS)
+    assert context is not None
+    assert context.attrib["keyStore"] == "file:/opt/apache-activemq/conf/broker.p12"
+    certificates = Certificates()
+    files = PRODUCT.in_container(settings, certificates).files
+    certificates.close()
+    assert {Path(name).name for name in files} == {"activemq.xml", "broker.p12", "trust.p12"}
+
+
+def test_more_of_its_configuration_takes_the_place_of_ours() -> None:
+    settings = BrokerSettings(configuration='<systemUsage sendFailIfNoSpace="true"/>')
+    xml = broker_xml(settings, Place("h", {"stomp": 1}, "d", "s"))
+    assert xml.count("<systemUsage") == 1
+    assert "sendFailIfNoSpace" in xml
+
+
+def make_home(folder: Path, *jars: str) -> Path:
+    (folder / "lib").mkdir(parents=True)
+    for jar in jars:
+        (folder / "lib" / jar).touch()
+    return folder
+
+
+ALL = tuple(f"activemq-{part}-6.3.1.jar" for part in ("broker", "console", "stomp", "spring"))
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "java" / "bin").mkdir(parents=True)
+    (tmp_path / "java" / "bin" / "java").touch(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+
+
+@pytest.mark.usefixtures("java")
+def test_why_it_cannot_be_run_as_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    assert "STOMPY_ACTIVEMQ_HOME is not set" in (PRODUCT.missing() or "")
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "half", *ALL[:2])))
+    assert "has no activemq-stomp jar" in (PRODUCT.missing() or "")
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "old", *(jar.replace("6.3.1", "5.1") for jar in ALL))))
+    assert "is not a 6.x" in (PRODUCT.missing() or "")
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
+    assert PRODUCT.missing() is None
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "no Java here" in (PRODUCT.missing() or "")
+
+
+def test_a_process_looks_for_ports_first_and_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
+    first = PRODUCT.as_process(BrokerSettings(), None, tmp_path, {})
+    assert dict(first.ports) == {"stomp": 0, "stomp+nio": 0}
+    assert f"xbean:file:{tmp_path}/activemq.xml" in first.command
+    again = PRODUCT.as_process(BrokerSettings(), None, tmp_path, {"stomp": 7})
+    assert b"stomp://127.0.0.1:7?" in again.files["activemq.xml"]
+    assert PRODUCT.found_ports("INFO Listening for connections at: stomp+nio://host:41 more") == {"stomp+nio": 41}
