@@ -54,6 +54,7 @@ class Registry:
                 raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
             _check_reach(subscription, self._subscriptions.values())
             self._subscriptions[subscription.id] = subscription
+        subscription.told = tell
         if not tell:
             return
         receipt = None
@@ -86,7 +87,7 @@ class Registry:
                 return
             subscription.leaving = True
         try:
-            for headers in farewell if link.alive else ():
+            for headers in farewell if link.alive and subscription.told else ():
                 receipt = link.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
                 receipt.wait(timeout)

@@ -90,6 +90,8 @@ class Subscription:
         self._loops: list[int] = []
         self._closed = False
         self._counted = True
+        self.told = True
+        """Whether the broker was told of it: some reply queues it makes, and ends, by itself."""
         self.leaving = False
         """Whether somebody is telling the broker that it ends; guarded by the core's lock."""
         self.winding_up = False
