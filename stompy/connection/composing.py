@@ -10,7 +10,7 @@ from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.dialects.options import SendOptions, SubscribeOptions
 from stompy.connection.subscription import Subscription
 from stompy.errors import LocalProtocolError
-from stompy.link.link import Link
+from stompy.frames.version import Version
 
 
 class Speaking(Protocol):
@@ -19,6 +19,11 @@ class Speaking(Protocol):
     @property
     def dialect(self) -> Dialect:
         """The broker's ways."""
+        ...
+
+    @property
+    def version(self) -> Version:
+        """The version spoken."""
         ...
 
     @property
@@ -80,19 +85,20 @@ class Composer:
         by_hand = user_headers(headers)
         dialect = self._core.dialect
         dialect.check_by_hand("SUBSCRIBE", by_hand)
-        asked = dialect.subscribe_headers(options, destination=destination, ack=ack, client_id=self._core.client_id)
+        asked = dialect.subscribe_headers(
+            options, destination=destination, ack=ack, client_id=self._core.client_id, version=self._core.version
+        )
         return {**dialect.defaults("SUBSCRIBE", destination), **by_hand, **asked}
 
-    def unsubscribe(self, subscription: Subscription, link: Link, *, delete: bool) -> list[dict[str, str]]:
-        """Return the headers of the UNSUBSCRIBE frames that end a subscription on a link.
+    def unsubscribe(self, subscription: Subscription, *, delete: bool) -> list[dict[str, str]]:
+        """Return the headers of the UNSUBSCRIBE frames that end a subscription.
 
         Raises:
             ConfigurationError: there is nothing durable to delete, or no way to.
         """
-        version = link.protocol.version
-        assert version is not None
-        return self._core.dialect.unsubscribe_headers(
-            subscription.id, subscription.options, delete=delete, client_id=self._core.client_id, version=version
+        core = self._core
+        return core.dialect.unsubscribe_headers(
+            subscription.id, subscription.options, delete=delete, client_id=core.client_id, version=core.version
         )
 
 

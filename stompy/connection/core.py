@@ -39,6 +39,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.frames.frame import Frame
+from stompy.frames.version import Version
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.thread import HouseThread
@@ -144,6 +145,13 @@ class Core:
         return self.config.dialect_for(self.link.protocol.server)
 
     @property
+    def version(self) -> Version:
+        """The version spoken."""
+        version = self.link.protocol.version
+        assert version is not None
+        return version
+
+    @property
     def client_id(self) -> str | None:
         """Who the broker was told that we are."""
         return self.config.client
@@ -210,9 +218,8 @@ class Core:
 
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
         """End a subscription; see `Registry.remove`."""
-        link = self.link
-        farewell = self.composer.unsubscribe(subscription, link, delete=delete)
-        self.registry.remove(subscription, link, farewell, timeout=timeout)
+        farewell = self.composer.unsubscribe(subscription, delete=delete)
+        self.registry.remove(subscription, self.link, farewell, timeout=timeout)
 
     # What the link tells (`link.LinkOwner`): on the reader thread.
 

@@ -12,12 +12,14 @@ from stompy.connection.dialects.brokers import ACTIVEMQ, RABBITMQ
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError
+from stompy.frames.version import Version
 
 
 @dataclass
 class Core:
     dialect: Dialect
     client_id: str | None = None
+    version: Version = Version.V1_2
 
 
 @pytest.mark.parametrize("wrong", ["", None, b"/queue/a", 5, ["/queue/a"]])

@@ -60,6 +60,7 @@ class Dialect:
         headers: the header that asks for an option of `SendOptions` or `SubscribeOptions`; one that is missing cannot
             be asked for.
         without: why an option cannot be had, in words, and what to do instead.
+        not_in_1_0: options that cannot be had in the oldest version.
         traps: headers written by hand that would do harm in silence.
         host: the `host` header where nobody names another; `None` for the host name of the address.
         leniency: what the broker needs to be borne with, and how CONNECT is written.
@@ -83,6 +84,7 @@ class Dialect:
     product: str
     headers: Mapping[str, str] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)
+    not_in_1_0: frozenset[str] = frozenset()
     traps: Sequence[Trap] = ()
     host: str | None = None
     leniency: Leniency = Leniency.NONE
@@ -145,7 +147,7 @@ class Dialect:
     # SUBSCRIBE and UNSUBSCRIBE.
 
     def subscribe_headers(
-        self, options: SubscribeOptions, *, destination: str, ack: str, client_id: str | None
+        self, options: SubscribeOptions, *, destination: str, ack: str, client_id: str | None, version: Version
     ) -> dict[str, str]:
         """Return the SUBSCRIBE headers that ask for `options`.
 
@@ -153,6 +155,9 @@ class Dialect:
             ConfigurationError: the broker cannot do it, at all or in this combination.
         """
         asked = options.asked()
+        late = [option for option in asked if option in self.not_in_1_0]
+        if late and not version.has_heartbeats:
+            raise ConfigurationError(f"{self.product} has {_WORDS[late[0]]} ({late[0]}=) from STOMP 1.1 on only")
         made = {self._header(option): self._written(option, value) for option, value in asked.items()}
         if options.browse and ack != "auto":
             raise ConfigurationError("browsing takes no message, so there is none to acknowledge: ack must be 'auto'")

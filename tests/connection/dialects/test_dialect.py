@@ -19,9 +19,12 @@ def subscribed(
     destination: str = "/topic/a",
     ack: str = "client-individual",
     client_id: str | None = "me",
+    version: Version = Version.V1_2,
     **asked: Any,
 ) -> dict[str, str]:
-    return dialect.subscribe_headers(SubscribeOptions(**asked), destination=destination, ack=ack, client_id=client_id)
+    return dialect.subscribe_headers(
+        SubscribeOptions(**asked), destination=destination, ack=ack, client_id=client_id, version=version
+    )
 
 
 def ended(
@@ -110,6 +113,7 @@ def test_a_subscription_asks_in_the_brokers_language(
         (EMBEDDED, {"selector": "a = 1"}, "simple"),
         (GENERIC, {"prefetch": 1}, "by hand"),
         (GENERIC, {"durable": "d"}, "by hand"),
+        (ACTIVEMQ, {"browse": True, "ack": "auto", "version": Version.V1_0}, "from STOMP 1.1"),
         (ACTIVEMQ, {"browse": True}, "ack must be 'auto'"),
         (ACTIVEMQ, {"durable": "d", "client_id": None}, "client_id="),
         (ARTEMIS, {"durable": "d", "client_id": None}, "client_id="),
