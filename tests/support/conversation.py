@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import stompy
 from stompy.testing.proxied import ProxyLink
@@ -15,7 +16,19 @@ from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction
 from tests.support.peer import until
 
-IN, OUT = "/queue/in", "/queue/out"
+
+@dataclass(frozen=True)
+class Queues:
+    """Where the conversation sends to; nobody else must use them.
+
+    Attributes:
+        inward: what is sent there is consumed as well.
+        outward: what is sent there stays.
+    """
+
+    inward: str = "/queue/in"
+    outward: str = "/queue/out"
+
 
 NAME = "cut"
 """The connection's, by which its threads are known."""
@@ -79,8 +92,9 @@ class Wire:
     """
 
     def __init__(self, octets: bytes) -> None:
-        *whole, self.rest = octets.split(b"\0")
+        *whole, rest = octets.split(b"\0")
         self.frames = [_parsed(frame.decode()) for frame in whole]
+        self.rest = rest.lstrip(b"\n")
         self._taken = 0
 
     def take(self, commands: tuple[str, ...]) -> bool:
@@ -97,7 +111,7 @@ class Wire:
 
 
 def _parsed(text: str) -> Frame:
-    head, _, body = text.partition("\n\n")
+    head, _, body = text.lstrip("\n").partition("\n\n")  # some brokers end a line behind each frame
     command, *lines = head.split("\n")
     return Frame(command, dict(line.split(":", 1) for line in lines), body)
 
@@ -151,17 +165,17 @@ class Kept:
     seen: bool = False
 
 
-def expected_messages(up: bytes, down: bytes) -> dict[str, list[Kept]]:
+def expected_messages(up: bytes, down: bytes, queues: Queues) -> dict[str, list[Kept]]:
     """Return what must be in the queues, by the frames that went whole to the broker."""
     seen = {frame.body for frame in Wire(down).frames if frame.command == "MESSAGE"}
-    queues: dict[str, list[Kept]] = {IN: [], OUT: []}
+    kept: dict[str, list[Kept]] = {queues.inward: [], queues.outward: []}
     pending: list[Frame] = []
 
     def take_effect(frame: Frame) -> None:
         if frame.command == "SEND":
-            queues[frame.headers["destination"]].append(Kept(frame.body, frame.body in seen))
+            kept[frame.headers["destination"]].append(Kept(frame.body, frame.body in seen))
         elif frame.command == "ACK":
-            queues[IN].pop(0)
+            kept[queues.inward].pop(0)
 
     for frame in Wire(up).frames:
         if frame.command == "COMMIT":
@@ -171,29 +185,29 @@ def expected_messages(up: bytes, down: bytes) -> dict[str, list[Kept]]:
             pending.append(frame)
         else:
             take_effect(frame)
-    return queues
+    return kept
 
 
 # What does come out.
 
 
-def converse(proxy: FaultProxy, version: str) -> dict[str, str]:
+def converse(proxy: FaultProxy, version: str, queues: Queues, **options: Any) -> dict[str, str]:
     """Make all the calls, whatever becomes of them; return how each ended, as far as they could be made."""
     endings: dict[str, str] = {}
     conn: stompy.Connection | None = None
 
     def connect() -> str:
         nonlocal conn
-        conn = stompy.connect(proxy.url, versions=version, heartbeat=(0, 0), name=NAME)
+        conn = stompy.connect(proxy.url, versions=version, heartbeat=(0, 0), name=NAME, **options)
         return "done"
 
     endings["connect"] = _ending_of(connect)
     if conn is None:
         return endings
     with conn:
-        talk = _Talk(conn)
+        talk = _Talk(conn, queues)
         for call in CALLS[1:]:
-            _await_quiet(proxy, conn)
+            _await_quiet(proxy, proxy.links[-1], conn)
             endings[call.name] = _ending_of(talk.calls[call.name])
     return endings
 
@@ -201,25 +215,26 @@ def converse(proxy: FaultProxy, version: str) -> dict[str, str]:
 class _Talk:
     """The calls behind `connect`."""
 
-    def __init__(self, conn: stompy.Connection) -> None:
+    def __init__(self, conn: stompy.Connection, queues: Queues) -> None:
         self._conn = conn
+        self._queues = queues
         self._subscription: stompy.Subscription | None = None
         self._messages: list[stompy.Message] = []
         self.calls: dict[str, Callable[[], str]] = {
             "subscribe": self._subscribe,
-            "send one": lambda: self._send(IN, b"one"),
+            "send one": lambda: self._send(queues.inward, b"one"),
             "receive one": self._receive,
-            "confirm": lambda: self._send(OUT, b"a", confirm=True),
+            "confirm": lambda: self._send(queues.outward, b"a", confirm=True),
             "receipt": self._receipt,
             "ack one": self._ack,
-            "send two": lambda: self._send(IN, b"two"),
+            "send two": lambda: self._send(queues.inward, b"two"),
             "receive two": self._receive,
             "transaction": self._transaction,
             "disconnect": self._disconnect,
         }
 
     def _subscribe(self) -> str:
-        self._subscription = self._conn.subscribe(IN, ack="client-individual")
+        self._subscription = self._conn.subscribe(self._queues.inward, ack="client-individual")
         return "done"
 
     def _send(self, destination: str, body: bytes, *, confirm: bool = False) -> str:
@@ -233,7 +248,7 @@ class _Talk:
         return "done"
 
     def _receipt(self) -> str:
-        receipt = self._conn.send(OUT, b"b", receipt=True)
+        receipt = self._conn.send(self._queues.outward, b"b", receipt=True)
         assert receipt is not None
 
         def wait() -> str:
@@ -251,9 +266,9 @@ class _Talk:
 
     def _transaction(self) -> str:
         with self._conn.transaction() as transaction:
-            transaction.send(OUT, b"c")
+            transaction.send(self._queues.outward, b"c")
             transaction.ack(self._messages[1])
-            transaction.send(OUT, b"d")
+            transaction.send(self._queues.outward, b"d")
         return "done"
 
     def _disconnect(self) -> str:
@@ -270,12 +285,11 @@ def _ending_of(call: Callable[[], str]) -> str:
         return type(error).__name__
 
 
-def _await_quiet(proxy: FaultProxy, conn: stompy.Connection) -> None:
+def _await_quiet(proxy: FaultProxy, link: ProxyLink, conn: stompy.Connection) -> None:
     """Wait until what the client has said went through, or its link is known to be dead on both sides.
 
     So each call finds a link that is either whole or dead, and it can be said before which of the two.
     """
-    link = proxy.links[0]
     said = link.recorded("up").find(b"\0") + 1 + conn.stats().octets_sent
     proxy.await_that(lambda _: link.forwarded("up") == said or not link.running)
     _await_turn(link)

@@ -8,7 +8,6 @@ same points of the work, and not at the same instructions.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import random
 import secrets
@@ -24,9 +23,10 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
 
-Kind: TypeAlias = Literal["cut", "restart"]
+Kind: TypeAlias = Literal["cut", "restart", "pause"]
 CUT: Kind = "cut"
 RESTART: Kind = "restart"
+PAUSE: Kind = "pause"
 
 SEED_VARIABLE = "STOMPY_SOAK_SEED"
 
@@ -80,6 +80,7 @@ class Plan:
         messages: a multiple of the number of producers.
         cuts: of single links.
         restarts: of the broker.
+        pauses: in which the broker stands still.
         resending: who sends again what was not confirmed: the connection, or the program.
         window: receipts under way for each producer.
         prefetch: for each consumer.
@@ -94,6 +95,7 @@ class Plan:
     cuts: int
     restarts: int
     seed: int
+    pauses: int = 0
     resending: Literal["connection", "producer"] = "connection"
     producers: int = 8
     consumers: int = 8
@@ -108,7 +110,8 @@ class Plan:
     def faults(self) -> list[Fault]:
         """Return the faults in order."""
         draw = random.Random(self.seed)
-        kinds: list[Kind] = [*itertools.repeat(CUT, self.cuts), *itertools.repeat(RESTART, self.restarts)]
+        counts = ((CUT, self.cuts), (RESTART, self.restarts), (PAUSE, self.pauses))
+        kinds = [kind for kind, count in counts for _ in range(count)]
         draw.shuffle(kinds)
         points = sorted(draw.randrange(self.messages * 98 // 100) for _ in kinds)
         return [
@@ -137,6 +140,7 @@ class Tally:
         cuts: made.
         idle: those of them that came where too little went through to reach the chosen octet.
         restarts: made.
+        pauses: made.
         seconds: that it took.
     """
 
@@ -148,6 +152,7 @@ class Tally:
     cuts: int = 0
     idle: int = 0
     restarts: int = 0
+    pauses: int = 0
     seconds: float = 0.0
 
 
@@ -162,13 +167,24 @@ class Soak:
         plan: what is to be done.
         proxy: before the broker.
         restart: ends the broker as a crash would and brings it back.
+        pause: lets the broker stand still for a while.
     """
 
-    def __init__(self, plan: Plan, proxy: FaultProxy, restart: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        proxy: FaultProxy,
+        restart: Callable[[], object],
+        pause: Callable[[], object] = lambda: None,
+    ) -> None:
         self.plan = plan
         self.tally = Tally()
         self._proxy = proxy
-        self._restart = restart
+        self._strikes: dict[Kind, Callable[[Fault], object]] = {
+            CUT: self._cut,
+            RESTART: lambda fault: restart(),
+            PAUSE: lambda fault: pause(),
+        }
         self._changed = threading.Condition()
         self._allowed = 0
         self._stop = threading.Event()
@@ -359,12 +375,8 @@ class Soak:
                 pass
             if self._stop.is_set():
                 return
-            if fault.kind == RESTART:
-                self._restart()
-                self._count("restarts")
-            else:
-                self._cut(fault)
-                self._count("cuts")
+            self._strikes[fault.kind](fault)
+            self._count(f"{fault.kind}s")
         self._allow(self.plan.messages)
 
     def _cut(self, fault: Fault) -> None:

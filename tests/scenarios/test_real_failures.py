@@ -1,0 +1,282 @@
+"""Real brokers with their store on disk are killed, stopped and cut off, and nothing that was confirmed or put is lost.
+
+Each broker runs where it can be had; STOMPY_REQUIRE_BROKERS makes its absence a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.testing.proxy import FaultProxy
+from stompy.testing.switches import Direction, Ending
+from tests.support.conversation import Queues, converse, expected_endings, expected_messages
+from tests.support.durable import DURABLES, LOGIN, PASSCODE, Durable
+from tests.support.peer import until
+from tests.support.soak import SEED_VARIABLE, Plan, Soak, chosen_seed
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+AS: dict[str, Any] = {"login": LOGIN, "passcode": PASSCODE}
+SOON = 30.0
+"""Seconds that something may take before the test fails."""
+
+QUIET = 1.0
+"""Seconds without a message after which no more are expected."""
+
+A_PAUSE = 2.0
+"""Seconds that a broker stands still; longer than its clients bear with."""
+
+SPARSE = 1 if os.environ.get("STOMPY_LOAD") else 11
+"""Of the octets of a conversation every how many-th is cut behind."""
+
+
+@pytest.fixture(scope="module", params=sorted(DURABLES))
+def a_broker(request: pytest.FixtureRequest) -> Iterator[Durable]:
+    with DURABLES[request.param]() as durable:
+        yield durable
+
+
+@pytest.fixture
+def broker(a_broker: Durable) -> Durable:
+    """The broker, which runs when the test begins, whatever the one before did to it."""
+    a_broker.machine.start()
+    return a_broker
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"/queue/{uuid.uuid4().hex}"
+
+
+def consumed(broker: Durable, queue: str, count: int) -> list[stompy.Message]:
+    """Take at least `count` messages from a queue, and what else there is."""
+    messages: list[stompy.Message] = []
+    with stompy.connect(broker.url, **AS) as conn:
+        subscription = conn.subscribe(queue, ack="client-individual")
+        while True:
+            try:
+                message = subscription.receive(SOON if len(messages) < count else QUIET)
+            except stompy.ReceiveTimeout:
+                return messages
+            message.ack()
+            messages.append(message)
+
+
+def first_copies(messages: list[stompy.Message]) -> list[bytes]:
+    """Return the bodies in their order, without those of a message whose id was there before."""
+    seen: dict[str, bytes] = {}
+    for message in messages:
+        seen.setdefault(message.headers["stompy-dedupe-id"], message.body)
+    return list(seen.values())
+
+
+# The soak, with the broker killed and stopped.
+
+
+def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def killed() -> None:
+        broker.machine.kill()
+        broker.machine.start()
+
+    def paused() -> None:
+        broker.machine.pause()
+        try:
+            time.sleep(A_PAUSE)
+        finally:
+            broker.machine.resume()
+
+    plan = Plan(
+        messages=10_000,
+        cuts=40,
+        restarts=3,
+        pauses=2,
+        window=50,
+        prefetch=50,
+        seed=chosen_seed(),
+        resending="producer",
+        timeout=200,
+        destination=queue,
+        headers=broker.headers,
+        # The broker's silence ends a link, so that a broker that stands still is noticed.
+        options={**AS, "heartbeat": (1.0, 0.5), "connect_timeout": 5.0},
+    )
+    with FaultProxy(broker.url) as proxy:
+        tally = Soak(plan, proxy, killed, paused).run()
+    with capsys.disabled():
+        print(f"\n{SEED_VARIABLE}={plan.seed} {broker.name} {tally}")
+    assert tally.confirmed == tally.consumed == plan.messages
+    assert (tally.cuts, tally.restarts, tally.pauses) == (plan.cuts, plan.restarts, plan.pauses)
+
+
+# The outbox.
+
+
+def test_an_outbox_delivers_in_order_when_the_broker_is_back(broker: Durable, queue: str, tmp_path: Path) -> None:
+    broker.machine.kill()
+    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **AS) as outbox:
+        for number in range(200):
+            outbox.put(queue, b"%d" % number)
+        until(lambda: outbox.stats().last_error is not None)
+        assert outbox.stats().waiting == 200
+        broker.machine.start()
+        outbox.drain(SOON)
+    assert first_copies(consumed(broker, queue, 200)) == [b"%d" % number for number in range(200)]
+
+
+def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
+    broker: Durable, queue: str, tmp_path: Path
+) -> None:
+    count = 2_000
+    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **AS) as outbox:
+
+        def put() -> None:
+            for number in range(count):
+                outbox.put(queue, b"%d" % number)
+
+        putting = threading.Thread(target=put, name="putting")
+        putting.start()
+        for share in (4, 2):
+            until(lambda share=share: outbox.stats().sent >= count // share)  # type: ignore[misc]
+            broker.machine.kill()
+            broker.machine.start()
+        putting.join(SOON)
+        assert not putting.is_alive()
+        outbox.drain(SOON)
+        assert outbox.stats().set_aside == 0
+    assert first_copies(consumed(broker, queue, count)) == [b"%d" % number for number in range(count)]
+
+
+def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {**AS, "heartbeat": (1.0, 0.2), "receipt_timeout": 2.0, "connect_timeout": 1.0}
+    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **options) as outbox:
+        outbox.put(queue, b"before")
+        outbox.drain(SOON)
+        broker.machine.pause()
+        try:
+            for number in range(20):
+                outbox.put(queue, b"%d" % number)
+            until(lambda: outbox.stats().last_error is not None)
+        finally:
+            broker.machine.resume()
+        outbox.drain(SOON)
+    assert first_copies(consumed(broker, queue, 21)) == [b"before", *(b"%d" % number for number in range(20))]
+
+
+def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: str, tmp_path: Path) -> None:
+    with stompy.Outbox(tmp_path / "a.outbox", broker.url, max_tries=2, retry_delay=(0.01, 0.05), **AS) as outbox:
+        refused: list[str] = []
+        for number in range(20):
+            outbox.put(queue, b"%d" % number)
+            if number % 10 == 5:
+                headers, _ = broker.poison[len(refused) % len(broker.poison)]
+                refused.append(outbox.put(queue, b"poison", headers=headers))
+        outbox.drain(SOON)
+        aside = list(outbox.set_aside())
+        assert [message.id for message in aside] == refused
+        assert all(message.words for message in aside)
+    assert first_copies(consumed(broker, queue, 20)) == [b"%d" % number for number in range(20)]
+
+
+# The fault proxy.
+
+
+@pytest.mark.parametrize("ending", ["fin", "rst"])
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_cut_ends_each_call_as_it_must(broker: Durable, version: str, direction: Direction, ending: Ending) -> None:
+    place = 0
+    while cut_and_check(broker, version, direction, ending, place):
+        place += SPARSE
+
+
+def cut_and_check(broker: Durable, version: str, direction: Direction, ending: Ending, place: int) -> bool:
+    """Cut a conversation behind so many octets; return whether that was before its end."""
+    queues = Queues(f"/queue/{uuid.uuid4().hex}", f"/queue/{uuid.uuid4().hex}")
+    with FaultProxy(broker.url) as proxy:
+        proxy.upcoming.cut_after(place, direction=direction, ending=ending)
+        endings = converse(proxy, version, queues, **AS)
+        (link,) = proxy.links
+        until(lambda: not link.running)
+        up, down = link.recorded("up"), link.recorded("down")
+        was_cut = link.forwarded(direction) == place
+    where = f"STOMP {version}, {ending} behind {place} octets {direction}; up {up!r}; down {down!r}"
+    expected = expected_endings(up, down, cut=direction if was_cut else None)
+    for call, came in endings.items():
+        assert came in expected[call], f"{call} ended as {came!r}, not {set(expected[call])}; {where}"
+    for queue, kept in expected_messages(up, down, queues).items():
+        left = messages_left(broker, queue, len(kept))
+        assert [message.body.decode() for message in left] == [one.body for one in kept], f"{queue}; {where}"
+        for message, one in zip(left, kept, strict=True):
+            assert message.redelivered or not one.seen, f"{one} came again without a flag; {where}"
+    return was_cut
+
+
+def messages_left(broker: Durable, queue: str, count: int) -> list[stompy.Message]:
+    """Return what a new connection finds: at least `count` messages, and what else came before one that is last."""
+    left: list[stompy.Message] = []
+    last = False
+    with stompy.connect(broker.url, heartbeat=(0, 0), **AS) as conn:
+        conn.send(queue, b"the last", confirm=True)
+        subscription = conn.subscribe(queue)
+        while not last or len(left) < count:
+            message = subscription.receive(SOON)
+            if message.body == b"the last":
+                last = True
+            else:
+                left.append(message)
+    return left
+
+
+def stalled(proxy: FaultProxy) -> None:
+    proxy.stall("down")
+
+
+def swallowed(proxy: FaultProxy) -> None:
+    proxy.black_hole()
+    proxy.cut("rst")
+
+
+def refused(proxy: FaultProxy) -> None:
+    proxy.refuse()
+    proxy.cut("fin")
+
+
+@pytest.mark.parametrize("fault", [stalled, swallowed, refused], ids=lambda fault: fault.__name__)
+def test_a_connection_comes_back_when_the_network_does(
+    broker: Durable, queue: str, fault: Callable[[FaultProxy], None]
+) -> None:
+    policy = stompy.Reconnect(first_delay=0.01, max_delay=0.1)
+    options: dict[str, Any] = {**AS, "heartbeat": (1.0, 0.2), "connect_timeout": 1.0, "reconnect": policy}
+    with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
+        subscription = conn.subscribe(queue, ack="client-individual")
+        conn.send(queue, b"before", confirm=True)
+        subscription.receive(SOON).ack(receipt=True)
+        fault(proxy)
+        until(lambda: not conn.connected)
+        proxy.heal()
+        proxy.cut("rst")  # what was swallowed stays so
+        until(lambda: conn.connected)
+        conn.send(queue, b"after", confirm=True, timeout=SOON)
+        while (message := subscription.receive(SOON)).body != b"after":
+            assert message.redelivered
+            message.ack()
+
+
+def test_a_chopped_and_slow_network_only_takes_longer(broker: Durable, queue: str) -> None:
+    with FaultProxy(broker.url) as proxy:
+        proxy.chop()
+        proxy.delay(0.002)
+        with stompy.connect(proxy.url, heartbeat=(0, 0), **AS) as conn:
+            subscription = conn.subscribe(queue)
+            body = bytes(range(256))
+            conn.send(queue, body, confirm=True)
+            assert subscription.receive(SOON).body == body
