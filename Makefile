@@ -66,9 +66,10 @@ architecture: dev
 coverage: dev
 	$(BIN)/python -m pytest -p no:stompy --cov --cov-report=term-missing $(ARGS)
 
-# The page that says which test holds which row of the specifications.
+# The page that says which test holds which row of the specifications, and the drawing of a session's states.
 conformance: dev
 	$(BIN)/python -m tests.conformance.generate --check
+	$(BIN)/python -m tests.conformance.states --check
 
 docs: conformance
 	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html

@@ -102,7 +102,6 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         window=50,
         prefetch=50,
         seed=chosen_seed(),
-        resending="producer",
         timeout=200,
         destination=queue,
         headers=broker.headers,

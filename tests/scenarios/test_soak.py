@@ -14,7 +14,7 @@ from stompy.broker import Broker
 from stompy.broker.message import Message
 from stompy.broker.router import Router
 from stompy.testing.proxy import FaultProxy
-from tests.support.soak import SEED_VARIABLE, Plan, Soak, SoakError, Tally, chosen_seed
+from tests.support.soak import SEED_VARIABLE, Plan, Resending, Soak, SoakError, Tally, chosen_seed
 
 
 def restarting(broker: Broker) -> Callable[[], None]:
@@ -48,15 +48,24 @@ def check(plan: Plan, tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     assert tally.reconnects >= plan.cuts // 2
 
 
-def test_nothing_confirmed_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(messages=2_000, cuts=10, restarts=1, window=20, seed=chosen_seed(), resending="producer")
+@pytest.mark.parametrize("resending", ["connection", "producer"])
+def test_nothing_confirmed_is_lost(resending: Resending, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan(messages=2_000, cuts=10, restarts=1, window=20, seed=chosen_seed(), resending=resending)
+    check(plan, soak(plan), capsys)
+
+
+def test_the_connection_sends_again_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan(messages=2_000, cuts=10, restarts=2, window=20, seed=chosen_seed(), producers=4, consumers=1)
     check(plan, soak(plan), capsys)
 
 
 @pytest.mark.load
 @pytest.mark.timeout(660)
-def test_nothing_confirmed_is_lost_of_two_hundred_thousand_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(messages=200_000, cuts=200, restarts=20, seed=chosen_seed(), timeout=600, resending="producer")
+@pytest.mark.parametrize("resending", ["connection", "producer"])
+def test_nothing_confirmed_is_lost_of_two_hundred_thousand_messages(
+    resending: Resending, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(messages=200_000, cuts=200, restarts=20, seed=chosen_seed(), timeout=600, resending=resending)
     check(plan, soak(plan), capsys)
 
 

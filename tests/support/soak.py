@@ -23,6 +23,8 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
 
+Resending: TypeAlias = Literal["connection", "producer"]
+
 Kind: TypeAlias = Literal["cut", "restart", "pause"]
 CUT: Kind = "cut"
 RESTART: Kind = "restart"
@@ -96,7 +98,7 @@ class Plan:
     restarts: int
     seed: int
     pauses: int = 0
-    resending: Literal["connection", "producer"] = "connection"
+    resending: Resending = "connection"
     producers: int = 8
     consumers: int = 8
     window: int = 100
@@ -190,6 +192,7 @@ class Soak:
         self._stop = threading.Event()
         self._all_consumed = threading.Event()
         self._seen: dict[bytes, str | None] = {}
+        self._next = [0] * plan.producers
         self._errors: list[BaseException] = []
         self._give_up = time.monotonic() + plan.timeout
         self._last_taken = self._give_up
@@ -353,6 +356,7 @@ class Soak:
         self._last_taken = time.monotonic()
         with self._changed:
             if message.body not in self._seen:
+                self._check_order(message.body)
                 self._seen[message.body] = identity
                 self.tally.consumed += 1
                 if self.tally.consumed == self.plan.messages:
@@ -363,6 +367,14 @@ class Soak:
                 self.tally.recognised += 1
             else:
                 raise SoakError(f"{message.body!r} came twice, without a flag and as {identity!r}")
+
+    def _check_order(self, body: bytes) -> None:
+        """See that each message comes for the first time behind those that were sent before it, where that is due."""
+        producer, number = map(int, body.split())
+        due, self._next[producer] = self._next[producer], number + 1
+        # Several consumers overtake each other, and so do copies that the program sends behind later messages.
+        if self.plan.consumers == 1 and self.plan.resending == "connection" and number != due:
+            raise SoakError(f"message {number} of producer {producer} came where {due} was to come")
 
     # Failing
 
