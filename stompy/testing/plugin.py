@@ -1,4 +1,8 @@
-"""pytest fixtures: a broker, a connection to it and a failing proxy before it, fresh for each test.
+"""pytest fixtures: a broker, a connection to it and a failing proxy before it, fresh for each test; and real brokers.
+
+The real ones (`stomp_activemq`, `stomp_artemis`, `stomp_rabbitmq`) are started once in a session, by the first test
+that asks; each has a fixture of options, to be overridden with `scope="session"`. Where one cannot be had, its tests
+are skipped with every reason, or fail if `STOMPY_REQUIRE_BROKERS` names it.
 
 Installed with the package, pytest finds them by itself.
 """
@@ -6,7 +10,7 @@ Installed with the package, pytest finds them by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +19,10 @@ from stompy.broker.faults import FaultPlan
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.testing.proxy import FaultProxy
+from stompy.testing.required import broker_or_skip
+
+if TYPE_CHECKING:
+    from stompy.testing.brokers.running import RunningBroker
 
 
 @pytest.fixture
@@ -49,3 +57,42 @@ def stomp_proxy(stomp_broker: Broker) -> Iterator[FaultProxy]:
     """A proxy before `stomp_broker`: a client of `stomp_proxy.url` meets the faults that the test switches on."""
     with FaultProxy(stomp_broker.url) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def stomp_activemq_options() -> dict[str, Any]:
+    """What `stomp_activemq` is asked for: fields of `BrokerSettings`; override the fixture to give some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def stomp_activemq(stomp_activemq_options: dict[str, Any]) -> Iterator[RunningBroker]:
+    """ActiveMQ Classic, for the whole session: `stompy.connect(stomp_activemq.url())`."""
+    with broker_or_skip("activemq", **stomp_activemq_options) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def stomp_artemis_options() -> dict[str, Any]:
+    """What `stomp_artemis` is asked for: fields of `BrokerSettings`; override the fixture to give some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def stomp_artemis(stomp_artemis_options: dict[str, Any]) -> Iterator[RunningBroker]:
+    """Artemis, for the whole session: `stompy.connect(stomp_artemis.url())`."""
+    with broker_or_skip("artemis", **stomp_artemis_options) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def stomp_rabbitmq_options() -> dict[str, Any]:
+    """What `stomp_rabbitmq` is asked for: fields of `BrokerSettings`; override the fixture to give some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def stomp_rabbitmq(stomp_rabbitmq_options: dict[str, Any]) -> Iterator[RunningBroker]:
+    """RabbitMQ with its STOMP plugins, for the whole session: `stompy.connect(stomp_rabbitmq.url())`."""
+    with broker_or_skip("rabbitmq4", **stomp_rabbitmq_options) as broker:
+        yield broker

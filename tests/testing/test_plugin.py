@@ -94,3 +94,71 @@ def test_the_fixtures_serve_a_users_test(pytester: pytest.Pytester) -> None:
 
 def test_the_broker_takes_options(pytester: pytest.Pytester) -> None:
     run(pytester, OPTIONS).assert_outcomes(passed=1)
+
+
+REAL = """
+import pytest
+import stompy
+from stompy.testing import containers
+from stompy.testing.containers import start_broker
+
+asked = []
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_real_one():
+    def start(kind, **options):
+        asked.append((kind, options))
+        return start_broker("embedded")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(containers, "start_broker", start)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def stomp_artemis_options():
+    return {"users": {"ann": "secret"}}
+
+
+def test_each_is_started(stomp_activemq, stomp_artemis, stomp_rabbitmq):
+    assert asked == [("activemq", {}), ("artemis", {"users": {"ann": "secret"}}), ("rabbitmq4", {})]
+    with stompy.connect(stomp_activemq.url()) as conn:
+        conn.send("/queue/a", "hello", confirm=True)
+
+
+def test_it_is_the_same_for_the_whole_session(stomp_activemq):
+    assert len(asked) == 3
+    with stompy.connect(stomp_activemq.url()) as conn:
+        assert conn.subscribe("/queue/a").receive(timeout=5).text == "hello"
+"""
+
+ABSENT = """
+def test_it(stomp_activemq):
+    raise AssertionError("there is none")
+"""
+
+
+def test_the_real_brokers_serve_a_whole_session(pytester: pytest.Pytester) -> None:
+    run(pytester, REAL).assert_outcomes(passed=2)
+
+
+def test_a_real_broker_that_cannot_be_had_skips_with_every_reason(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    for name in ("STOMPY_ACTIVEMQ_HOME", "STOMPY_ACTIVEMQ_IMAGE", "STOMPY_BROKERS_FROM", "STOMPY_REQUIRE_BROKERS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-rs")
+    skipped = run(pytester, ABSENT)
+    skipped.assert_outcomes(skipped=1)
+    skipped.stdout.fnmatch_lines(["*official: docker *local: docker *process: STOMPY_ACTIVEMQ_HOME*"])
+
+
+def test_a_real_broker_that_is_required_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    monkeypatch.setenv("STOMPY_REQUIRE_BROKERS", "activemq")
+    monkeypatch.setenv("STOMPY_BROKERS_FROM", "official,local")
+    failed = run(pytester, ABSENT)
+    failed.assert_outcomes(errors=1)
+    failed.stdout.fnmatch_lines(["*a activemq broker is required: official: docker cannot*"])

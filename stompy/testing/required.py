@@ -1,0 +1,40 @@
+"""A broker for a test, or the test's end: skipped where none can be had, failed where it must not be missed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from stompy.testing.brokers.running import RunningBroker
+
+REQUIRE_VARIABLE = "STOMPY_REQUIRE_BROKERS"
+"""The kinds whose absence is a failure, with commas between them, or `all`."""
+
+
+def broker_or_skip(kind: str, **options: Any) -> RunningBroker:
+    """Start a broker and return it; see `stompy.testing.containers.start_broker`.
+
+    Where none can be had the test is skipped, with every reason; it fails instead if `STOMPY_REQUIRE_BROKERS` names the
+    kind.
+
+    Raises:
+        ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
+    """
+    from stompy.testing.brokers.settings import BrokerUnavailable
+    from stompy.testing.containers import start_broker
+
+    try:
+        return start_broker(kind, **options)
+    except BrokerUnavailable as error:
+        missing(kind, "; ".join(error.reasons))
+
+
+def missing(kind: str, reason: str) -> NoReturn:
+    """Skip the test, or fail it where `STOMPY_REQUIRE_BROKERS` names the kind."""
+    required = {name.strip() for name in os.environ.get(REQUIRE_VARIABLE, "").split(",")}
+    if required & {kind, "all"}:
+        pytest.fail(f"a {kind} broker is required: {reason}", pytrace=False)
+    pytest.skip(f"no {kind} broker: {reason}")
