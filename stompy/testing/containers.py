@@ -2,7 +2,7 @@
 
 A kind is tried in this order: the project's own image, if it is there or can be pulled; the image that
 `tools/broker_images.py` builds; a process of this machine. `STOMPY_BROKERS_FROM` (`official`, `local`, `process`,
-several with commas) leaves out the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
+several with commas, or `none`) leaves out the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
 
 Every broker is given its whole configuration, whatever the image holds: newer official images of ActiveMQ come with
 STOMP switched off.
@@ -95,7 +95,7 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
 def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
     product.in_container(settings, None)  # a wrong setting is told before anything is tried
     reasons: list[str] = []
-    for broker in _candidates(product, settings, reasons):
+    for broker in candidates(product, settings, reasons):
         try:
             broker.start()
         except BrokerUnavailable as error:
@@ -106,10 +106,13 @@ def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
     raise BrokerUnavailable(product.kind, tuple(reasons))
 
 
-def _candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
+def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
     """Yield the brokers that may be started, best first; why the others are none goes to `reasons`."""
-    named = os.environ.get(f"STOMPY_{product.kind.upper()}_IMAGE")
-    ways = (named,) if named else _ways()
+    ways = _ways()
+    if not ways:
+        reasons.append(f"{FROM_VARIABLE} is none")
+    elif named := os.environ.get(f"STOMPY_{product.kind.upper()}_IMAGE"):
+        ways = (named,)
     for way in ways:
         if way == "process":
             if reason := product.missing():
@@ -135,9 +138,14 @@ def _image(product: Product, way: str) -> str:
 
 
 def _ways() -> tuple[str, ...]:
-    chosen = tuple(way.strip() for way in os.environ.get(FROM_VARIABLE, ",".join(WAYS)).split(","))
+    wanted = os.environ.get(FROM_VARIABLE) or ",".join(WAYS)
+    if wanted == "none":
+        return ()
+    chosen = tuple(way.strip() for way in wanted.split(","))
     if unknown := set(chosen) - set(WAYS):
-        raise ConfigurationError(f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(WAYS)}")
+        raise ConfigurationError(
+            f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(WAYS)}, or none"
+        )
     return chosen
 
 
@@ -167,14 +175,10 @@ class _OfKind(ContainerBroker):
     def _choose(self) -> tuple[str, str]:
         if reason := images.docker_missing():
             raise BrokerUnavailable(self.kind, (reason,))
-        reasons = []
-        for way in _ways():
-            if way == "process":
-                continue
-            try:
-                return _image(self.product, way), way
-            except images.NoImage as error:
-                reasons.append(f"{way}: {error}")
+        reasons: list[str] = []
+        for broker in candidates(self.product, self.settings, reasons):
+            if isinstance(broker, ContainerBroker):
+                return broker.image, broker.flavour
         raise BrokerUnavailable(self.kind, tuple(reasons))
 
 

@@ -107,6 +107,16 @@ def test_a_variable_chooses_the_ways(machine: Machine, monkeypatch: pytest.Monke
     monkeypatch.setenv(containers.FROM_VARIABLE, "locally")
     with pytest.raises(ConfigurationError, match="STOMPY_BROKERS_FROM holds locally"):
         start_broker("activemq")
+    monkeypatch.setenv(containers.FROM_VARIABLE, "")
+    assert start_broker("activemq").flavour == "official"
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_variable_says_that_no_real_broker_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(containers.FROM_VARIABLE, "none")
+    monkeypatch.setenv("STOMPY_ACTIVEMQ_IMAGE", "own/activemq:7")
+    with pytest.raises(BrokerUnavailable, match="STOMPY_BROKERS_FROM is none"):
+        start_broker("activemq")
 
 
 def test_a_variable_names_the_image(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,25 +17,23 @@ import stompy
 from stompy.testing.brokers import handshake, images
 from stompy.testing.brokers.container import ContainerBroker, free_port
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
-from stompy.testing.containers import PRODUCTS
+from stompy.testing.containers import PRODUCTS, candidates
 from stompy.testing.required import missing
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 TOP = Path(__file__).parents[3]
+MAJOR = {"activemq": "6", "activemq5": "5", "artemis": "2", "rabbitmq3": "3", "rabbitmq4": "4"}
 USERS = {"ann": "s:c\\r#1", "bob": "plain"}
 
 
 def container(kind: str, **options: Any) -> ContainerBroker:
-    """Return a broker of a kind, or skip the test where its image is not here."""
-    product = PRODUCTS[kind]
-    reason = images.docker_missing()
-    if reason is None:
-        try:
-            return ContainerBroker(product, BrokerSettings.of(options), image=images.local_image(product))
-        except images.NoImage as error:
-            reason = str(error)
-    return missing(kind, reason)
+    """Return a broker of a kind, or skip the test where there is no image of it."""
+    reasons: list[str] = []
+    for broker in candidates(PRODUCTS[kind], BrokerSettings.of(options), reasons):
+        if isinstance(broker, ContainerBroker):
+            return broker
+    return missing(kind, "; ".join(reasons))
 
 
 @pytest.fixture(scope="module", params=PRODUCTS)
@@ -64,7 +62,7 @@ def test_it_calls_itself_by_name_and_version(broker: ContainerBroker) -> None:
     assert name in ("ActiveMQ", "ActiveMQ-Artemis", "RabbitMQ")
     assert version.startswith(broker.version)
     assert broker.version.count(".") == 2
-    assert broker.version.split(".")[0] in (broker.image.rpartition(":")[2], broker.kind[-1])
+    assert broker.version.split(".")[0] == MAJOR[broker.kind]
 
 
 def test_it_lets_its_users_in_and_nobody_else(broker: ContainerBroker) -> None:
