@@ -16,7 +16,7 @@ from stompy.transport.tcp import TcpListener
 from stompy.transport.tls_options import TlsVersion
 from stompy.transport.unix import UnixListener
 from tests.support.certificates import Certificates
-from tests.support.peer import Peer
+from tests.support.peer import Peer, until
 from tests.transport.conftest import Calling
 
 
@@ -215,6 +215,7 @@ class TestTls:
         ):
             subscription = conn.subscribe("/queue/a")
             secure.restart()
+            until(lambda: conn.stats().reconnects == 1)
             conn.send("/queue/a", "again", confirm=True)
             assert subscription.receive(timeout=20).text == "again"
 
@@ -229,6 +230,7 @@ class TestUnix:
                 subscription = conn.subscribe("/queue/a")
                 local.stop()
                 local.start()
+                until(lambda: conn.stats().reconnects == 1)
                 conn.send("/queue/a", "hello", confirm=True)
                 assert subscription.receive(timeout=20).text == "hello"
                 assert str(path) in repr(conn)
