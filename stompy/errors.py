@@ -11,6 +11,8 @@
     │   ├── VersionMismatch (.offered .supported)   no protocol version in common
     │   ├── TlsError (.reason)               no TLS with this peer: its certificate, its versions, or it speaks none
     │   │   └── ClientCertificateRefused     the broker does not take ours, or wants one
+    │   ├── ProxyError (.proxy)              the way to the broker failed, not the broker
+    │   │   └── ProxyLoginRefused            the proxy does not know us
     │   └── AllBrokersFailed (.attempts)     every address was tried
     ├── NotConnected                         never opened, or closed by you
     ├── ConnectionLost (.outcome)            the link died under the call
@@ -145,6 +147,24 @@ class ClientCertificateRefused(TlsError):
 
     def __init__(self, message: str, *, address: str = "") -> None:
         super().__init__(message, reason="client-certificate", address=address)
+
+
+class ProxyError(ConnectError):
+    """The proxy cannot be reached, does not connect us, or is none.
+
+    Attributes:
+        proxy: its address, without credentials.
+    """
+
+    def __init__(self, message: str, *, proxy: str, address: str = "") -> None:
+        self.proxy = proxy
+        super().__init__(message, address=address)
+
+
+class ProxyLoginRefused(ProxyError):
+    """The proxy wants a login and a passcode, or others."""
+
+    retryable = False
 
 
 class AllBrokersFailed(ConnectError):

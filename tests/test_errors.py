@@ -14,6 +14,7 @@ RETRYABLE = {
     errors.ConnectError,
     errors.ConnectTimeout,
     errors.TlsError,
+    errors.ProxyError,
     errors.AllBrokersFailed,
     errors.ClientIdInUse,
     errors.ConnectionLost,

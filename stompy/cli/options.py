@@ -68,6 +68,12 @@ def connection_options() -> argparse.ArgumentParser:
     )
     group.add_argument("--login", metavar="LOGIN", help="instead of the one in the URL")
     add_passcode_options(group, "STOMPY_PASSCODE")
+    group.add_argument(
+        "--proxy",
+        metavar="URL",
+        help="dial through http://[login:passcode@]host:port or socks5://..., which resolves the broker's name "
+        "(default: $STOMPY_PROXY)",
+    )
     group.add_argument("--vhost", metavar="NAME", help="the 'host' header of CONNECT (default: from the URL)")
     group.add_argument(
         "--stomp-version",

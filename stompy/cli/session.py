@@ -96,6 +96,7 @@ def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connecti
         reconnect=False,
         listeners=[witness],
         name="cli",
+        proxy=arguments.proxy or os.environ.get("STOMPY_PROXY") or None,
         tls=tls_from(arguments, wanted=any(address.scheme == TLS for address in _addresses(urls))),
     )
 

@@ -24,6 +24,7 @@ from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret, hidden
 from stompy.transport.address import TLS, Address, parse_addresses
+from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls_options import Tls
 
@@ -68,6 +69,7 @@ class Config:
         tls: for `stomp+ssl://` addresses; `None` is the system's authorities and no certificate of ours. An
             `ssl.SSLContext` makes the value one that cannot be pickled.
         tcp: how TCP connections are dialed and watched over.
+        proxy: the way to all addresses but Unix sockets.
     """
 
     addresses: tuple[Address, ...]
@@ -98,6 +100,7 @@ class Config:
     name: str = "connection"
     tls: Tls | ssl.SSLContext | None = None
     tcp: TcpOptions = field(default_factory=TcpOptions)
+    proxy: Proxy | None = None
 
     def __post_init__(self) -> None:
         if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):

@@ -29,6 +29,7 @@ from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret, closed, hidden
 from stompy.transport.address import Address
+from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls_options import Tls
 
@@ -73,6 +74,7 @@ def connect(
     name: str = "connection",
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,
+    proxy: str | None = None,
 ) -> Connection:
     """Connect to a broker and return when the session is open.
 
@@ -115,6 +117,8 @@ def connect(
         tls: for `stomp+ssl://` addresses: whom to trust, our certificate and the like; by default the system's
             authorities are trusted, and the broker's host name is looked for in its certificate.
         tcp: where to dial from, and how the kernel watches over the connection.
+        proxy: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`: dial through it; it
+            resolves the broker's name.
 
     Raises:
         ConfigurationError: an address or a setting is wrong; nothing was sent.
@@ -154,6 +158,7 @@ def connect(
         name=name,
         tls=tls,
         tcp=tcp or TcpOptions(),
+        proxy=None if proxy is None else parse_proxy(proxy),
     )
     core = Core(config, tuple(listeners))
     core.open()

@@ -14,6 +14,7 @@ from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, Connect
 from stompy.link.handshake import Opened, open_session
 from stompy.transport.address import TLS, UNIX, Address
 from stompy.transport.base import Dialer
+from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.tls_options import Tls
 from stompy.transport.unix import UnixDialer
@@ -25,7 +26,11 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     """Return what dials `address`."""
     if address.scheme == UNIX:
         return UnixDialer(address.path or "")
-    tcp = TcpDialer(address.host, address.port, options=config.tcp)
+    tcp = (
+        TcpDialer(address.host, address.port, options=config.tcp)
+        if config.proxy is None
+        else ProxyDialer(config.proxy, address.host, address.port, options=config.tcp)
+    )
     if address.scheme != TLS:
         return tcp
     # Imported where it is needed: `ssl` costs a good part of an import of stompy.

@@ -14,6 +14,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.core import Core
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLost, ConnectRefused, NotConnected
+from tests.support.proxies import LittleProxy
 
 
 def arguments(*argv: str) -> argparse.Namespace:
@@ -159,3 +160,11 @@ def test_an_acknowledgement_that_comes_too_late_tells_of_the_lost_link(broker: B
 
     with pytest.raises(ConnectionLost):
         use(acknowledge_too_late, "--url", broker.url)
+
+
+def test_a_proxy_comes_from_the_option_before_the_environment(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LittleProxy("http", login="ann:pr0xy") as guarded, LittleProxy("socks5") as free:
+        monkeypatch.setenv("STOMPY_PROXY", guarded.url_with_login)
+        use(lambda conn: None, "--url", broker.url)
+        use(lambda conn: None, "--url", broker.url, "--proxy", free.url)
+        assert (len(guarded.asked), len(free.asked)) == (1, 1)

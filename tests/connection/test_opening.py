@@ -17,6 +17,7 @@ from stompy.transport.tls_options import TlsVersion
 from stompy.transport.unix import UnixListener
 from tests.support.certificates import Certificates
 from tests.support.peer import Peer, until
+from tests.support.proxies import LittleProxy
 from tests.transport.conftest import Calling
 
 
@@ -247,3 +248,38 @@ class TestUnix:
         listener.close()
         with pytest.raises(stompy.ConnectError):
             connecting.result()
+
+
+class TestProxy:
+    @pytest.mark.parametrize("kind", ["http", "socks5"])
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_messages_go_through_it_and_come_back_after_a_cut(
+        self, kind: str, secure: bool, certificates: Certificates
+    ) -> None:
+        options = {"tls": certificates.broker_options()} if secure else {}
+        with (
+            LittleProxy(kind, login="ann:pr0xy") as proxy,
+            Broker(**options) as running,  # type: ignore[arg-type]
+            stompy.connect(
+                running.url,
+                tls=certificates.client_options() if secure else None,
+                proxy=proxy.url_with_login,
+                reconnect=True,
+            ) as conn,
+        ):
+            subscription = conn.subscribe("/queue/a")
+            proxy.cut()
+            until(lambda: conn.stats().reconnects == 1)
+            conn.send("/queue/a", "hello", confirm=True)
+            assert subscription.receive(timeout=20).text == "hello"
+            port = int(running.url.rpartition(":")[2])
+            assert proxy.asked == [("127.0.0.1", port)] * 2
+            assert "pr0xy" not in repr(conn)
+
+    def test_a_broker_behind_a_proxy_that_is_down_is_told(self, broker: Broker, dead: str) -> None:
+        with pytest.raises(stompy.ProxyError, match=r"cannot be reached: .* connection refused"):
+            stompy.connect(good(broker), proxy=dead.replace("stomp", "socks5"))
+
+    def test_a_unix_socket_needs_no_proxy(self, dead: str, tmp_path: Path) -> None:
+        with Broker(unix=tmp_path / "s") as local:
+            stompy.connect(local.url, proxy=dead.replace("stomp", "socks5")).disconnect()
