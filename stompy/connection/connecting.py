@@ -126,6 +126,7 @@ def connect(
     """
     # From here on no local variable shows a credential.
     told, url, passcode = Secret((url, headers)), "", hidden(passcode)
+    way, proxy = hidden(proxy), None
     headers = None
     addresses, failover, fields = _read(told)
     policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
@@ -158,7 +159,7 @@ def connect(
         name=name,
         tls=tls,
         tcp=tcp or TcpOptions(),
-        proxy=None if proxy is None else parse_proxy(proxy),
+        proxy=None if way is None else parse_proxy(way),
     )
     core = Core(config, tuple(listeners))
     core.open()

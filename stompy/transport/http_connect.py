@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError
+from stompy.secret import Secret, revealed
 from stompy.transport.address import host_port
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ _LONGEST_NAME = 253
 """Characters of a host name (RFC 1035); SOCKS5 has room for two more."""
 
 
-def ask_http(answer: Answer, host: str, port: int, *, login: str | None, passcode: str | None) -> None:
+def ask_http(answer: Answer, host: str, port: int, *, login: str | None, passcode: Secret[str] | None) -> None:
     """Have the proxy connect us to `host` and `port`.
 
     Raises:
         ConfigurationError: the host cannot be written in a request.
         ProxyError: it does not.
     """
-    answer.say(_request(host, port, login, passcode))
+    answer.say_secretly(_request(host, port, login, passcode))
     status, reason = 100, ""
     while 100 <= status < 200:  # interim answers
         head = answer.take_until(b"\r\n\r\n", most=_MOST).decode("latin-1")
@@ -42,13 +43,13 @@ def ask_http(answer: Answer, host: str, port: int, *, login: str | None, passcod
         raise answer.error(f"refused: {status} {reason[:100]}".rstrip())
 
 
-def _request(host: str, port: int, login: str | None, passcode: str | None) -> bytes:
+def _request(host: str, port: int, login: str | None, passcode: Secret[str] | None) -> Secret[bytes]:
     target = host_port(ascii_host(host), port)
-    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-    if login is not None:
-        credentials = base64.b64encode(f"{login}:{passcode or ''}".encode()).decode()
-        lines.append(f"Proxy-Authorization: Basic {credentials}")
-    return "\r\n".join([*lines, "", ""]).encode("ascii")
+    head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n".encode("ascii")
+    if login is None:
+        return Secret(head + b"\r\n")
+    credentials = Secret(base64.b64encode(f"{login}:{revealed(passcode) or ''}".encode()))
+    return Secret(head + b"Proxy-Authorization: Basic " + credentials.reveal() + b"\r\n\r\n")
 
 
 def ascii_host(host: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote_to_bytes
 
 from stompy.errors import (
@@ -20,6 +20,7 @@ from stompy.errors import (
     SendTimeout,
     StompTimeout,
 )
+from stompy.secret import Secret, closed, hidden
 from stompy.transport.address import host_port, masked
 from stompy.transport.http_connect import ask_http
 from stompy.transport.proxy_answer import Answer
@@ -48,21 +49,29 @@ class Proxy:
         host: a host name, or an IP address without brackets.
         port: 1 to 65535.
         login: decoded; `None` where the URL has none.
-        passcode: decoded; never in `repr` or `str`.
+        passcode: decoded, and kept as a `Secret`; a pickle holds it.
     """
 
     kind: ProxyKind
     host: str
     port: int
     login: str | None = None
-    passcode: str | None = field(default=None, repr=False)
+    passcode: Secret[str] | str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passcode", hidden(self.passcode))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the passcode: whoever pickles this wants to connect elsewhere."""
+        passcode = self.passcode.reveal() if isinstance(self.passcode, Secret) else self.passcode
+        return Proxy, (self.kind, self.host, self.port, self.login, passcode)
 
     def __str__(self) -> str:
         """Return the URL without login and passcode."""
         return f"{self.kind}://{host_port(self.host, self.port)}"
 
 
-def parse_proxy(url: str) -> Proxy:
+def parse_proxy(url: str | Secret[str]) -> Proxy:
     """Return the proxy that `url` names: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`.
 
     `socks5h://` is the same as `socks5://`: names are always resolved by the proxy.
@@ -70,8 +79,17 @@ def parse_proxy(url: str) -> Proxy:
     Raises:
         ConfigurationError: the URL is wrong; it is shown without its passcode.
     """
-    if not isinstance(url, str):
+    if not isinstance(url, (str, Secret)):
         raise ConfigurationError(f"the address of a proxy is text like 'socks5://host:1080', not {type(url).__name__}")
+    told, url = hidden(url), ""
+    try:
+        return _parsed(told.reveal())
+    except ConfigurationError as error:
+        failure = error
+    raise closed(failure)  # the frames below hold the URL
+
+
+def _parsed(url: str) -> Proxy:
     match = _FORM.fullmatch(url) if url.isprintable() and " " not in url else None
     kind = _SCHEMES.get(url.partition("://")[0].lower())
     if kind is None or match is None:
@@ -149,7 +167,7 @@ class ProxyDialer:
         proxy, answer = self._proxy, Answer(transport, str(self._proxy), self.address, deadline)
         ask = ask_http if proxy.kind == "http" else ask_socks
         try:
-            ask(answer, self._host, self._port, login=proxy.login, passcode=proxy.passcode)
+            ask(answer, self._host, self._port, login=proxy.login, passcode=hidden(proxy.passcode))
         except (StompTimeout, SendTimeout) as error:
             message = f"the proxy {proxy} did not connect us in time"
             raise ConnectTimeout(message, address=self.address) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompy.errors import ProxyError, ProxyLoginRefused
+from stompy.secret import Secret, closed
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
@@ -31,6 +32,15 @@ class Answer:
     def say(self, octets: bytes) -> None:
         """Send to the proxy; raises as `Transport.sendall` does."""
         self._transport.sendall(octets, self._deadline)
+
+    def say_secretly(self, octets: Secret[bytes]) -> None:
+        """Send what no traceback may show; raises as `say` does."""
+        try:
+            self._transport.sendall(octets.reveal(), self._deadline)
+            return
+        except BaseException as error:
+            failure = error
+        raise closed(failure)
 
     def take(self, size: int) -> bytes:
         """Return the next `size` bytes; raises as `Transport.recv` does, and `ProxyError` at the end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from stompy.secret import Secret, revealed
 from stompy.transport.http_connect import ascii_host
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _REFUSALS = {
 }
 
 
-def ask_socks(answer: Answer, host: str, port: int, *, login: str | None, passcode: str | None) -> None:
+def ask_socks(answer: Answer, host: str, port: int, *, login: str | None, passcode: Secret[str] | None) -> None:
     """Have the proxy connect us to `host` and `port`.
 
     Raises:
@@ -41,7 +42,7 @@ def ask_socks(answer: Answer, host: str, port: int, *, login: str | None, passco
     if version != _VERSION:
         raise answer.error(f"does not speak SOCKS5: it began with byte {version}")
     if method == _LOGIN and login is not None:
-        _log_in(answer, login.encode(), (passcode or "").encode())
+        _log_in(answer, login.encode(), Secret((revealed(passcode) or "").encode()))
     elif method == _NO_METHOD:
         raise answer.login_refused("takes no login of ours" if login else "wants a login and a passcode")
     elif method != _NO_LOGIN:
@@ -60,8 +61,9 @@ def _target(host: str) -> bytes:
     return bytes([_IPV4 if address.version == 4 else _IPV6]) + address.packed
 
 
-def _log_in(answer: Answer, login: bytes, passcode: bytes) -> None:
-    answer.say(bytes([_LOGIN_VERSION, len(login)]) + login + bytes([len(passcode)]) + passcode)
+def _log_in(answer: Answer, login: bytes, passcode: Secret[bytes]) -> None:
+    known = bytes([_LOGIN_VERSION, len(login)]) + login + bytes([len(passcode.reveal())])
+    answer.say_secretly(Secret(known + passcode.reveal()))
     _, status = answer.take(2)
     if status:
         raise answer.login_refused("does not take our login and passcode")

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path as FilePath
 
 from stompy.errors import ConfigurationError
+from stompy.secret import Secret
 from stompy.transport.faults import in_words
 from stompy.transport.tls_options import Path, Tls
 
@@ -99,8 +100,9 @@ def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
         # Without a password of ours OpenSSL would ask on the terminal, and wait there.
         nonlocal asked
         asked = True
-        given = tls.password() if callable(tls.password) else tls.password
-        return "" if given is None else given
+        if isinstance(tls.password, Secret):
+            return tls.password.reveal()
+        return tls.password() if callable(tls.password) else ""
 
     for path in (cert, key):
         # OpenSSL does not say which of the two it cannot read.

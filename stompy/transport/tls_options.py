@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, Union
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Union
 
 from stompy.errors import ConfigurationError, InsecureTls
+from stompy.secret import Secret, hidden
 
 TlsVersion = Literal["1.2", "1.3"]
 Path = Union[str, "os.PathLike[str]"]
@@ -25,7 +26,7 @@ class Tls:
             For a broker: whose certificates clients must show; `None` asks them for none.
         cert: our certificate, followed by those between it and its authority. A broker needs one.
         key: the key of `cert`; `None` where it stands in the same file.
-        password: of an encrypted key, or what returns it; never shown.
+        password: of an encrypted key, or what returns it. Text is kept as a `Secret`, never shown; a pickle holds it.
         crl: revocation lists of the authority; a certificate on them is refused, and so is one without a list.
         server_name: the name to ask for and to find in the broker's certificate, instead of the address's host.
         minimum_version: the oldest version of TLS to speak.
@@ -41,7 +42,7 @@ class Tls:
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
-    password: str | Callable[[], str] | None = field(default=None, repr=False)
+    password: Secret[str] | str | Callable[[], str] | None = field(default=None, repr=False)
     crl: Path | None = None
     server_name: str | None = None
     minimum_version: TlsVersion = "1.2"
@@ -50,6 +51,7 @@ class Tls:
     insecure_skip_hostname: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "password", hidden(self.password))
         for name in ("ca", "cert", "key", "crl"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, (str, os.PathLike)) or not os.fspath(value)):
@@ -66,3 +68,17 @@ class Tls:
             what = "the broker's certificate" if self.insecure_skip_verification else "the host in its certificate"
             # Two steps up: whoever made this value.
             warnings.warn(f"TLS does not check {what}: anybody can pose as the broker", InsecureTls, stacklevel=3)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the password: whoever pickles this wants to connect elsewhere."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        if isinstance(self.password, Secret):
+            values["password"] = self.password.reveal()
+        return _restored, (values,)
+
+
+def _restored(values: dict[str, Any]) -> Tls:
+    tls = object.__new__(Tls)  # it was judged, and warned of, where it was made
+    for name, value in values.items():
+        object.__setattr__(tls, name, hidden(value) if name == "password" else value)
+    return tls

@@ -6,6 +6,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefused
+from stompy.secret import Secret
 from stompy.transport.http_connect import ascii_host, ask_http
 from stompy.transport.memory import memory_pair
 from stompy.transport.proxy_answer import Answer
@@ -17,7 +18,7 @@ def asked(answer: bytes, *, host: str = "b.example", login: str | None = None, p
     theirs.sendall(answer, Deadline(5))
     theirs.shutdown_write()
     talk = Answer(ours, "http://p:1", "b.example:7", Deadline(5))
-    ask_http(talk, host, 7, login=login, passcode=passcode)
+    ask_http(talk, host, 7, login=login, passcode=None if passcode is None else Secret(passcode))
     talk.finish()
     return theirs.recv(Deadline(5))
 

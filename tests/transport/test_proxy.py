@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import base64
 import contextlib
 import pickle
 import socket
+import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectionLost, ConnectTimeout, ProxyError, ProxyLoginRefused, TlsError
+from stompy.secret import Secret
 from stompy.transport.proxy import Proxy, ProxyDialer, parse_proxy
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
 from stompy.transport.tls import TlsListener
@@ -203,6 +207,53 @@ class TestConnecting:
             assert address[0] == "127.0.0.7"
             assert accepted.recv(1000).startswith(b"CONNECT broker.test:1 HTTP/1.1\r\n")
             accepted.close()
+
+
+class TestSecrets:
+    def shown(self, error: BaseException) -> str:
+        return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+
+    @pytest.mark.parametrize("kind", ["http", "socks5"])
+    def test_no_traceback_shows_the_passcode_with_its_locals(self, kind: str, target: TcpListener) -> None:
+        told = parse_proxy(f"{kind}://ann:{SECRET}@127.0.0.1:1")
+        with LittleProxy(kind, login="ann:other") as stranger:
+            way = Proxy(told.kind, "127.0.0.1", int(stranger.place.rpartition(":")[2]), told.login, told.passcode)
+            with pytest.raises(ProxyLoginRefused) as caught:
+                ProxyDialer(way, "broker.test", 7).dial(ample())
+        text = self.shown(caught.value)
+        assert "ann" in text
+        assert SECRET not in text
+        assert base64.b64encode(f"ann:{SECRET}".encode()).decode() not in text
+
+    @pytest.mark.parametrize("kind", ["http", "socks5"])
+    def test_nor_does_one_of_a_proxy_that_went_away_while_it_was_told(self, kind: str) -> None:
+        class Gone(TcpDialer):
+            def dial(self, deadline: Deadline) -> Any:
+                return Going()
+
+        class Going:
+            def sendall(self, data: bytes, deadline: Deadline) -> None:
+                if data != b"\x05\x02\x00\x02":
+                    raise ConnectionLost("gone")
+
+            def recv(self, deadline: Deadline) -> bytes:
+                return b"\x05\x02"
+
+            def close(self) -> None:
+                pass
+
+        client = ProxyDialer(Proxy(kind, "p", 1, "ann", SECRET), "b", 7)  # type: ignore[arg-type]
+        client._dialer = Gone("p", 1)
+        with pytest.raises(ProxyError, match="broke off: gone") as caught:
+            client.dial(ample())
+        text = self.shown(caught.value)
+        assert SECRET not in text
+        assert base64.b64encode(f"ann:{SECRET}".encode()).decode() not in text
+
+    def test_nor_does_one_of_a_wrong_address(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            parse_proxy(Secret(f"gopher://ann:{SECRET}@p:1"))
+        assert SECRET not in self.shown(caught.value)
 
 
 class TestTls:

@@ -4,6 +4,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ProxyError, ProxyLoginRefused
+from stompy.secret import Secret
 from stompy.transport.memory import memory_pair
 from stompy.transport.proxy_answer import Answer
 from stompy.transport.socks5 import ask_socks
@@ -15,7 +16,7 @@ def asked(answer: bytes, *, host: str = "b.example", login: str | None = None, p
     theirs.sendall(answer, Deadline(5))
     theirs.shutdown_write()
     talk = Answer(ours, "socks5://p:1", "b.example:7", Deadline(5))
-    ask_socks(talk, host, 7, login=login, passcode=passcode)
+    ask_socks(talk, host, 7, login=login, passcode=None if passcode is None else Secret(passcode))
     talk.finish()
     return theirs.recv(Deadline(5))
 

@@ -50,3 +50,10 @@ def test_switching_a_check_off_is_loud(name: str, words: str) -> None:
     with pytest.warns(InsecureTls, match=words) as caught:
         Tls(**{name: True})  # type: ignore[arg-type]
     assert caught[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_check_that_is_switched_off_travels_without_another_warning() -> None:
+    with pytest.warns(InsecureTls):
+        tls = Tls(insecure_skip_verification=True, cert="me.pem", password="hush")
+    assert pickle.loads(pickle.dumps(tls)) == tls
