@@ -2,10 +2,21 @@
 
 ::
 
+    session.py          register(spark), session(): what makes format("stomp") known, and words for what is missing
+    datasource.py       what format("stomp") stands for
+    source/             a spool as a stream, a queue as a table
+    sink/               rows as messages
+    receiver/           from a broker into a spool
     spool/              messages as files, durable before they are acknowledged; pyarrow, no pyspark
     schema.py           the columns of a message, for Spark and for Arrow
     options.py          how options are parsed, refused and documented
     broker_options.py   the options that source and sink share, and the connection that they make
     source_options.py   those of the source
-    receiver/           from a broker into a spool
+    sink_options.py     those of the sink
 """
+
+from __future__ import annotations
+
+from stompy.spark.session import register, session
+
+__all__ = ["register", "session"]

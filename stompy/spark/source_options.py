@@ -76,9 +76,10 @@ BATCH_OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 """Options of `spark.read` alone."""
 
-_OF_THE_BATCH_TOO = frozenset(
-    {"destination", "spoolDir", "subscribeHeaders", "selector", "prefetch", "segmentMaxMessages", "segmentMaxBytes"}
-)
+_OF_THE_BATCH_TOO = frozenset({
+    "destination", "spoolDir", "subscribeHeaders", "selector", "prefetch", "segmentMaxMessages", "segmentMaxBytes",
+    "brokerTimeout", "dedupHeader", "messageIds",
+})  # fmt: skip
 BATCH_TABLE = (*BROKER_OPTIONS, *(one for one in SPOOL_OPTIONS if one.name in _OF_THE_BATCH_TOO), *BATCH_OPTIONS)
 STREAM_TABLE = (*BROKER_OPTIONS, *SPOOL_OPTIONS, *STREAM_OPTIONS)
 
@@ -137,6 +138,9 @@ class BatchOptions:
     prefetch: int
     segment_max_messages: int
     segment_max_bytes: int
+    broker_timeout: float
+    dedup_header: str | None
+    message_ids: str
     max_messages: int | None
     idle_timeout: float
     num_partitions: int
@@ -170,6 +174,17 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     values = parse(BATCH_TABLE, given)
     _check_segment(values)
     return BatchOptions(broker=BrokerOptions.of(values), **_picked(BatchOptions, values))
+
+
+def check_read_options(given: Mapping[str, str]) -> None:
+    """Refuse options that fit neither a stream nor a table; raises as `stream_options`."""
+    try:
+        stream_options(given)
+    except ConfigurationError as wrong:
+        try:
+            batch_options(given)
+        except ConfigurationError:
+            raise wrong from None
 
 
 def _spool_of(values: Mapping[str, Any]) -> SpoolOptions:

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 REQUIRED = bool(os.environ.get("STOMPY_REQUIRE_SPARK"))
 
 # Modules that can be tested without pyarrow and pyspark are tested everywhere.
-_WITH_ARROW = ("spool", "receiver", "crashes", "test_schema.py")
+_WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
 
 collect_ignore: list[str] = []
 
@@ -33,7 +33,13 @@ if importlib.util.find_spec("pyarrow") is None:
 if importlib.util.find_spec("pyspark") is None:
     if REQUIRED:
         raise pytest.UsageError("pyspark is required: pip install -e '.[spark,test]'")
-    collect_ignore += ("sink/test_writer.py",)
+    collect_ignore += (
+        "sink/test_writer.py",
+        "source/test_batch.py",
+        "source/test_stream.py",
+        "test_datasource.py",
+        "test_session.py",
+    )
 
 
 @pytest.fixture(scope="session")

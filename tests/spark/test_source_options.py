@@ -12,6 +12,7 @@ from stompy.spark.source_options import (
     SpoolOptions,
     StreamOptions,
     batch_options,
+    check_read_options,
     spool_options,
     stream_options,
 )
@@ -53,6 +54,14 @@ def test_a_passcode_is_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(ConfigurationError, match="passcodeEnv"):
         make({**GIVEN, "passcode": "sesame"})
+
+
+def test_what_fits_neither_a_stream_nor_a_table_is_refused() -> None:
+    check_read_options({**GIVEN, "maxmessagespertrigger": "5"})
+    check_read_options({**GIVEN, "browse": "true"})
+    for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "receivers": "1"}, {"prefetch": "many"}):
+        with pytest.raises(ConfigurationError):
+            check_read_options({**GIVEN, **wrong})
 
 
 def test_every_option_says_what_it_does() -> None:

@@ -95,6 +95,7 @@ class ThreadCrew:
         options: how many, and what they do.
         spool: to fill.
         first: the number of the first lane that they fill.
+        limit: messages in a lane after which its receiver is done.
         closing: ends the wait for predecessors.
 
     Raises:
@@ -102,7 +103,13 @@ class ThreadCrew:
     """
 
     def __init__(
-        self, options: SpoolOptions, spool: Spool, *, first: int = 0, closing: threading.Event | None = None
+        self,
+        options: SpoolOptions,
+        spool: Spool,
+        *,
+        first: int = 0,
+        limit: int | None = None,
+        closing: threading.Event | None = None,
     ) -> None:
         self._options = options
         self._stopped = False
@@ -120,7 +127,8 @@ class ThreadCrew:
         self._lanes = sorted(lanes, key=lambda lane: lane.lane)
         self.healths = [Health(f"receiver {lane} of {options.destination}") for lane in own]
         """One a receiver."""
-        self._receivers = [Receiver(options, *pair) for pair in zip(self._writers, self.healths, strict=True)]
+        pairs = zip(self._writers, self.healths, strict=True)
+        self._receivers = [Receiver(options, *pair, limit=limit) for pair in pairs]
         for receiver in self._receivers:
             receiver.start()
 
@@ -133,6 +141,11 @@ class ThreadCrew:
     def writers(self) -> Sequence[LaneWriter]:
         """The lanes that these receivers fill."""
         return self._writers
+
+    @property
+    def finished(self) -> bool:
+        """Whether all receivers have ended, as they do at their limit."""
+        return all(receiver.ended for receiver in self._receivers)
 
     def check(self) -> None:
         """Raise what keeps messages from coming; see `Health.check`."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 from collections import deque
 
@@ -64,13 +65,15 @@ class Receiver(HouseThread):
         options: of the spool.
         writer: the open lane; this thread's from `start` on, but for what its table says. It is the caller's to close.
         health: told of everything.
+        limit: messages in the lane after which it is done; what was sent ahead goes back to the broker.
     """
 
-    def __init__(self, options: SpoolOptions, writer: LaneWriter, health: Health) -> None:
+    def __init__(self, options: SpoolOptions, writer: LaneWriter, health: Health, *, limit: int | None = None) -> None:
         super().__init__(f"stompy-spool-{writer.lane}")
         self._options = options
         self._writer = writer
         self._health = health
+        self._limit = limit
         self._closing = threading.Event()
         self._acks: deque[tuple[Receipt, int, list[str]]] = deque()
         self._poisoned = 0
@@ -83,7 +86,7 @@ class Receiver(HouseThread):
     def run(self) -> None:
         """Receive until closed, or until it makes no sense any more."""
         try:
-            while not self._closing.is_set():
+            while not self._closing.is_set() and self._room() > 0:
                 try:
                     self._session()
                 except StompError as error:
@@ -129,7 +132,7 @@ class Receiver(HouseThread):
         options = self._options
         dialect = dialect_of(connection.server)
         # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
-        prefetch = 1 if self._poisoned else options.prefetch
+        prefetch = 1 if self._poisoned else min(options.prefetch, self._room())
         countable = dialect.can("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
         by_hand = dialect.headers.get("prefetch") in options.subscribe_headers
         return connection.subscribe(
@@ -149,6 +152,9 @@ class Receiver(HouseThread):
         while not self._closing.is_set():
             self._take_receipts()
             self._writer.beat()
+            if self._room() <= 0:
+                self._closing.set()
+                return
             if self._full():
                 # Nothing is taken, so that the prefetch stops the broker; the link may end meanwhile.
                 if not connection.connected:
@@ -161,6 +167,8 @@ class Receiver(HouseThread):
                 self._keep(
                     group_of(messages, self._writer, broker=connection.address, identified=identified), subscription
                 )
+                # Again, as the disk may have taken its time, and the broker could not send while it waited for the ACK.
+                self._health.heard()
 
     def _take(self, subscription: Subscription) -> list[Message]:
         """Return what waits, up to the limits of a segment; after a moment of silence, nothing."""
@@ -171,7 +179,7 @@ class Receiver(HouseThread):
         messages, octets = [message], len(message.body)
         while (
             subscription.queued
-            and len(messages) < self._options.segment_max_messages
+            and len(messages) < min(self._options.segment_max_messages, self._room())
             and octets < self._options.segment_max_bytes
         ):
             message = subscription.receive(0)
@@ -211,6 +219,10 @@ class Receiver(HouseThread):
             self._acks.popleft()
             self._writer.settle(end, again=again)
             self._failures = self._poisoned = 0
+
+    def _room(self) -> int:
+        """Return how many more messages are wanted."""
+        return sys.maxsize if self._limit is None else self._limit - self._writer.next
 
     def _full(self) -> bool:
         """Whether the spool has as much as it may; never while Spark has been told of all of it.

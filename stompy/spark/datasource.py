@@ -1,0 +1,75 @@
+"""STOMP as a data source of Spark: what `format("stomp")` stands for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import MutableMapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from stompy.errors import ConfigurationError
+from stompy.spark.schema import ddl
+from stompy.spark.sink.writer import BatchWriter, StreamWriter, batch_writer, stream_writer
+from stompy.spark.sink_options import SinkOptions
+from stompy.spark.source.batch import StompBatchReader
+from stompy.spark.source.stream import StompStreamReader
+from stompy.spark.source_options import batch_options, check_read_options, stream_options
+
+
+class StompDataSource(DataSource):
+    """A STOMP broker as source and sink; `stompy.spark.register` makes it known to a session.
+
+    Spark makes one for each `load()` or write, and pickles it; options are checked when it is known what for.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._load = uuid.uuid4().hex
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is called with."""
+        return "stomp"
+
+    def schema(self) -> str:
+        """Return the columns of a message.
+
+        Raises:
+            ConfigurationError: the options fit neither a stream nor a table. Of a stream Spark would otherwise hear it
+                only when the query runs, in the background.
+        """
+        check_read_options(dict(self.options))
+        return ddl(text=self._text())
+
+    def reader(self, schema: Any) -> StompBatchReader:
+        """Return what `spark.read` reads with."""
+        self._check_schema(schema)
+        return StompBatchReader(batch_options(dict(self.options)), self._load)
+
+    def streamReader(self, schema: Any) -> StompStreamReader:  # noqa: N802  # Spark's name
+        """Return what `spark.readStream` reads with."""
+        self._check_schema(schema)
+        return StompStreamReader(stream_options(dict(self.options)))
+
+    def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
+        """Return what `df.write` writes with."""
+        return batch_writer(SinkOptions.of(dict(self.options)), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        """Return what `df.writeStream` writes with."""
+        return stream_writer(SinkOptions.of(dict(self.options)), schema, overwrite=overwrite)
+
+    def _text(self) -> bool:
+        # Whether it is a stream or a table is not known here, nor which options are right.
+        given = {name.replace("_", "").lower(): value for name, value in self.options.items()}
+        return str(given.get("bodyas", "")).strip().lower() == "text"
+
+    def _check_schema(self, schema: Any) -> None:
+        expected = ddl(text=self._text())
+        names = [column.split(" ", 1)[0] for column in expected.replace("STRING, STRING", "").split(", ")]
+        if schema.fieldNames() != names:
+            raise ConfigurationError(
+                f"the columns of a message are fixed: {expected}. Leave .schema(...) away, and parse the body with "
+                "from_json(cast(body as string), ...)"
+            )

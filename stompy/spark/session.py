@@ -1,0 +1,152 @@
+"""A session of Spark that knows `format("stomp")`, and words for what may be missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stompy.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA_NEEDED = 17
+_SPARK_NEEDED = (4, 1)
+_TOLD_WITHIN = 60.0
+"""Seconds for a Python or Java to say what it is."""
+_INSTALL = "pip install 'stompy-client[spark]'"
+
+_PROBE = """\
+import sys
+missing = []
+for name in ("pyarrow", "pyspark", "stompy"):
+    try:
+        __import__(name)
+    except ImportError:
+        missing.append(name)
+print("%d.%d" % sys.version_info[:2], ",".join(missing))
+"""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("stomp")` known to a session, as a source and a sink.
+
+    Args:
+        spark: the session.
+
+    Raises:
+        ConfigurationError: Spark, pyarrow or the Python of the workers does not fit; it says what to do. Spark itself
+            would only say that it does not find a data source of that name.
+    """
+    check_packages()
+    check_worker_python(spark)
+    from stompy.spark.datasource import StompDataSource
+
+    spark.dataSource.register(StompDataSource)
+
+
+def session(name: str = "stompy", *, master: str | None = None, **settings: str) -> SparkSession:
+    """Return a session that knows `format("stomp")`: the running one, or a new one.
+
+    Args:
+        name: of the application.
+        master: such as `local[2]`; `None` leaves it to the environment.
+        settings: of Spark, dots written as two underscores: `spark__sql__shuffle__partitions="2"`.
+
+    Raises:
+        ConfigurationError: Java, Spark or pyarrow is missing, or does not fit.
+    """
+    check_packages()
+    check_java()
+    # Else Spark starts whatever `python3` is first on the path, often one without pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key.replace("__", "."), value)
+    spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def check_packages() -> None:
+    """Raise `ConfigurationError` if this Python lacks pyarrow or Spark, or has a Spark that is too old."""
+    for package in ("pyarrow", "pyspark"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigurationError(f"the package {package} is missing in {sys.executable}: {_INSTALL}")
+    import pyspark
+
+    found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
+    if found is None or (int(found[1]), int(found[2])) < _SPARK_NEEDED:
+        raise ConfigurationError(
+            f"Spark {pyspark.__version__} is too old: 4.1 or newer is needed (4.2 for maxMessagesPerTrigger by "
+            f"Spark's own admission control and for Trigger.AvailableNow): {_INSTALL}"
+        )
+
+
+def check_java() -> None:
+    """Raise `ConfigurationError` if there is no Java that Spark can use."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    where = f"JAVA_HOME is {home}" if home else "there is no `java` on the path, and JAVA_HOME is not set"
+    advice = (
+        f"Spark needs Java {_JAVA_NEEDED} or newer. Install one (Debian: apt install "
+        f"openjdk-{_JAVA_NEEDED}-jre-headless) and let JAVA_HOME name it"
+    )
+    if java is None or not os.access(java, os.X_OK):
+        raise ConfigurationError(f"no Java: {where}. {advice}")
+    major = _java_major(java)
+    if major is not None and major < _JAVA_NEEDED:
+        raise ConfigurationError(f"Java {major} ({java}) is too old. {advice}")
+
+
+def _java_major(java: str) -> int | None:
+    """Return the version of a Java, `None` where it does not say it."""
+    try:
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_TOLD_WITHIN, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(found[1]) if found else None
+
+
+def check_worker_python(spark: SparkSession) -> None:
+    """Raise `ConfigurationError` if the Python that Spark starts for the data source cannot run it.
+
+    Of a remote session (Spark Connect) nothing is known here, so that nothing is checked.
+    """
+    try:
+        python = spark.sparkContext.pythonExec
+    except Exception:  # a remote session refuses with an error of its own
+        return
+    advice = (
+        f"Set PYSPARK_PYTHON={sys.executable} (or the setting spark.pyspark.python) before the session starts; on a "
+        "cluster the same must be installed there"
+    )
+    try:
+        told = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, timeout=_TOLD_WITHIN, check=True, cwd=os.sep
+        ).stdout.split()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigurationError(
+            f"Spark would start {python!r} for its workers, which does not run: {error}. {advice}"
+        ) from error
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if told and told[0] != ours:
+        raise ConfigurationError(
+            f"Spark would start {python!r} for its workers, which is Python {told[0]}; this is {ours}. {advice}"
+        )
+    if len(told) > 1:
+        raise ConfigurationError(
+            f"Spark would start {python!r} for its workers, which lacks {told[1].replace(',', ', ')}. {advice}"
+        )

@@ -1,0 +1,83 @@
+"""Which rows a task reads: pieces of segments, split into parts of about the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stompy.spark.spool.index import Slice
+from stompy.spark.spool.names import Segment
+
+ROWS_A_TASK = 10_000
+OCTETS_A_TASK = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one segment of a lane.
+
+    Attributes:
+        lane: its number.
+        segment: the file.
+        start: the first sequence number that is meant.
+        end: the number behind the last one.
+    """
+
+    lane: int
+    segment: Segment
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.end - self.start
+
+    @property
+    def size(self) -> int:
+        """About how many octets they have."""
+        return self.segment.size * self.rows // max(1, self.segment.count)
+
+
+def pieces_of(lane: int, slices: Sequence[Slice]) -> list[Piece]:
+    """Return what a lane's index found as pieces."""
+    return [Piece(lane, one.segment, one.start, one.end) for one in slices]
+
+
+def split(pieces: Sequence[Piece], *, most: int | None, octets: int = OCTETS_A_TASK) -> list[list[Piece]]:
+    """Return the pieces in parts of about the same number of rows; a segment may be cut.
+
+    Args:
+        pieces: in order.
+        most: parts; `None` makes one for so many rows or octets.
+        octets: of a part, where `most` does not say otherwise.
+    """
+    rows = sum(piece.rows for piece in pieces)
+    if not rows:
+        return []
+    if most is None:
+        size = sum(piece.size for piece in pieces)
+        most = max(-(-rows // ROWS_A_TASK), -(-size // octets))
+    count = max(1, min(most, rows))
+    bounds = [rows * number // count for number in range(1, count + 1)]
+    return list(_cut(pieces, bounds))
+
+
+def _cut(pieces: Sequence[Piece], bounds: Sequence[int]) -> Iterator[list[Piece]]:
+    """Yield the pieces between bounds, which are counts of rows from the beginning."""
+    done = 0
+    part: list[Piece] = []
+    left = list(bounds)
+    for whole in pieces:
+        piece = whole
+        while piece.rows:
+            take = min(piece.rows, left[0] - done)
+            part.append(Piece(piece.lane, piece.segment, piece.start, piece.start + take))
+            piece = Piece(piece.lane, piece.segment, piece.start + take, piece.end)
+            done += take
+            if done == left[0]:
+                yield part
+                part = []
+                left.pop(0)
+                if not left:
+                    return

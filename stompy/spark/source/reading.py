@@ -1,0 +1,94 @@
+"""Reading rows of a spool, on an executor."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from stompy.errors import BodyDecodeError, SpoolError
+from stompy.spark.schema import arrow_schema
+from stompy.spark.source.pieces import Piece
+from stompy.spark.spool.lane import read_segment
+from stompy.spark.spool.spool import check_identity, find_spool, open_files
+
+_ROWS = 10_000
+"""Rows in one batch for Spark, at most."""
+
+
+def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, text: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a spool.
+
+    Args:
+        url: of the spool.
+        identity: that it must have.
+        pieces: what to read, in order.
+        text: `permissive` or `fail` adds the column `text`; `None` does not.
+
+    Raises:
+        SpoolError: the spool cannot be seen from this machine.
+        SpoolDamaged, SpoolMismatch: a segment is not what was written.
+        BodyDecodeError: with `fail`, a body is no text.
+    """
+    files = open_files(url)
+    spool = find_spool(files)
+    if spool is None:
+        raise SpoolError(
+            f"it is not visible on executor {socket.gethostname()}. Every executor must reach it under this name: "
+            "use a shared folder or an object store, or the option spoolAccess=driver for a few messages",
+            path=url,
+        )
+    check_identity(spool, identity)
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for piece in pieces:
+        batch = read_segment(files, spool.origin(piece.lane), piece.segment)
+        waiting.append(batch.slice(piece.start - piece.segment.first, piece.rows))
+        rows += piece.rows
+        if rows >= _ROWS:
+            yield from joined(waiting, text=text)
+            waiting, rows = [], 0
+    if waiting:
+        yield from joined(waiting, text=text)
+
+
+def joined(batches: Sequence[pa.RecordBatch], *, text: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches as one, with the column `text` if asked: a batch for each segment would cost Spark more."""
+    table = pa.Table.from_batches(batches).combine_chunks()
+    for batch in table.to_batches():
+        yield batch if text is None else with_text(batch, fail=text == "fail")
+
+
+def with_text(batch: pa.RecordBatch, *, fail: bool) -> pa.RecordBatch:
+    """Return a batch with the column `text`: each body decoded from UTF-8, null where it is none.
+
+    Args:
+        batch: with the columns of a message.
+        fail: raise for a body that is no text.
+
+    Raises:
+        BodyDecodeError: there is one; it names the message.
+    """
+    body = batch.column("body")
+    try:
+        decoded = body.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = pa.array([_decoded(batch, row, fail=fail) for row in range(batch.num_rows)], pa.string())
+    return pa.RecordBatch.from_arrays([*batch.columns, decoded], schema=arrow_schema(text=True))
+
+
+def _decoded(batch: pa.RecordBatch, row: int, *, fail: bool) -> str | None:
+    body = batch.column("body")[row].as_py()
+    try:
+        return str(body, "utf-8")
+    except UnicodeDecodeError as error:
+        if not fail:
+            return None
+        identity = batch.column("message_id")[row].as_py()
+        where = f"lane {batch.column('lane')[row].as_py()}, sequence {batch.column('sequence')[row].as_py()}"
+        raise BodyDecodeError(
+            f"the body of message {identity!r} ({where}) is not UTF-8 ({error.reason} at octet {error.start}); the "
+            "option invalidText=permissive makes its text null",
+            body=body,
+        ) from None

@@ -1,0 +1,168 @@
+"""The streaming source as pyspark calls it.
+
+Spark makes one of these twice: one lives in a Python process of the driver as long as the query runs, and gets every
+call but `read`; the other is pickled to the executors for `read` alone. So nothing that cannot travel is made before
+the first call that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from stompy.spark.source.admission import Limits
+from stompy.spark.source.engine import StreamEngine
+from stompy.spark.source.pieces import Piece
+from stompy.spark.source.reading import read_pieces
+from stompy.spark.source.signals import end_on_sigterm
+from stompy.spark.source_options import StreamOptions
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before 4.2, where Spark has no admission control for Python
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """What Spark does not look for."""
+
+    ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = None
+
+
+class StreamPart(InputPartition):
+    """What one task reads.
+
+    Args:
+        url: of the spool.
+        identity: of the spool.
+        pieces: rows of its segments.
+        rows: the rows themselves, as an Arrow stream, where the driver sends them.
+    """
+
+    def __init__(self, url: str, identity: str, pieces: Sequence[Piece], *, rows: bytes | None = None) -> None:
+        self.url = url
+        self.identity = identity
+        self.pieces = tuple(pieces)
+        self.rows = rows
+
+    def __repr__(self) -> str:
+        return f"<StreamPart {sum(piece.rows for piece in self.pieces)} rows of {self.url}>"
+
+
+class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A spool as a stream.
+
+    Args:
+        options: of the query.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._engine: StreamEngine | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_engine": None}
+
+    @property
+    def _running(self) -> StreamEngine:
+        if self._engine is None:
+            end_on_sigterm()
+            self._engine = StreamEngine(self._options)
+        return self._engine
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Return where a query without a checkpoint begins."""
+        return self._running.initial()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next micro-batch goes. Spark before 4.2 gives no arguments."""
+        return self._running.latest(start, self._limits(limit))
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Return the limit of the options; all of them count, whichever of them is named here."""
+        options = self._options
+        if options.max_messages_per_trigger is not None:
+            return ReadMaxRows(options.max_messages_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_messages_per_trigger is not None:
+            return ReadMinRows(options.min_messages_per_trigger)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return how far the spool goes, for the query's progress."""
+        return self._running.report()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Receive until the queue counts as empty, and let the query end there."""
+        self._running.prepare_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StreamPart]:
+        """Return what the tasks of a micro-batch read."""
+        engine = self._running
+        parts = engine.plan(start, end)
+        inline = self._options.spool_access == "driver"
+        return [
+            StreamPart(
+                engine.url,
+                engine.identity,
+                part,
+                rows=_packed(read_pieces(engine.url, engine.identity, part, text=None)) if inline else None,
+            )
+            for part in parts
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task; on an executor, from the pickled copy of this."""
+        assert isinstance(partition, StreamPart)
+        text = self._options.invalid_text if self._options.body_as == "text" else None
+        if partition.rows is not None:
+            return _unpacked(partition.rows, text=text)
+        return read_pieces(partition.url, partition.identity, partition.pieces, text=text)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what was processed."""
+        self._running.commit(end)
+
+    def stop(self) -> None:
+        """End the receivers."""
+        if self._engine is not None:
+            self._engine.stop()
+
+    def _limits(self, limit: Any) -> Limits:
+        options = self._options
+        if ReadLimit is not None and isinstance(limit, ReadAllAvailable):
+            return Limits()
+        return Limits(
+            most=options.max_messages_per_trigger,
+            octets=options.max_bytes_per_trigger,
+            least=options.min_messages_per_trigger,
+        )
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    writer: Any = None
+    for batch in batches:
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, batch.schema)
+        writer.write_batch(batch)
+    assert writer is not None, "a part has rows"
+    writer.close()
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _unpacked(rows: bytes, *, text: str | None) -> Iterator[pa.RecordBatch]:
+    from stompy.spark.source.reading import with_text
+
+    with pa.ipc.open_stream(rows) as reader:
+        for batch in reader:
+            yield batch if text is None else with_text(batch, fail=text == "fail")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.errors import SpoolMismatch
+from stompy.spark.source.batch import BatchPart, StompBatchReader
+from stompy.spark.source_options import batch_options
+from tests.spark.receiver.filling import QUEUE, fill
+
+
+def test_every_action_reads_the_same_rows_from_pickled_copies(tmp_path: Path) -> None:
+    with Broker() as broker:
+        fill(broker.url, range(20))
+        options = batch_options({
+            "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "0.3",
+            "numpartitions": "2", "maxmessages": "20",
+        })  # fmt: skip
+        reader = StompBatchReader(options, "load")
+        parts = reader.partitions()
+        assert [repr(part) for part in parts] == ["<BatchPart 0>", "<BatchPart 1>"]
+        for _ in range(2):
+            copy: StompBatchReader = pickle.loads(pickle.dumps(reader))
+            found: list[int] = []
+            for part in parts:
+                for batch in copy.read(pickle.loads(pickle.dumps(part))):
+                    found += map(int, batch.column("body").to_pylist())
+            assert sorted(found) == list(range(20))
+        with pytest.raises(SpoolMismatch):
+            list(reader.read(BatchPart("another", 0)))

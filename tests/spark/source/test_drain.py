@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.errors import ConfigurationError, SpoolMismatch
+from stompy.spark.source.drain import drain, limit_of, make_read, read_folder
+from stompy.spark.source_options import BatchOptions, batch_options
+from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.lane import LaneWriter
+from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.spool.making import records
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def options(broker: Broker, path: Path, **given: str) -> BatchOptions:
+    return batch_options({
+        "url": broker.url, "destination": QUEUE, "spooldir": str(path / "spool"), "idletimeout": "0.3", **given
+    })  # fmt: skip
+
+
+def taken(options: BatchOptions, *, load: str = "one", lane: int = 0) -> list[int]:
+    spool = make_read(options, load)
+    return [int(body) for batch in drain(options, spool, lane) for body in batch.column("body").to_pylist()]
+
+
+def test_it_takes_once_and_gives_the_same_rows_again(broker: Broker, tmp_path: Path) -> None:
+    asked = options(broker, tmp_path)
+    fill(broker.url, range(500))
+    assert taken(asked) == list(range(500))
+    assert broker.depth(QUEUE) == 0
+    fill(broker.url, range(500, 510))
+    assert taken(asked) == list(range(500))
+    assert broker.depth(QUEUE) == 10
+    assert taken(asked, load="two") == list(range(500, 510))
+
+
+def test_a_read_with_a_name_outlives_its_load(broker: Broker, tmp_path: Path) -> None:
+    asked = options(broker, tmp_path, readid="monday")
+    fill(broker.url, range(10))
+    assert taken(asked, load="one") == list(range(10))
+    assert taken(asked, load="two") == list(range(10))
+    assert read_folder(asked, "three").endswith("/read-monday")
+
+
+@pytest.mark.parametrize("most", [1, 30, 200, 450])
+def test_it_takes_no_more_than_it_was_told(broker: Broker, tmp_path: Path, most: int) -> None:
+    fill(broker.url, range(500))
+    assert taken(options(broker, tmp_path, maxmessages=str(most))) == list(range(most))
+    eventually(lambda: broker.depth(QUEUE) == 500 - most)
+
+
+def test_tasks_share_the_limit(broker: Broker, tmp_path: Path) -> None:
+    asked = options(broker, tmp_path, maxmessages="5", numpartitions="3")
+    assert [limit_of(asked, lane) for lane in range(3)] == [2, 2, 1]
+    assert limit_of(options(broker, tmp_path), 0) is None
+    few = options(broker, tmp_path, maxmessages="1", numpartitions="2")
+    fill(broker.url, range(3))
+    assert taken(few, lane=1) == []
+    assert taken(few, lane=1) == []
+    assert taken(few, lane=0) == [0]
+
+
+def test_a_task_goes_on_where_its_predecessor_died(broker: Broker, tmp_path: Path) -> None:
+    asked = options(broker, tmp_path)
+    spool = make_read(asked, "one")
+    dead = LaneWriter(spool.files, spool.origin(0), patience=Patience(wait=0.0))
+    dead.seal(records(range(3)))
+    dead.close()
+    fill(broker.url, range(5))
+    found = [row for batch in drain(asked, spool, 0) for row in batch.column("sequence").to_pylist()]
+    assert found == list(range(8))
+
+
+def test_of_two_attempts_at_once_one_takes_and_both_read_it(broker: Broker, tmp_path: Path) -> None:
+    asked = options(broker, tmp_path)
+    fill(broker.url, range(100))
+    found: list[list[int]] = []
+    attempts = [threading.Thread(target=lambda: found.append(taken(asked))) for _ in range(2)]
+    for attempt in attempts:
+        attempt.start()
+    for attempt in attempts:
+        attempt.join()
+    assert found == [list(range(100))] * 2
+
+
+def test_a_read_of_another_destination_under_the_same_name_is_refused(broker: Broker, tmp_path: Path) -> None:
+    taken(options(broker, tmp_path, readid="x"))
+    with pytest.raises(SpoolMismatch, match="filled from '/queue/a', not from '/queue/b'"):
+        taken(options(broker, tmp_path, readid="x", destination="/queue/b"))
+
+
+def test_browsing_needs_a_broker_that_can(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(3))
+    with pytest.raises(ConfigurationError, match="brows"):
+        taken(options(broker, tmp_path, browse="true"))
+    assert broker.depth(QUEUE) == 3

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompy.spark.source.pieces import Piece, pieces_of, split
+from stompy.spark.spool.index import Slice
+from stompy.spark.spool.names import Segment
+
+
+def piece(first: int, count: int, *, lane: int = 0, size: int = 100) -> Piece:
+    return Piece(lane, Segment(first, count, 1, "0" * 16, size), first, first + count)
+
+
+def numbers(part: list[Piece]) -> list[tuple[int, int]]:
+    return [(one.lane, at) for one in part for at in range(one.start, one.end)]
+
+
+def test_a_lanes_slices_are_pieces() -> None:
+    segment = Segment(10, 10, 1, "0" * 16, 1000)
+    (made,) = pieces_of(3, [Slice(segment, 12, 17)])
+    assert (made.lane, made.start, made.end, made.rows, made.size) == (3, 12, 17, 5, 500)
+
+
+def test_nothing_is_no_part() -> None:
+    assert split([], most=None) == []
+
+
+def test_few_rows_are_one_part_and_many_are_several() -> None:
+    assert len(split([piece(0, 9_999)], most=None)) == 1
+    assert len(split([piece(0, 25_000)], most=None)) == 3
+    assert len(split([piece(0, 10, size=100 << 20)], most=None)) == 4
+    assert len(split([piece(0, 25_000)], most=2)) == 2
+    assert len(split([piece(0, 3)], most=8)) == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 50)), min_size=1, max_size=15), st.integers(1, 12))
+def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[tuple[int, int]], most: int) -> None:
+    whole = []
+    at = 0
+    for lane, count in shape:
+        whole.append(piece(at, count, lane=lane))
+        at += count
+    parts = split(whole, most=most)
+    assert [number for part in parts for number in numbers(part)] == numbers(whole)
+    sizes = [sum(one.rows for one in part) for part in parts]
+    assert len(parts) == min(most, at)
+    assert max(sizes) - min(sizes) <= 1

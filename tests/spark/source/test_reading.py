@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import BodyDecodeError, SpoolDamaged, SpoolError, SpoolMismatch
+from stompy.spark.schema import arrow_schema
+from stompy.spark.source.pieces import Piece
+from stompy.spark.source.reading import read_pieces
+from tests.spark.spool.making import lane_writer, origin_of, record, records, spool_files
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> tuple[str, str, list[Piece]]:
+    files = spool_files(tmp_path / "spool")
+    writer = lane_writer(files)
+    segments = [writer.seal(records(range(10))), writer.seal([record(10, body=b"\xff"), record(11, body="é".encode())])]
+    writer.close()
+    pieces = [Piece(0, segment, segment.first, segment.end) for segment in segments]
+    return files.url, origin_of(files).spool, pieces
+
+
+def test_rows_are_read_in_order_as_few_batches(spool: tuple[str, str, list[Piece]]) -> None:
+    url, identity, pieces = spool
+    (batch,) = read_pieces(url, identity, [Piece(0, pieces[0].segment, 7, 10), pieces[1]], text=None)
+    assert batch.schema.equals(arrow_schema())
+    assert batch.column("sequence").to_pylist() == [7, 8, 9, 10, 11]
+
+
+def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]]) -> None:
+    (batch,) = read_pieces(*spool, text="permissive")
+    assert batch.schema.equals(arrow_schema(text=True))
+    assert batch.column("text").to_pylist()[9:] == ["body 9", None, "é"]
+    assert batch.column("body").to_pylist()[10] == b"\xff"
+
+
+def test_or_fails_and_names_the_message(spool: tuple[str, str, list[Piece]]) -> None:
+    with pytest.raises(BodyDecodeError, match=r"message 'id-10' \(lane 0, sequence 10\).*invalidText=permissive"):
+        list(read_pieces(*spool, text="fail"))
+
+
+def test_a_spool_that_is_not_visible_is_told_of(spool: tuple[str, str, list[Piece]], tmp_path: Path) -> None:
+    with pytest.raises(SpoolError, match=r"not visible on executor .*spoolAccess=driver"):
+        list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], text=None))
+
+
+def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece]]) -> None:
+    with pytest.raises(SpoolMismatch, match="the checkpoint was made with spool other"):
+        list(read_pieces(spool[0], "other", spool[2], text=None))
+
+
+def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) -> None:
+    url, _, pieces = spool
+    os.unlink(f"{url}/lane-0/{pieces[1].segment.name}")
+    with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is gone"):
+        list(read_pieces(*spool, text=None))

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.spark.source.admission import Limits
+from stompy.spark.source.stream import StompStreamReader, StreamPart
+from stompy.spark.source_options import stream_options
+from tests.spark.receiver.filling import QUEUE, eventually, fill
+
+limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark before 4.2 has no admission control")
+
+
+def reader(url: str = "stomp://localhost:1", folder: str = "/nowhere", **given: str) -> StompStreamReader:
+    return StompStreamReader(stream_options({"url": url, "destination": QUEUE, "spooldir": f"{folder}/spool", **given}))
+
+
+def test_what_travels_to_an_executor_has_no_connection(tmp_path: Path) -> None:
+    with Broker() as broker:
+        made = reader(broker.url, str(tmp_path))
+        made.initialOffset()
+        try:
+            copy = pickle.loads(pickle.dumps(made))
+            assert copy._engine is None
+            assert copy._options == made._options
+        finally:
+            made.stop()
+
+
+def test_stopping_what_never_ran_does_nothing() -> None:
+    reader().stop()
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({}, limits.ReadAllAvailable()),
+        ({"maxmessagespertrigger": "5"}, limits.ReadMaxRows(5)),
+        ({"maxbytespertrigger": "1k"}, limits.ReadMaxBytes(1024)),
+        ({"minmessagespertrigger": "7"}, limits.ReadMinRows(7)),
+    ],
+)
+def test_the_limit_of_the_options_is_told_to_spark(given: dict[str, str], limit: Any) -> None:
+    assert reader(**given).getDefaultReadLimit() == limit
+
+
+def test_all_limits_of_the_options_count_unless_spark_wants_everything() -> None:
+    made = reader(maxmessagespertrigger="5", maxbytespertrigger="1k", minmessagespertrigger="2")
+    assert made._limits(limits.ReadMaxRows(5)) == Limits(5, 1024, 2)
+    assert made._limits(None) == Limits(5, 1024, 2)
+    assert made._limits(limits.ReadAllAvailable()) == Limits()
+
+
+@pytest.mark.parametrize("access", ["executor", "driver"])
+@pytest.mark.parametrize("body", ["binary", "text"])
+def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, access: str, body: str) -> None:
+    with Broker() as broker:
+        fill(broker.url, range(500))
+        made = reader(broker.url, str(tmp_path), spoolaccess=access, bodyas=body, numpartitions="3")
+        try:
+            start = made.initialOffset()
+            eventually(lambda: (made.reportLatestOffset() or start)["seq"] == {"0": 500})
+            parts = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+            assert len(parts) == (3 if access == "executor" else 1)
+            copy: StompStreamReader = pickle.loads(pickle.dumps(made))
+            found: list[int] = []
+            for part in parts:
+                travelled: StreamPart = pickle.loads(pickle.dumps(part))
+                for batch in copy.read(travelled):
+                    found += map(int, batch.column("text" if body == "text" else "body").to_pylist())
+            assert found == list(range(500))
+        finally:
+            made.stop()
+
+
+def test_a_part_says_how_much_it_is_and_not_what() -> None:
+    assert repr(StreamPart("/spool", "s", [], rows=b"secret")) == "<StreamPart 0 rows of /spool>"

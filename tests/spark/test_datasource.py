@@ -1,0 +1,184 @@
+"""`format("stomp")` in a session of Spark, on the embedded broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.spark import register
+from stompy.spark.schema import COLUMNS
+from tests.spark.receiver.filling import QUEUE, eventually, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ENOUGH = 90
+"""Seconds that a query may take."""
+
+pytestmark = pytest.mark.timeout(150)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def stomp(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+def table(spark: SparkSession, broker: Broker, path: Path, **given: str) -> DataFrame:
+    options = {"url": broker.url, "destination": QUEUE, "spoolDir": str(path / "spool"), "idleTimeout": "0.5", **given}
+    return spark.read.format("stomp").options(**options).load()
+
+
+def stream(spark: SparkSession, broker: Broker, path: Path, **given: str) -> DataFrame:
+    options = {"url": broker.url, "destination": QUEUE, "spoolDir": str(path / "spool"), "idleTimeout": "0.5", **given}
+    return spark.readStream.format("stomp").options(**options).load()
+
+
+def run_once(frame: DataFrame, path: Path) -> Any:
+    """Run a query over what is available into Parquet, and return it when it has ended."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(path / "out"))
+        .option("checkpointLocation", str(path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(ENOUGH)
+    return query
+
+
+def until(query: Any, condition: Callable[[], object]) -> None:
+    """Return when the condition holds; fail with what the query has failed of."""
+    eventually(lambda: condition() or query.exception(), within=ENOUGH)
+    assert query.exception() is None
+
+
+def written(spark: SparkSession, path: Path) -> list[int]:
+    return sorted(int(row.body) for row in spark.read.parquet(str(path / "out")).select("body").collect())
+
+
+def test_a_table_has_the_columns_of_a_message_and_is_taken_once(
+    stomp: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    fill(broker.url, range(1000))
+    frame = table(stomp, broker, tmp_path)
+    assert frame.columns == [name for name, _ in COLUMNS]
+    assert frame.limit(3).count() == 3
+    assert frame.count() == frame.count() == 1000
+    assert frame.alias("a").join(frame.alias("b"), "sequence").count() == 1000
+    assert broker.depth(QUEUE) == 0
+    assert table(stomp, broker, tmp_path).count() == 0
+
+
+def test_a_view_in_sql(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(10))
+    stomp.sql(
+        f"CREATE OR REPLACE TEMP VIEW orders USING stomp OPTIONS (url '{broker.url}', destination '{QUEUE}', "
+        f"spoolDir '{tmp_path}/spool', idleTimeout '0.5', bodyAs 'text')"
+    )
+    assert stomp.sql("SELECT sum(CAST(text AS INT)) AS total FROM orders").collect()[0].total == 45
+    assert stomp.sql("SELECT headers['n'] AS n FROM orders ORDER BY n DESC LIMIT 1").collect()[0].n == "9"
+    stomp.catalog.dropTempView("orders")
+
+
+def test_a_query_over_what_is_available_goes_on_where_it_ended(
+    stomp: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    fill(broker.url, range(1000))
+    query = run_once(stream(stomp, broker, tmp_path, maxMessagesPerTrigger="400"), tmp_path)
+    counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert counts == [400, 400, 200]
+    fill(broker.url, range(1000, 1100))
+    query = run_once(stream(stomp, broker, tmp_path), tmp_path)
+    assert written(stomp, tmp_path) == list(range(1100))
+    assert broker.depth(QUEUE) == 0
+
+
+def test_a_running_query_gets_what_comes_and_tells_its_backlog(
+    stomp: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    rows: list[int] = []
+
+    def keep(frame: DataFrame, batch: int) -> None:
+        # Read twice, and once against itself: every time the same rows.
+        assert frame.union(frame).count() == 2 * frame.count()
+        rows.extend(int(row.body) for row in frame.select("body").collect())
+
+    query = (
+        stream(stomp, broker, tmp_path)
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        for start in (0, 100, 200):
+            fill(broker.url, range(start, start + 100))
+            until(query, lambda: len(rows) >= start + 100)  # noqa: B023  # it is called at once
+        assert query.exception() is None
+        assert "latestOffset" in query.lastProgress["sources"][0]
+    finally:
+        query.stop()
+    assert sorted(rows) == list(range(300))
+
+
+def test_stop_and_start_at_once(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(200))
+    for _ in range(3):
+        query = (
+            stream(stomp, broker, tmp_path)
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        until(query, lambda: query.lastProgress)  # noqa: B023  # it is called at once
+        query.stop()
+    run_once(stream(stomp, broker, tmp_path), tmp_path)
+
+
+def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    query = (
+        stream(stomp, broker, tmp_path, brokerTimeout="1", connectTimeout="1")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    eventually(lambda: broker.stats().sessions == 1, within=ENOUGH)
+    broker.stop()
+    eventually(lambda: not query.isActive, within=ENOUGH)
+    assert "has had no broker for more than 1 s (option brokerTimeout)" in str(query.exception())
+    with pytest.raises(Exception, match="brokerTimeout"):
+        query.processAllAvailable()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"maxMesagesPerTrigger": "1"}, "did you mean maxMessagesPerTrigger?"),
+        ({"passcode": "sesame"}, "passcodeEnv"),
+        ({"prefetch": "many"}, "option prefetch must be a whole number"),
+    ],
+)
+def test_a_wrong_option_is_told_of(
+    stomp: SparkSession, broker: Broker, tmp_path: Path, given: dict[str, str], words: str
+) -> None:
+    with pytest.raises(Exception, match="stompy") as caught:
+        stream(stomp, broker, tmp_path, **given).writeStream.format("noop").start()
+    assert words in str(caught.value)
+    assert "sesame" not in str(caught.value)
+
+
+def test_another_schema_is_refused(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="the columns of a message are fixed"):
+        stomp.read.format("stomp").schema("id INT").options(
+            url=broker.url, destination=QUEUE, spoolDir=str(tmp_path)
+        ).load().count()

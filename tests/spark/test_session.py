@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stompy.errors import ConfigurationError
+from stompy.spark import register
+from stompy.spark import session as door
+from stompy.spark.session import check_java, check_packages, check_worker_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def program(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def with_python(python: str) -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=python))
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "pyspark"])
+def test_a_package_that_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else object())
+    with pytest.raises(ConfigurationError, match=rf"the package {package} is missing .*pip install"):
+        check_packages()
+
+
+def test_an_old_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.1")
+    with pytest.raises(ConfigurationError, match=r"Spark 3\.5\.1 is too old: 4\.1 or newer"):
+        check_packages()
+
+
+def test_a_missing_java_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"no Java: JAVA_HOME is .*Java 17 or newer. Install one"):
+        check_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="no Java: there is no `java` on the path"):
+        check_java()
+
+
+@pytest.mark.parametrize(("told", "major"), [('openjdk version "11.0.2" 2019', 11), ('java version "1.8.0_292"', 8)])
+def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, major: int) -> None:
+    program(tmp_path / "bin" / "java", f"echo '{told}' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=rf"Java {major} \(.*\) is too old"):
+        check_java()
+
+
+def test_a_java_that_fits_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "java", "echo 'openjdk version \"21\" 2023-09-19' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check_java()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 3", "which does not run"),
+        ("echo 2.7", "which is Python 2.7; this is"),
+        (f"echo {sys.version_info[0]}.{sys.version_info[1]} pyarrow,stompy", "which lacks pyarrow, stompy"),
+    ],
+)
+def test_a_python_that_cannot_be_a_worker_is_told_of(tmp_path: Path, script: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{words}.*Set PYSPARK_PYTHON={sys.executable}"):
+        check_worker_python(with_python(program(tmp_path / "python", script)))
+    with pytest.raises(ConfigurationError, match="does not run"):
+        check_worker_python(with_python(str(tmp_path / "nothing")))
+
+
+def test_this_python_can_be_a_worker(tmp_path: Path) -> None:
+    top = Path(__file__).parent.parent.parent
+    check_worker_python(with_python(program(tmp_path / "python", f'PYTHONPATH={top} exec {sys.executable} "$@"')))
+
+
+def test_of_a_remote_session_nothing_is_claimed() -> None:
+    check_worker_python(SimpleNamespace())  # it has no sparkContext
+
+
+def test_the_door_does_not_import_spark() -> None:
+    source = "import sys, stompy.spark; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    top = str(Path(__file__).parent.parent.parent)
+    assert (
+        subprocess.run([sys.executable, "-c", source], check=False, env={**os.environ, "PYTHONPATH": top}).returncode
+        == 0
+    )
+
+
+def test_registering_makes_the_format_known(spark: SparkSession) -> None:
+    register(spark)
+    with pytest.raises(Exception, match="option url is missing"):
+        spark.read.format("stomp").load()
+
+
+def test_a_session_of_ours_knows_it(spark: SparkSession) -> None:
+    assert door("other name") is not None
