@@ -12,6 +12,9 @@ from stompy.errors import BodyDecodeError, LocalProtocolError
 TEXT_TYPE = "text/plain;charset=utf-8"
 JSON_TYPE = "application/json"
 
+_NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"))
+"""Codecs of Python's own that are no charsets: of a long body the first two take hours, and the sender chooses."""
+
 OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-length", "content-type"))
 """Headers that have an argument of their own."""
 
@@ -96,9 +99,11 @@ def decode_text(body: bytes, content_type: str | None) -> str:
     if charset is None:
         raise BodyDecodeError(f"a body of type {content_type!r} is binary; use .body", body=body)
     try:
-        codecs.lookup(charset)
+        known = codecs.lookup(charset).name not in _NO_CHARSETS
     except (LookupError, ValueError):  # a name that cannot be looked up at all
-        raise _unknown_charset(charset, content_type, body) from None
+        known = False
+    if not known:
+        raise _unknown_charset(charset, content_type, body)
     try:
         return body.decode(charset)
     except LookupError:  # a codec, but not one of text
@@ -120,6 +125,8 @@ def decode_json(body: bytes, content_type: str | None) -> Any:
     """
     charset = (charset_of(content_type) if content_type else None) or "utf-8"
     try:
+        if codecs.lookup(charset).name in _NO_CHARSETS:
+            raise LookupError(f"unknown charset {charset[:40]!r}")
         return json.loads(body.decode(charset))
     except (LookupError, ValueError, RecursionError) as error:
         raise BodyDecodeError(f"the body is not JSON: {error}", body=body) from None

@@ -24,11 +24,13 @@ class _LineEnds:
 
     def __init__(self, between: bytes, before_lf: bytes) -> None:
         self.between = between
-        self.blank = re.compile(rb"(?:%b\n)*" % before_lf)
+        # A run of one class of octets takes no memory, where a repeated group would keep its way back.
+        self.run = re.compile(rb"[%b]*" % between)
         self.open = re.compile(rb"%b\Z" % before_lf)
         self.head_end = re.compile(rb"\n%b\n" % before_lf)
 
 
+_STRAY_CR = re.compile(rb"\r(?!\n)")
 _LF = _LineEnds(b"\n", b"")
 _CRLF = _LineEnds(b"\n\r", rb"\r?")
 _DRAFT = _LineEnds(b"\n\r ", rb"[ \r]*")
@@ -146,15 +148,22 @@ class Parser:
 
     def _skip_blank(self, source: bytes, at: int) -> int:
         """Return where the line ends between frames that begin at `at` stop; half a line end is left."""
-        match = self._ends.blank.match(source, at)
+        match = self._ends.run.match(source, at)
         assert match is not None
-        after = match.end()
+        after = self._whole_lines(source, at, match.end())
         if after < len(source) and source[after] in self._ends.between:
             if not self._ends.open.match(source, after):
                 wrong = show(source[after : after + 20])
                 raise RemoteProtocolError(f"between frames only line ends may stand, not {wrong} (Augmented BNF)")
             after = len(source) - 1  # the last octet of an open blank line says as much as all of it
         return after
+
+    def _whole_lines(self, source: bytes, at: int, end: int) -> int:
+        """Return where the last whole line end of the run `at:end` stops."""
+        if self._grammar.draft:
+            return source.rfind(b"\n", at, end) + 1 or at
+        stray = _STRAY_CR.search(source, at, end) if self._grammar.crlf else None
+        return end if stray is None else stray.start()
 
     def _head_end(self, source: bytes | bytearray, at: int) -> tuple[int, int] | None:
         """Return where the head at `at` ends and where its body begins, or `None` while that is not to be seen."""

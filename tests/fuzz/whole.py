@@ -143,7 +143,8 @@ def _connected(version: str) -> bytes:
 
 def _say(transport: SocketTransport, data: bytes) -> None:
     octets = data[PREFIX:]
-    for part in cut(octets, data[1] or len(octets) or 1):
+    # Not in too many parts: before the other end reads, each takes a place in the kernel's short queue.
+    for part in cut(octets, max(data[1] or len(octets), len(octets) // 100, 1)):
         transport.sendall(part, Deadline(WITHIN))
 
 
