@@ -17,6 +17,7 @@ from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.cli.options import Parser, connection_options
 from stompy.cli.ping import add_ping
 from stompy.cli.send import add_send
+from stompy.cli.spool import add_spool
 from stompy.cli.subscribe import add_subscribe
 from stompy.cli.users import add_hash_passcode
 from stompy.errors import StompError
@@ -72,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_send(commands, common)
     add_subscribe(commands, common)
     add_ping(commands, common)
+    add_spool(commands)
     return parser
 
 

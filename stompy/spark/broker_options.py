@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 from stompy.connection.config import addresses_of, versions_of
@@ -20,6 +21,7 @@ from stompy.errors import ConfigurationError
 from stompy.frames.limits import Limits
 from stompy.spark import options as kinds
 from stompy.spark.options import Option
+from stompy.transport.tls_options import Tls
 
 BROKER_OPTIONS: tuple[Option, ...] = (
     Option("url", kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` address; "
@@ -37,6 +39,11 @@ BROKER_OPTIONS: tuple[Option, ...] = (
     Option("receiptTimeout", kinds.seconds, "30", "seconds that the broker may take to confirm"),
     Option("sendTimeout", kinds.seconds, "30", "seconds for one write to leave"),
     Option("maxBodyBytes", kinds.octets, "128m", "the largest body that is accepted from the broker"),
+    Option("tlsCa", kinds.text, None, "for `stomp+ssl://`: the file of authorities to trust instead of the system's"),
+    Option("tlsCert", kinds.text, None, "the file with our certificate, where the broker wants one"),
+    Option("tlsKey", kinds.text, None, "the file with its key, where it is not in the same one"),
+    Option("tlsPasswordFile", kinds.text, None, "the file whose first line is the password of that key"),
+    Option("tlsServerName", kinds.text, None, "the name to find in the broker's certificate, instead of the host's"),
     Option("connectHeaders", kinds.headers, "{}", 'further headers of CONNECT, as JSON: `{"x-tenant": "a"}`'),
 )  # fmt: skip
 """Options that source and sink share."""
@@ -64,6 +71,11 @@ class BrokerOptions:
     receipt_timeout: float = 30.0
     send_timeout: float = 30.0
     max_body_bytes: int = 128 << 20
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_password_file: str | None = None
+    tls_server_name: str | None = None
     connect_headers: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -104,6 +116,7 @@ class BrokerOptions:
             headers=self.connect_headers,
             reconnect=False,
             name=name,
+            tls=self._tls(),
         )
 
     def passcode(self) -> str | None:
@@ -121,14 +134,16 @@ class BrokerOptions:
                     "(spark.executorEnv.NAME)"
                 )
             return found
-        if self.passcode_file is None:
+        return None if self.passcode_file is None else _first_line("passcodeFile", self.passcode_file)
+
+    def _tls(self) -> Tls | None:
+        """Return the settings of TLS, `None` where none were given."""
+        ca, cert, key = (None if path is None else Path(path) for path in (self.tls_ca, self.tls_cert, self.tls_key))
+        file = self.tls_password_file
+        password = None if file is None else _first_line("tlsPasswordFile", file)
+        if not (ca or cert or key or password or self.tls_server_name):
             return None
-        try:
-            with open(self.passcode_file, encoding="utf-8") as file:
-                return file.readline().removesuffix("\n")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise ConfigurationError(f"option passcodeFile: {self.passcode_file!r} cannot be read: {why}") from None
+        return Tls(ca=ca, cert=cert, key=key, password=password, server_name=self.tls_server_name)
 
     def _login(self) -> str | None:
         # A passcode goes out only beside a login that was given outside the address.
@@ -141,6 +156,15 @@ class BrokerOptions:
 
     def _addresses(self) -> Sequence[Any]:
         return addresses_of(parse_failover(self.url).urls if is_failover(self.url) else self._urls())
+
+
+def _first_line(option: str, path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().removesuffix("\n")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigurationError(f"option {option}: {path!r} cannot be read: {why}") from None
 
 
 def refuse_secrets(given: Mapping[str, str]) -> None:

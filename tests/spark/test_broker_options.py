@@ -78,6 +78,17 @@ def test_it_connects_with_the_login_and_the_passcode(login: str, monkeypatch: py
         assert "barley" not in str(caught.value)
 
 
+def test_tls_is_asked_for_by_files(tmp_path: Path) -> None:
+    assert options()._tls() is None
+    (tmp_path / "password").write_text("sesame\n")
+    made = options(tlsCa="/ca.pem", tlsCert="/me.pem", tlsPasswordFile=str(tmp_path / "password"), tlsServerName="b")
+    tls = made._tls()
+    assert tls is not None
+    assert (tls.ca, tls.cert, tls.server_name) == (Path("/ca.pem"), Path("/me.pem"), "b")
+    assert "sesame" not in repr(tls)
+    assert b"sesame" not in pickle.dumps(made)
+
+
 def test_several_addresses_are_tried_in_order() -> None:
     with (
         Broker() as broker,

@@ -6,5 +6,5 @@
     group.py      some messages that become durable and are acknowledged together
     receiver.py   the loop of one lane
     crew.py       the receivers of a spool, as threads of this process
-    process.py    the same as processes of their own, and their parent's side
+    process.py    the same as processes of their own
 """

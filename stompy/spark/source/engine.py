@@ -19,10 +19,11 @@ from typing import Any
 
 from stompy.errors import SpoolDataLoss
 from stompy.spark.receiver.crew import Crew, Lane, Onlooker, ThreadCrew
+from stompy.spark.receiver.process import ProcessCrew
 from stompy.spark.source.admission import Limits, shares
 from stompy.spark.source.offsets import Offset
 from stompy.spark.source.pieces import Piece, pieces_of, split
-from stompy.spark.source_options import StreamOptions
+from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
 
 _LOG = logging.getLogger("stompy.spark")
@@ -162,7 +163,7 @@ class StreamEngine:
         if self._spool is None or self._crew is None:
             options = self._options.spool
             spool = make_spool(open_files(options.spool_dir), options.destination)
-            self._crew = ThreadCrew(options, spool) if options.receivers else Onlooker(spool)
+            self._crew = _crew_of(options, spool)
             self._spool = spool
             _LOG.info("spool %s has %s", spool.files.url, _told(self._crew))
         return self._spool, self._crew
@@ -211,6 +212,12 @@ class StreamEngine:
 
 INLINE_OCTETS = 4 << 20
 """Octets of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
+
+
+def _crew_of(options: SpoolOptions, spool: Spool) -> Crew:
+    if not options.receivers:
+        return Onlooker(spool)
+    return ProcessCrew(options, spool) if options.receiver_mode == "process" else ThreadCrew(options, spool)
 
 
 def _admitted(lanes: Mapping[int, Lane], begin: Offset, available: Mapping[int, int], limits: Limits) -> dict[int, int]:

@@ -1,0 +1,117 @@
+"""`stompy spool`: a receiver that fills a spool, on a machine of its own or beside Spark."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from stompy.cli.console import tell
+from stompy.cli.exits import Exit, Failure, interruption
+from stompy.cli.options import add_verbose, seconds
+from stompy.connection.connecting import DEFAULT_URL
+from stompy.spark.broker_options import BROKER_OPTIONS
+from stompy.spark.options import Option
+from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
+
+if TYPE_CHECKING:
+    from stompy.spark.receiver.crew import ThreadCrew
+
+_PASSCODE = "STOMPY_PASSCODE"
+_LOOK = 0.2
+"""Seconds between looks at the receivers."""
+_POSITIONAL = frozenset({"destination", "spoolDir"})
+_NOT_HERE = frozenset({"receiverMode"})
+
+
+def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser; its options are those of the source, from the same table."""
+    parser = commands.add_parser(
+        "spool",
+        help="fill a spool for Spark, on a machine of its own",
+        description="Receive messages into a spool: durable first, then acknowledged. Spark reads it with the options "
+        "spoolDir and receivers=0.",
+    )
+    parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
+    parser.add_argument("spool_dir", metavar="FOLDER", help="a path or URL that Spark's machines reach as well")
+    broker = parser.add_argument_group("connection")
+    receivers = parser.add_argument_group("receivers")
+    for group, table in ((broker, BROKER_OPTIONS), (receivers, SPOOL_OPTIONS)):
+        for option in table:
+            if option.name not in _POSITIONAL | _NOT_HERE:
+                group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
+    receivers.add_argument(
+        "--first-lane", type=int, default=0, metavar="N", help="the number of the first lane to fill (default: 0)"
+    )
+    receivers.add_argument(
+        "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing came for S seconds"
+    )
+    add_verbose(parser)
+    parser.set_defaults(run=run_spool)
+
+
+def run_spool(arguments: argparse.Namespace) -> Exit:
+    """Receive until a signal ends it, nothing came for long enough, or no messages can come any more."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise Failure("a spool needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
+    from stompy.spark.receiver.crew import ThreadCrew
+    from stompy.spark.spool.spool import make_spool, open_files
+
+    options = spool_options(_given(arguments))
+    if not options.receivers:
+        raise Failure("--receivers must be 1 or more here", Exit.USAGE)
+    spool = make_spool(open_files(options.spool_dir), options.destination)
+    crew = ThreadCrew(options, spool, first=arguments.first_lane)
+    try:
+        _receive(crew, arguments.idle_timeout)
+    except KeyboardInterrupt as signal:
+        return interruption(signal)
+    finally:
+        crew.stop()
+        tell(f"{_count(crew)} messages in {spool.files.url} so far")
+    return Exit.OK
+
+
+def _receive(crew: ThreadCrew, idle_timeout: float | None) -> None:
+    """Look after the receivers, and tell on a terminal how it goes; raises as `Crew.check`."""
+    shown = sys.stderr is not None and sys.stderr.isatty()
+    before, since = _count(crew), time.monotonic()
+    while idle_timeout is None or crew.quiet_for() < idle_timeout:
+        crew.check()
+        time.sleep(_LOOK)
+        elapsed = time.monotonic() - since
+        if shown and elapsed >= 1.0:
+            now = _count(crew)
+            tell(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
+            before, since = now, time.monotonic()
+
+
+def _count(crew: ThreadCrew) -> int:
+    return sum(writer.next for writer in crew.writers)
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the command line and the environment as Spark would give them."""
+    given = {"destination": arguments.destination, "spoolDir": arguments.spool_dir}
+    for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
+        value = getattr(arguments, option.field, None)
+        if value is not None:
+            given[option.name] = value
+    given.setdefault("url", os.environ.get("STOMPY_URL") or DEFAULT_URL)
+    if "passcodeFile" not in given and "passcodeEnv" not in given and _PASSCODE in os.environ:
+        given["passcodeEnv"] = _PASSCODE
+    return given
+
+
+def _flag(option: Option) -> str:
+    return "--" + re.sub(r"(?<!^)(?=[A-Z])", "-", option.name).lower()
+
+
+def _help(option: Option) -> str:
+    default = {"url": "$STOMPY_URL, else " + DEFAULT_URL, "passcodeEnv": _PASSCODE}.get(option.name, option.default)
+    says = option.says.replace("`", "'").replace("%", "%%")
+    return says if default in (None, "{}") else f"{says} (default: {default})"

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.cli import spool
+from stompy.deadline import Deadline
+from stompy.spark.broker_options import BROKER_OPTIONS
+from stompy.spark.source_options import SPOOL_OPTIONS
+from tests.cli.conftest import Run, Start
+
+QUEUE = "/queue/a"
+
+
+def fill(broker: Broker, numbers: Iterable[int]) -> None:
+    with stompy.connect(broker.url) as connection, connection.batch():
+        for number in numbers:
+            connection.send(QUEUE, str(number).encode())
+
+
+def test_it_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = run("spool", QUEUE, str(tmp_path))
+    assert result.code == 2
+    assert result.error == "a spool needs pyarrow: pip install 'stompy-client[spool]'"
+
+
+def test_every_option_of_the_source_is_one_here(run: Run) -> None:
+    told = run("spool", "--help").out.decode()
+    for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
+        if option.name not in ("destination", "spoolDir", "receiverMode"):
+            assert f"{spool._flag(option)} " in told
+
+
+def test_it_receives_until_nothing_comes(run: Run, broker: Broker, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    fill(broker, range(300))
+    result = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "0.5", "--receivers", "2")
+    assert result.code == 0
+    assert result.err.endswith(f"stompy: 300 messages in {tmp_path}/s so far\n")
+    assert broker.depth(QUEUE) == 0
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["lane-0", "lane-1", "spool.json"]
+    assert json.loads((tmp_path / "s" / "spool.json").read_bytes().splitlines()[0])["destination"] == QUEUE
+
+
+def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, broker: Broker, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    process = start("spool", QUEUE, str(tmp_path / "s"), env={"STOMPY_URL": broker.url})
+    fill(broker, range(100))
+    deadline = Deadline(20)
+    while broker.stats().queues[QUEUE].total and not deadline.expired:
+        pass
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert told.decode().endswith(f"100 messages in {tmp_path}/s so far\n")
+    assert broker.depth(QUEUE) == 0
+
+
+def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
+    with Broker(users={"me": "sesame"}) as broker:
+        done = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
+        assert done.code == 0
+        monkeypatch.setenv("STOMPY_PASSCODE", "barley")
+        done = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
+        assert done.code == 4
+        assert "barley" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--prefetch", "many"), "option prefetch must be a whole number of 1 or more"),
+        (("--receivers", "0"), "--receivers must be 1 or more here"),
+        (("--url", "stomp://me:sesame@localhost"), "must not hold a passcode"),
+    ],
+)
+def test_a_wrong_option_is_told_of(run: Run, tmp_path: Path, arguments: tuple[str, str], words: str) -> None:
+    pytest.importorskip("pyarrow")
+    result = run("spool", QUEUE, str(tmp_path / "s"), *arguments)
+    assert result.code == 2
+    assert words in result.error
+    assert "sesame" not in result.error
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "thesis.tex").touch()
+    result = run("spool", QUEUE, str(tmp_path))
+    assert result.code == 5
+    assert "neither empty nor a spool" in result.error
