@@ -29,6 +29,7 @@ class Certificates:
         ca_file: the authority's certificate, PEM: what a client trusts.
         client_cert: the client's certificate, PEM.
         client_key: its private key, PEM.
+        broker_file: the broker's certificate and private key, PEM.
 
     Raises:
         ConfigurationError: the packages of the extra `testing` are not installed.
@@ -46,6 +47,7 @@ class Certificates:
         self.ca_file = self._write("ca.pem", self.ca_pem)
         self.client_cert = self._write("client.pem", _chain(client))
         self.client_key = self._write("client.key", client.private_key_pem.bytes())
+        self.broker_file = self._write("broker.pem", self.broker_pem + self.broker_key)
 
     @property
     def ca_pem(self) -> bytes:

@@ -18,11 +18,12 @@ from stompy.broker.broker import Broker
 from stompy.broker.settings import SERVER
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
-from stompy.testing.brokers.running import RunningBroker, user_info
+from stompy.testing.brokers.certificates import Certificates
+from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
 from stompy.testing.brokers.settings import BrokerSettings
+from stompy.transport.tls_options import Tls
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.certificates import Certificates
     from stompy.transport.base import Listener, Transport
 
 
@@ -30,8 +31,8 @@ class EmbeddedBroker(RunningBroker):
     """The embedded broker, for the same tests as the real ones; it keeps its queues in memory over `restart`.
 
     Args:
-        settings: what is asked of it; it has neither TLS nor a limit of memory.
-        options: more arguments of `stompy.broker.Broker`.
+        settings: what is asked of it; it has no limit of memory. With TLS it speaks nothing else.
+        options: more arguments of `stompy.broker.Broker`; with `unix` it listens on that socket and nowhere else.
 
     Raises:
         ConfigurationError: the setting is another broker's.
@@ -41,30 +42,37 @@ class EmbeddedBroker(RunningBroker):
     flavour = "embedded"
 
     def __init__(self, settings: BrokerSettings, **options: Any) -> None:
-        wanted = {"tls": False, "memory_limit": None, "configuration": "", "dead_letter_nonpersistent": False}
+        wanted = {"memory_limit": None, "configuration": "", "dead_letter_nonpersistent": False}
         for name, value in wanted.items():
             if getattr(settings, name) != value:
                 raise ConfigurationError(f"the embedded broker has no setting {name!r}")
         self.settings = settings
         self.freezer = Freezer()
         users = None if settings.users is None else dict(settings.users)
+        self._connector = "stomp+unix" if options.get("unix") is not None else "stomp"
+        self._certificates: Certificates | None = None
+        if settings.tls:
+            self._connector, self._certificates = "stomp+ssl", Certificates()
+            ca = self._certificates.ca_file if settings.client_certificates else None
+            options["tls"] = Tls(cert=self._certificates.broker_file, ca=ca)
         self.broker = _FreezableBroker(self.freezer, users=users, **options)
         self._runs = False
 
     @property
     def connectors(self) -> tuple[str, ...]:
         """See `RunningBroker`."""
-        return ("stomp",)
+        return (self._connector,)
 
     @property
     def certificates(self) -> Certificates | None:
         """See `RunningBroker`."""
-        return None
+        return self._certificates
 
     def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
         """See `RunningBroker`."""
-        if tls or connector != "stomp":
-            raise ConfigurationError("the embedded broker has no other connector than 'stomp'")
+        name = tls_sibling(connector) if tls else connector
+        if name != self._connector:
+            raise ConfigurationError(f"this embedded broker has no connector {name!r} (it has {self._connector})")
         return self.broker.url.replace("://", "://" + user_info(self.settings, login), 1)
 
     def start(self) -> None:
@@ -76,6 +84,8 @@ class EmbeddedBroker(RunningBroker):
     def stop(self) -> None:
         """See `RunningBroker`."""
         self.shut_down()
+        if self._certificates is not None:
+            self._certificates.close()
 
     def shut_down(self) -> None:
         """See `RunningBroker`."""

@@ -171,7 +171,7 @@ class NetworkBroker(RunningBroker):
 
     def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
         """See `RunningBroker`."""
-        name = _tls_sibling(connector) if tls else connector
+        name = tls_sibling(connector) if tls else connector
         if name not in self.connectors:
             raise ConfigurationError(
                 f"this {self.kind} has no connector {name!r} (it has {', '.join(self.connectors)})"
@@ -254,7 +254,8 @@ def user_info(settings: BrokerSettings, login: str | None) -> str:
     return f"{quote(login, safe='')}:{quote(settings.users[login], safe='')}@"
 
 
-def _tls_sibling(connector: str) -> str:
+def tls_sibling(connector: str) -> str:
+    """Return the connector that is the same with TLS."""
     if connector == "ws":
         return "wss"
     return connector if connector.endswith("ssl") or connector == "wss" else f"{connector}+ssl"

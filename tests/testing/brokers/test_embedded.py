@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_a_paused_one_can_be_ended(broker: EmbeddedBroker, ending: str) -> None:
         getattr(broker, ending)()
 
 
-@pytest.mark.parametrize("options", [{"tls": True}, {"memory_limit": 1}, {"configuration": "x"}])
+@pytest.mark.parametrize("options", [{"memory_limit": 1}, {"configuration": "x"}])
 def test_what_it_has_not_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match="the embedded broker has no setting"):
         EmbeddedBroker(BrokerSettings.of(options))
@@ -87,8 +88,34 @@ def test_what_it_has_not_is_refused(options: dict[str, object]) -> None:
 
 def test_it_has_one_connector(broker: EmbeddedBroker) -> None:
     assert (broker.connectors, broker.certificates, broker.log()) == (("stomp",), None, "")
-    with pytest.raises(ConfigurationError, match="no other connector"):
+    with pytest.raises(ConfigurationError, match=r"no connector 'stomp\+ssl' \(it has stomp\)"):
         broker.url(tls=True)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_with_tls_it_speaks_nothing_else(asked: bool) -> None:
+    settings = BrokerSettings(users={"ann": "secret"}, tls=True, client_certificates=asked)
+    with EmbeddedBroker(settings) as broker:
+        assert broker.connectors == ("stomp+ssl",)
+        with pytest.raises(ConfigurationError, match=r"no connector 'stomp'"):
+            broker.url()
+        url = broker.url(tls=True, login="ann")
+        assert url.startswith("stomp+ssl://ann:secret@127.0.0.1:")
+        assert broker.certificates is not None
+        shown = (broker.certificates.client_cert, broker.certificates.client_key) if asked else (None, None)
+        with stompy.connect(url, tls=stompy.Tls(ca=broker.ca_file, cert=shown[0], key=shown[1])) as conn:
+            conn.send("/queue/a", "x", confirm=True)
+        if asked:
+            with pytest.raises(stompy.TlsError):
+                stompy.connect(url, tls=stompy.Tls(ca=broker.ca_file))
+    assert not Path(broker.ca_file).exists()
+
+
+def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
+    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), unix=tmp_path / "s") as broker:
+        assert broker.connectors == ("stomp+unix",)
+        with stompy.connect(broker.url("stomp+unix", login="ann")) as conn:
+            conn.send("/queue/a", "x", confirm=True)
 
 
 def test_frozen_octets_wait_and_are_not_lost() -> None:
