@@ -11,14 +11,16 @@ import hypothesis
 import pytest
 
 import stompy.link.locks
+from tests.support.leaks import Watch, watching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tests.support.certificates import Certificates
 
 stompy.link.locks.checked = True  # every lock made in a test asserts its rank
 
+WATCH = pytest.StashKey[Watch]()
 THREAD_PREFIX = "stompy-"
 THREADS_GONE_WITHIN = 5.0
 """Seconds that threads on their way out get after a test."""
@@ -32,6 +34,36 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def _own_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Watch everything that is logged or printed for passcodes; see `tests.support.leaks`."""
+    with watching() as watch:
+        session.config.stash[WATCH] = watch
+        result = yield
+    left = watch.take()
+    if left:
+        session.testsfailed += 1
+        print("a passcode showed outside of any test:", *left, sep="\n")
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail the phase of a test that showed a passcode."""
+    report = yield
+    watch = item.config.stash[WATCH]
+    for title, shown in report.sections:
+        if title.endswith(call.when):  # the sections of the earlier phases come again
+            watch.look(shown, title)
+    found = watch.take()
+    if found:
+        report.outcome = "failed"
+        report.longrepr = "a passcode showed in " + "\n".join(found)
+    return report
 
 
 @pytest.fixture(autouse=True)

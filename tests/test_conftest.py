@@ -61,3 +61,50 @@ def test_the_threads_of_a_wider_fixture_may_stay(verdict: Verdict) -> None:
         "def test_one(broker): pass\ndef test_two(broker): pass"
     )
     result.assert_outcomes(passed=2)
+
+
+SHOWING = """
+import logging, subprocess, sys
+import pytest
+import tests.support.leaks as leaks
+
+leaks.MARKS = ("planted-mark",)
+LOG = logging.getLogger("stompy.planted")
+OURS = compile("def fail(passcode):\\n    raise ValueError\\n", "/somewhere/stompy/planted.py", "exec")
+
+def test_prints(): print("planted-mark")
+def test_prints_an_error(): print("planted-mark", file=sys.stderr)
+def test_logs_it_at_the_lowest_level(): LOG.debug("> %r", {"passcode": "planted-mark"})
+def test_reads_what_it_printed(capsys):
+    print("planted-mark")
+    capsys.readouterr()
+def test_starts_a_program_that_prints_it():
+    subprocess.run([sys.executable, "-c", "print('planted' + '-mark')"], capture_output=True)
+def test_logs_a_traceback_with_it_in_a_local_variable_of_ours():
+    place = {}
+    exec(OURS, place)
+    try:
+        place["fail"]("planted-mark")
+    except ValueError:
+        LOG.exception("failed")
+
+def test_says_nothing(): LOG.debug("nothing"); print("nothing")
+def test_has_it_in_a_variable_of_its_own():
+    passcode = "planted-mark"
+    try:
+        raise ValueError
+    except ValueError:
+        LOG.exception("failed")
+@pytest.mark.parametrize("level", [logging.DEBUG])
+def test_other_loggers_are_none_of_ours(level): logging.getLogger("other").debug("planted-mark")
+"""
+
+
+def test_a_passcode_that_shows_fails_the_test_that_showed_it(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(SHOWING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=6, passed=3)
+    result.stdout.fnmatch_lines(["*a passcode showed in*planted-mark*"])
