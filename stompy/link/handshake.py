@@ -115,7 +115,8 @@ class _Listening:
         while True:
             data = self.transport.recv(deadline)
             if not data:
-                raise ConnectError("the broker closed the connection before CONNECTED", address=self.address)
+                hint = "; is this the right port, with or without TLS?" if first else ""
+                raise ConnectError(f"the broker closed the connection before CONNECTED{hint}", address=self.address)
             if first and data.startswith(_TLS_ALERT):
                 message = "the broker speaks TLS on this port: write stomp+ssl:// instead of stomp://"
                 raise TlsError(message, reason="needs-tls", address=self.address)

@@ -28,6 +28,7 @@ from stompy.errors import (
     ClientCertificateRefused,
     ConnectionLost,
     SendTimeout,
+    TlsError,
 )
 from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.tls_faults import explain, in_short, own_certificate_refused, peer_chain
@@ -144,8 +145,8 @@ class TlsTransport:
         Raises:
             StompTimeout: the deadline passed.
             ConnectionLost: the stream broke, or what came is not TLS; at a server, the handshake failed.
-            ClientCertificateRefused: before the first byte. With TLS 1.3 the peer judges our certificate when the
-                handshake is over for us.
+            ClientCertificateRefused: at a client, before the first byte. With TLS 1.3 the peer judges our certificate
+                when the handshake is over for us. `TlsError` if it hung up then without a word.
         """
         if not self._shaken and not self._shut:
             if self._failed:
@@ -157,7 +158,7 @@ class TlsTransport:
                 self._heard = self._heard or bool(data)
             if data is not None:
                 return data
-            received = self._carrier.recv(deadline)
+            received = self._receive(deadline)
             with self._lock:
                 if received:
                     self._incoming.write(received)
@@ -165,6 +166,22 @@ class TlsTransport:
                     # OpenSSL is not told: it would take this for an attack, and not write any more either.
                     self._ended = True
                     _LOG.debug("%s: the stream ended without a closing alert of TLS", self.peer)
+
+    def _receive(self, deadline: Deadline | None) -> bytes:
+        lost: ConnectionLost | None = None
+        try:
+            received = self._carrier.recv(deadline)
+        except ConnectionLost as error:
+            if self._heard or self._server_side:
+                raise
+            received, lost = b"", error
+        if received or self._shut or self._heard or self._server_side:
+            return received
+        # ActiveMQ's nio does not even send an alert to whom it does not like.
+        message = (
+            "the peer hung up right after the TLS handshake; it may want a certificate of ours, or not take this one"
+        )
+        raise TlsError(message, reason="closed", address=self.peer) from lost
 
     def _admit(self, deadline: Deadline | None) -> None:
         """Do a server's handshake; a `StompTimeout` leaves it to the next call."""

@@ -61,7 +61,7 @@ def explain(error: ssl.SSLError, *, wanted: str, chain: list[dict[str, Any]]) ->
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, wanted, chain)
     if isinstance(error, ssl.SSLEOFError):
-        return "closed", "the peer closed the connection in the TLS handshake; does it speak TLS on this port?"
+        return "closed", _CLOSED
     reason, alert = error.reason or "", alert_of(error)
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "client-certificate", "the peer showed no certificate"
@@ -113,6 +113,10 @@ def _explain_certificate(
     return "bad-certificate", f"the peer's certificate is no good: {error.verify_message}"
 
 
+_CLOSED = (
+    "the peer closed the connection in the TLS handshake; does it speak TLS on this port? "
+    "It may also want a certificate of ours, or not take this one"
+)
 _NOT_TRUSTED = "an authority that is not trusted here (see ca=)"
 
 

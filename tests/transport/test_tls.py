@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConnectionLost, SendTimeout, StompTimeout, TlsError
 from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpListener
@@ -135,6 +135,33 @@ class TestTheEnd:
         assert ends.server.recv(ample()) == b""
         ends.server.sendall(b"the other direction goes on", ample())
         assert ends.client.recv(ample()) == b"the other direction goes on"
+
+    @pytest.mark.parametrize("rudely", [False, True])
+    def test_a_peer_that_hangs_up_before_its_first_byte_may_not_have_liked_our_certificate(
+        self, rudely: bool, certificates: Certificates, calling: Calling
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            ours = socket.create_connection(listening.getsockname())
+            theirs, _ = listening.accept()
+        client = TlsTransport(
+            SocketTransport(ours, peer="server"),
+            client_context(certificates.client_options()),
+            server_name="localhost",
+        )
+        server = TlsTransport(
+            SocketTransport(theirs, peer="client"), server_context(certificates.broker_options()), server_side=True
+        )
+        serving = calling(lambda: server.shake_hands(ample()))
+        client.shake_hands(ample())
+        serving.result()
+        if rudely:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        theirs.close()
+        with pytest.raises(TlsError, match="hung up right after the TLS handshake") as caught:
+            client.recv(ample())
+        assert caught.value.reason == "closed"
+        client.close()
+        server.close()
 
     def test_a_stream_cut_within_a_record_yields_what_was_whole(self, ends: Ends) -> None:
         ends.client.sendall(b"whole", ample())
