@@ -255,6 +255,8 @@ class Subscription:
     def unsubscribe(self, *, delete: bool = False, timeout: float | None = None) -> None:
         """End the subscription at the broker; what was received before can still be taken. Idempotent.
 
+        In the client modes most brokers take no ACK for it any more; `disconnect(drain=True)` waits for that.
+
         Args:
             delete: give up a durable subscription for good, with the messages that wait for it; otherwise it goes on
                 collecting while nobody is subscribed.
