@@ -214,7 +214,8 @@ class Core:
 
     def subscribe(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
         """Make a subscription; see `Registry.add`."""
-        self.registry.add(subscription, self.live_link(), timeout=timeout, tell=tell)
+        seconds = self.config.receipt_timeout if timeout is None else timeout
+        self.registry.add(subscription, self.live_link, timeout=seconds, tell=tell)
 
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
         """End a subscription; see `Registry.remove`."""

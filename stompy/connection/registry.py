@@ -2,17 +2,22 @@
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 2 | subscriptions | id to subscription | no |
+| 2 | subscriptions | id to subscription, the link by which a broker took each, the newest link | no |
+
+A subscription may be made, ended and replayed by three threads at once, over different links. Each looks under the lock
+what the others have made of it meanwhile: `add` begins anew where the next link was replayed to without it, `replay`
+takes back what is leaving, and `remove` tells the link that `replay` has noted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stompy.connection.subscription import Subscription
-from stompy.errors import ConfigurationError, LocalProtocolError, StompError
+from stompy.deadline import Deadline
+from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 
@@ -23,6 +28,8 @@ class Registry:
     def __init__(self) -> None:
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, Subscription] = {}
+        self._taken: dict[str, Link] = {}
+        self._newest: Link | None = None
         self._ids = itertools.count(1)
 
     def new_id(self) -> str:
@@ -40,13 +47,22 @@ class Registry:
             return self._subscriptions.get(identity)
         return next((one for one in self.all() if one.destination == destination), None)
 
-    def add(self, subscription: Subscription, link: Link, *, timeout: float | None, tell: bool = True) -> None:
+    def add(
+        self,
+        subscription: Subscription,
+        live_link: Callable[[float | None], Link],
+        *,
+        timeout: float | None,
+        tell: bool = True,
+    ) -> None:
         """Register a subscription, then tell the broker and wait until it has taken it.
+
+        A link that dies meanwhile takes the subscription with it, so it is made on the next one.
 
         Args:
             subscription: registered first, as its messages may come before the receipt.
-            link: the link to use now.
-            timeout: seconds; `None` takes the receipt timeout.
+            live_link: waits so many seconds for the link to use.
+            timeout: seconds for all of it; `None` takes the receipt timeout for each link.
             tell: whether the broker must be told.
         """
         with self._lock:
@@ -57,18 +73,50 @@ class Registry:
         subscription.told = tell
         if not tell:
             return
-        receipt = None
         try:
-            receipt = link.request("SUBSCRIBE", subscription.subscribe_headers(), receipt=True)
-            assert receipt is not None
-            receipt.wait(timeout)
+            self._make(subscription, live_link, Deadline(timeout))
         except BaseException:
             self.forget(subscription)
             subscription.end(None)
-            # Only what was asked for: an UNSUBSCRIBE out of the blue is an error to the broker.
-            if receipt is not None:
-                self._take_back(link, subscription)
             raise
+
+    def _make(self, subscription: Subscription, live_link: Callable[[float | None], Link], deadline: Deadline) -> None:
+        link = live_link(deadline.remaining())
+        while True:
+            try:
+                self._ask(subscription, link, deadline.remaining())
+                if self._note_taken(subscription, link):
+                    return
+            except BrokerError:
+                raise
+            except ConnectionLost as error:
+                if link.alive or deadline.expired:
+                    raise
+                lost = error
+            else:
+                lost = ConnectionLost("the link died as the broker took the subscription")
+            try:
+                link = live_link(deadline.remaining())
+            except StompError:
+                raise lost from None
+
+    def _ask(self, subscription: Subscription, link: Link, timeout: float | None) -> None:
+        receipt = link.request("SUBSCRIBE", subscription.subscribe_headers(), receipt=True)
+        assert receipt is not None
+        try:
+            receipt.wait(timeout)
+        except BaseException:
+            # Only what was asked for: an UNSUBSCRIBE out of the blue is an error to the broker.
+            self._take_back(link, subscription)
+            raise
+
+    def _note_taken(self, subscription: Subscription, link: Link) -> bool:
+        """Note on which link the broker has a subscription; `False` if the next one has begun without it."""
+        with self._lock:
+            if self._newest not in (None, link):
+                return False
+            self._taken[subscription.id] = link
+            return True
 
     def remove(
         self, subscription: Subscription, link: Link, farewell: Sequence[dict[str, str]], *, timeout: float | None
@@ -77,7 +125,7 @@ class Registry:
 
         Args:
             subscription: an unknown one is passed over.
-            link: the link to use now.
+            link: the link to use where it is not known to be on another.
             farewell: the headers of its UNSUBSCRIBE frames.
             timeout: seconds for each; `None` takes the receipt timeout.
         """
@@ -86,6 +134,7 @@ class Registry:
             if not self._knows(subscription) or subscription.leaving:
                 return
             subscription.leaving = True
+            link = self._taken.get(subscription.id, link)
         try:
             for headers in farewell if link.alive and subscription.told else ():
                 receipt = link.request("UNSUBSCRIBE", headers, receipt=True)
@@ -97,20 +146,37 @@ class Registry:
                 subscription.end(None)
 
     def replay(self, link: Link) -> None:
-        """Make the subscriptions on a new link, before anybody else uses it."""
-        wanted = self.all()
+        """Make the subscriptions on a new link, before anybody else uses it.
+
+        One that no broker has taken yet is still its caller's, who makes it when the link is there for all.
+        """
+        with self._lock:
+            self._newest = link
+            wanted = [one for one in self._subscriptions.values() if one.id in self._taken and not one.leaving]
         receipts = [link.request("SUBSCRIBE", one.subscribe_headers(), receipt=True) for one in wanted]
         for receipt in receipts:
             assert receipt is not None
             receipt.wait()
         for one in wanted:
-            if not self._knows(one):
+            if not self._still_wanted(one, link):
                 self._take_back(link, one)
+
+    def _still_wanted(self, subscription: Subscription, link: Link) -> bool:
+        """Note that a subscription is on a new link, for its `remove` to come; `False` if that has begun already."""
+        with self._lock:
+            wanted = self._knows(subscription) and not subscription.leaving
+            if wanted:
+                self._taken[subscription.id] = link
+            return wanted
 
     def forget(self, subscription: Subscription) -> bool:
         """Drop a subscription without a word; return whether it was there."""
         with self._lock:
-            return self._subscriptions.pop(subscription.id, None) is not None
+            if not self._knows(subscription):
+                return False
+            del self._subscriptions[subscription.id]
+            self._taken.pop(subscription.id, None)
+            return True
 
     def _knows(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.id) is subscription
@@ -118,7 +184,8 @@ class Registry:
     def _take_back(self, link: Link, subscription: Subscription) -> None:
         """End a subscription that the broker has not confirmed, and may have made all the same."""
         with contextlib.suppress(StompError):
-            link.request("UNSUBSCRIBE", {"id": subscription.id}, timeout=0)
+            # With its time: a frame that must leave at once would end a link whose window is just full.
+            link.request("UNSUBSCRIBE", {"id": subscription.id})
 
 
 def _check_reach(new: Subscription, others: Iterable[Subscription]) -> None:

@@ -9,7 +9,8 @@ import pytest
 from stompy.connection.registry import Registry
 from stompy.connection.subscription import AckMode, Subscription, Subscriptions
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
+from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
+from stompy.link.link import Link
 from tests.connection.conftest import Talking
 from tests.link.conftest import Linking
 from tests.link.conftest import linking as linking
@@ -31,7 +32,7 @@ def registry() -> Registry:
 
 def add(registry: Registry, linked: Linked, one: Subscription, calling: Calling) -> None:
     """Register a subscription while the broker confirms."""
-    call = calling(lambda: registry.add(one, linked.link, timeout=None))
+    call = calling(lambda: registry.add(one, lambda _: linked.link, timeout=None))
     linked.peer.expect_and_confirm("SUBSCRIBE")
     call.result()
 
@@ -66,7 +67,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_sent(
     first = subscription("1")
     add(registry, linked, first, calling)
     with pytest.raises(LocalProtocolError, match="already a subscription"):
-        registry.add(subscription("1"), linked.link, timeout=None)
+        registry.add(subscription("1"), lambda _: linked.link, timeout=None)
     assert registry.find("1", None) is first
     assert linked.peer.quiet()
 
@@ -74,7 +75,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_sent(
 def test_what_the_broker_need_not_know_is_only_registered(registry: Registry, linking: Linking) -> None:
     linked = linking()
     one = subscription("1")
-    registry.add(one, linked.link, timeout=None, tell=False)
+    registry.add(one, lambda _: linked.link, timeout=None, tell=False)
     assert registry.all() == [one]
     assert linked.peer.quiet()
 
@@ -92,7 +93,7 @@ def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(registry:
     linked = linking()
     one = subscription("1")
     with pytest.raises(ReceiptTimeout):
-        registry.add(one, linked.link, timeout=0.05)
+        registry.add(one, lambda _: linked.link, timeout=0.05)
     linked.peer.expect("SUBSCRIBE")
     assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
     assert registry.all() == []
@@ -153,6 +154,133 @@ def test_a_subscription_that_ends_during_the_replay_is_taken_back(
     new.peer.receipt(frame)
     assert new.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
     call.result()
+
+
+def test_a_subscription_that_is_leaving_is_not_made_again(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    one = subscription("1")
+    add(registry, old, one, calling)
+    removing = calling(lambda: registry.remove(one, old.link, [{"id": "1"}], timeout=None))
+    frame = old.peer.expect("UNSUBSCRIBE")
+    registry.replay(new.link)
+    assert new.peer.quiet()
+    old.peer.receipt(frame)
+    removing.result()
+
+
+def test_a_subscription_that_begins_to_leave_during_the_replay_is_taken_back(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    one = subscription("1")
+    add(registry, old, one, calling)
+    replaying = calling(lambda: registry.replay(new.link))
+    subscribe = new.peer.expect("SUBSCRIBE")
+    removing = calling(lambda: registry.remove(one, old.link, [{"id": "1"}], timeout=None))
+    unsubscribe = old.peer.expect("UNSUBSCRIBE")
+    new.peer.receipt(subscribe)
+    assert new.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
+    replaying.result()
+    old.peer.receipt(unsubscribe)
+    removing.result()
+
+
+def test_a_subscription_that_leaves_right_behind_the_replay_leaves_the_new_link(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    one = subscription("1")
+    add(registry, old, one, calling)
+    replaying = calling(lambda: registry.replay(new.link))
+    new.peer.expect_and_confirm("SUBSCRIBE")
+    replaying.result()
+    # Its caller has not heard of the new link, which is not in use yet.
+    removing = calling(lambda: registry.remove(one, old.link, [{"id": "1"}], timeout=None))
+    new.peer.expect_and_confirm("UNSUBSCRIBE")
+    removing.result()
+    assert old.peer.quiet()
+    assert one.closed
+
+
+def test_a_subscription_whose_link_dies_is_made_on_the_next(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    links = iter([old.link, new.link])
+    one = subscription("1")
+    adding = calling(lambda: registry.add(one, lambda _: next(links), timeout=None))
+    old.peer.expect("SUBSCRIBE")
+    old.peer.hang_up()
+    new.peer.expect_and_confirm("SUBSCRIBE")
+    adding.result()
+    assert registry.all() == [one]
+
+
+def test_without_a_next_link_the_reason_is_that_of_the_first(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one = subscription("1")
+
+    def live_link(_: float | None) -> Link:
+        linked.link.check_open()
+        return linked.link
+
+    adding = calling(lambda: registry.add(one, live_link, timeout=None))
+    linked.peer.expect("SUBSCRIBE")
+    linked.peer.hang_up()
+    with pytest.raises(ConnectionLost) as lost:
+        adding.result()
+    assert lost.value.outcome == "unknown"
+    assert one.closed
+    assert registry.all() == []
+
+
+def test_a_subscription_that_the_broker_refuses_is_not_tried_again(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one = subscription("1")
+    adding = calling(lambda: registry.add(one, lambda _: linked.link, timeout=None))
+    frame = linked.peer.expect("SUBSCRIBE")
+    linked.peer.error("no", headers={"receipt-id": frame.headers["receipt"]})
+    with pytest.raises(BrokerError):
+        adding.result()
+    assert registry.all() == []
+
+
+def test_a_subscription_that_the_old_link_took_too_late_is_made_on_the_new_one(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    old, new = linking(), linking()
+    links = iter([old.link, new.link])
+    one = subscription("1")
+    adding = calling(lambda: registry.add(one, lambda _: next(links), timeout=None))
+    frame = old.peer.expect("SUBSCRIBE")
+    registry.replay(new.link)
+    assert new.peer.quiet()  # it is still its caller's
+    old.peer.receipt(frame)
+    new.peer.expect_and_confirm("SUBSCRIBE")
+    adding.result()
+
+
+def test_a_subscription_is_taken_back_also_where_the_line_is_busy(
+    registry: Registry, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one = subscription("1")
+    adding = calling(lambda: registry.add(one, lambda _: linked.link, timeout=0.2))
+    linked.peer.expect("SUBSCRIBE")
+    writing = calling(lambda: linked.link.request("SEND", {"destination": "/queue/a"}, b"x" * 50_000_000))
+    writing.until_blocked()
+    adding.join(0.4)  # past its time, so that the UNSUBSCRIBE waits for the SEND to be gone
+    linked.peer.expect("SEND")
+    assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
+    writing.result()
+    with pytest.raises(ReceiptTimeout):
+        adding.result()
 
 
 def test_a_replay_on_a_link_that_dies_says_so(registry: Registry, linking: Linking, calling: Calling) -> None:
