@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stompy.connection.credentials import Credentials, Login, Passcode, credentials_now
 from stompy.connection.dialects.brokers import dialect_named, dialect_of, leniency_of
@@ -31,6 +31,9 @@ from stompy.transport.tls_options import Tls
 if TYPE_CHECKING:
     import ssl
 
+Order = Literal["given", "random", "priority"]
+"""The order of addresses in one pass: as given, by chance, or the first one first and the others by chance."""
+
 DEFAULT_HEARTBEAT = (10.0, 10.0)
 """Seconds: what we can send and what we want to hear by default."""
 
@@ -40,8 +43,8 @@ class Config:
     """Everything `connect` was told; durations in seconds.
 
     Attributes:
-        addresses: tried in this order.
-        randomize: try the addresses in an order of chance.
+        addresses: of the brokers.
+        order: in which the addresses are tried.
         login: overrides the address's; a function is asked at each connect.
         passcode: overrides the address's; a function is asked at each connect. Kept as a `Secret`, never shown.
         vhost: the `host` header; `None` takes the address's path, else what the dialect says, else the host name.
@@ -73,7 +76,7 @@ class Config:
     """
 
     addresses: tuple[Address, ...]
-    randomize: bool = False
+    order: Order = "given"
     login: Login | None = field(default=None, repr=False)
     passcode: Passcode | None = field(default=None, repr=False)
     vhost: str | None = None
@@ -122,6 +125,8 @@ class Config:
                 f"heartbeat must be two numbers of seconds (send, receive), not {self.heartbeat!r}"
             )
         HeartbeatOffer.from_seconds(*self.heartbeat)
+        if self.order not in get_args(Order):
+            raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
         if self.dialect is not None:
             dialect_named(self.dialect)
         if self.client_id is not None and "client-id" in self.headers:

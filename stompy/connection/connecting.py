@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.connection.codec import user_headers
-from stompy.connection.config import DEFAULT_HEARTBEAT, Config, addresses_of, versions_of
+from stompy.connection.config import DEFAULT_HEARTBEAT, Config, Order, addresses_of, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.core import Core
 from stompy.connection.credentials import Login, Passcode
@@ -67,6 +67,7 @@ def connect(
     max_eol_rate: int = DEFAULT_EOL_RATE,
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
+    order: Order | None = None,
     reconnect: bool | Reconnect | None = None,
     resend_unconfirmed: bool | Resend = False,
     leniency: Leniency | None = None,
@@ -80,8 +81,10 @@ def connect(
 
     Args:
         url: `stomp://[login:passcode@]host[:port][/vhost]`, or `stomp+ssl://` for TLS, or `stomp+unix:///path`; or
-            several of them, tried in order; or ActiveMQ's `failover:(a,b)?randomize=...`, which also says how to
-            reconnect.
+            several of them; or ActiveMQ's `failover:(a,b)?randomize=...`, which also says how to reconnect.
+        order: of several addresses, in each pass: `"given"`, `"random"`, or `"priority"`: the first one first and the
+            others by chance; `None` takes what a `failover:` address says, else `"given"`. Each pass begins anew, so
+            with `"given"` and `"priority"` a connection that is lost returns to the first address if it is back.
         login: overrides the address's. A function is asked at each connect, the later ones too, and returns the login,
             or login and passcode as a pair.
         passcode: overrides the address's. A function is asked at each connect, as for a token that is renewed.
@@ -132,7 +135,7 @@ def connect(
     policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
     config = Config(
         addresses=addresses,
-        randomize=failover is not None and failover.randomize,
+        order=order if order is not None else "given" if failover is None else failover.order,
         login=login,
         passcode=passcode,
         vhost=vhost,

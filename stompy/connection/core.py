@@ -183,22 +183,27 @@ class Core:
         return dispatcher
 
     def stats(self) -> ConnectionStats:
-        """Return counters and gauges of the newest link."""
-        link = self.link
+        """Return counters of all links, and gauges of the moment."""
+        link, past = self.supervisor.counted()
+        kept = {} if self.unconfirmed is None else dict.fromkeys(self.unconfirmed.receipts())
+        gates = [link.gate, *(one.gate for one in past.lingering)]
         return ConnectionStats(
-            frames_sent=link.counters.frames_out,
-            octets_sent=link.counters.octets_out,
-            frames_received=link.counters.frames_in,
-            octets_received=link.counters.octets_in,
-            receipts_pending=len(link.receipts),
-            queued_messages=link.gate.waiting_messages,
-            queued_octets=link.gate.waiting_octets,
+            frames_sent=past.frames_sent + link.counters.frames_out,
+            octets_sent=past.octets_sent + link.counters.octets_out,
+            frames_received=past.frames_received + link.counters.frames_in,
+            octets_received=past.octets_received + link.counters.octets_in,
+            receipts_pending=len({**kept, **dict.fromkeys(link.receipts.outstanding())}),
+            unconfirmed=len(kept),
+            unconfirmed_octets=0 if self.unconfirmed is None else self.unconfirmed.octets,
+            queued_messages=sum(gate.waiting_messages for gate in gates),
+            queued_octets=sum(gate.waiting_octets for gate in gates),
             subscriptions=len(self.subscriptions()),
             unrouted=self.router.unrouted,
             late_replies=self.replies.late,
+            links=self.supervisor.reconnects + 1,
             reconnects=self.supervisor.reconnects,
             gate_shut=link.gate.shut,
-            times_shut=link.gate.times_shut,
+            times_shut=past.times_shut + link.gate.times_shut,
             silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl
 
+from stompy.connection.config import Order
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 
@@ -21,12 +22,21 @@ class Failover:
     Attributes:
         urls: the brokers, as one comma-separated text. Not in `repr`, as it may hold passcodes.
         randomize: try them in an order of chance, which is ActiveMQ's default.
+        priority: try the first one first all the same.
         policy: how to replace a lost link; `None` for not at all.
     """
 
     urls: str = field(repr=False)
     randomize: bool = True
+    priority: bool = False
     policy: Reconnect | None = field(default_factory=lambda: Reconnect(first_delay=0.01))
+
+    @property
+    def order(self) -> Order:
+        """The order of the brokers in one pass."""
+        if not self.randomize:
+            return "given"
+        return "priority" if self.priority else "random"
 
 
 def is_failover(url: object) -> bool:
@@ -37,8 +47,9 @@ def is_failover(url: object) -> bool:
 def parse_failover(url: str) -> Failover:
     """Return what `url` says.
 
-    Known options: `randomize`, `initialReconnectDelay` and `maxReconnectDelay` (milliseconds), `maxReconnectAttempts`
-    (-1 for no limit, 0 for none).
+    Known options: `randomize`, `priorityBackup` (the first broker is tried first in each pass; unlike ActiveMQ's
+    client, stompy does not leave a link that works), `initialReconnectDelay` and `maxReconnectDelay` (milliseconds),
+    `maxReconnectAttempts` (-1 for no limit, 0 for none).
 
     Raises:
         ConfigurationError: malformed, or an option that stompy does not have; the address is not shown, as it may hold
@@ -58,9 +69,11 @@ def parse_failover(url: str) -> Failover:
 
 
 def _randomize(parsed: Failover, name: str, value: str) -> Failover:
-    if value not in ("true", "false"):
-        raise ConfigurationError(f"failover option {name} must be true or false, not {value!r}")
-    return replace(parsed, randomize=value == "true")
+    return replace(parsed, randomize=_flag(name, value))
+
+
+def _priority(parsed: Failover, name: str, value: str) -> Failover:
+    return replace(parsed, priority=_flag(name, value))
 
 
 def _first_delay(parsed: Failover, name: str, value: str) -> Failover:
@@ -84,6 +97,12 @@ def _with_policy(parsed: Failover, **changes: float | int | None) -> Failover:
     return replace(parsed, policy=replace(parsed.policy, **changes))  # type: ignore[arg-type]
 
 
+def _flag(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ConfigurationError(f"failover option {name} must be true or false, not {value!r}")
+    return value == "true"
+
+
 def _number(name: str, value: str, *, least: int) -> int:
     if not _NUMBER.fullmatch(value) or int(value) < least:
         raise ConfigurationError(f"failover option {name} must be a whole number of {least} or more, not {value!r}")
@@ -92,6 +111,7 @@ def _number(name: str, value: str, *, least: int) -> int:
 
 _OPTIONS: dict[str, Callable[[Failover, str, str], Failover]] = {
     "randomize": _randomize,
+    "priorityBackup": _priority,
     "initialReconnectDelay": _first_delay,
     "maxReconnectDelay": _max_delay,
     "maxReconnectAttempts": _attempts,

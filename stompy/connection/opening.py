@@ -1,19 +1,32 @@
-"""Opening a link to one of several addresses."""
+"""Opening a session with one of several addresses.
+
+| thread | does here | may block on |
+|---|---|---|
+| the caller of `connect`, later the supervisor | `Opener.open` | dial and handshake, each with its deadline |
+| who closes the connection | `Opener.cancel` | nothing |
+
+| rank | lock | guards | held over I/O? |
+|---|---|---|---|
+| 5 | opener (leaf) | the stream of the handshake, whether it was cancelled | no |
+"""
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
-from stompy.connection.config import Config
+from stompy.connection.config import Config, Order
 from stompy.connection.dialects.brokers import RABBITMQ
 from stompy.connection.dialects.refusals import client_id_in_use, knows_no_such_host
 from stompy.deadline import Deadline
-from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused
+from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
 from stompy.link.handshake import Opened, open_session
+from stompy.link.locks import Rank, make_lock
+from stompy.link.settings import LinkSettings
 from stompy.transport.address import TLS, UNIX, Address
-from stompy.transport.base import Dialer
+from stompy.transport.base import Dialer, Transport
 from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.tls_options import Tls
@@ -39,41 +52,111 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 
 
-def open_first(config: Config) -> Opened:
-    """Return a session with the first address that gives one; each has its own connect timeout.
+class Opener:
+    """Opens sessions for one connection, one at a time.
 
-    The order is that of the configuration, or one of chance if it says so.
-
-    Raises:
-        ConnectError: the only address failed, or one refused for good (wrong login, no common version).
-        AllBrokersFailed: all of several addresses failed; it names each.
+    Args:
+        config: addresses, their order, timeouts.
     """
-    attempts: list[ConnectError] = []
-    addresses = random.sample(config.addresses, len(config.addresses)) if config.randomize else config.addresses
-    for address in addresses:
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._lock = make_lock(Rank.LEAF, "opener")
+        self._transport: Transport | None = None
+        self._cancelled = False
+
+    def open(self) -> Opened:
+        """Return a session with the first address that gives one; each has its own connect timeout.
+
+        Raises:
+            ConnectError: the only address failed, or one refused for good (wrong login, no common version).
+            AllBrokersFailed: all of several addresses failed; it names each.
+            NotConnected: it was cancelled.
+        """
+        attempts: list[ConnectError] = []
+        for address in in_order(self._config.addresses, self._config.order):
+            try:
+                return self._open(address)
+            except ConnectError as error:
+                self._check()
+                if not error.retryable or len(self._config.addresses) == 1:
+                    raise
+                attempts.append(error)
+        raise AllBrokersFailed(attempts) from attempts[-1]
+
+    def cancel(self) -> None:
+        """End a handshake that is under way, and let no other begin. Any thread; never blocks."""
+        with self._lock:
+            self._cancelled = True
+            transport = self._transport
+        if transport is not None:
+            transport.shutdown()
+
+    def _open(self, address: Address) -> Opened:
+        """Open a session with one address."""
+        config = self._config
+        dialer = _Watched(dialer_of(address, config), self)
+        settings = config.link_settings(address, config.credentials(address))
+        deadline = Deadline(config.connect_timeout)
         try:
-            return _open(config, address)
-        except ConnectError as error:
-            if not error.retryable or len(config.addresses) == 1:
+            return self._session(dialer, settings, deadline)
+        except ConnectRefused as refused:
+            if client_id_in_use(refused.frame):
+                raise ClientIdInUse(_words(refused), frame=refused.frame, address=refused.address) from refused
+            if settings.vhost is not None or config.dialect is not None or not knows_no_such_host(refused.frame):
                 raise
-            attempts.append(error)
-    raise AllBrokersFailed(attempts) from attempts[-1]
+        # Nobody named a virtual host, and the specification's default, the machine's name, is none of this broker's.
+        _LOG.info("%s is a RabbitMQ: trying its virtual host %r", dialer.address, RABBITMQ.host)
+        return self._session(dialer, replace(settings, vhost=RABBITMQ.host), deadline)
+
+    def _session(self, dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> Opened:
+        try:
+            return open_session(dialer, settings, deadline)
+        finally:
+            with self._lock:
+                self._transport = None
+
+    def _check(self) -> None:
+        with self._lock:
+            if self._cancelled:
+                raise NotConnected("the connection was closed")
+
+    def watch(self, transport: Transport) -> None:
+        """Take note of the stream that a handshake begins on."""
+        with self._lock:
+            self._transport = transport
+            cancelled = self._cancelled
+        if cancelled:
+            transport.shutdown()  # the handshake finds the end of the stream
 
 
-def _open(config: Config, address: Address) -> Opened:
-    """Open a session with one address."""
-    dialer, settings = dialer_of(address, config), config.link_settings(address, config.credentials(address))
-    deadline = Deadline(config.connect_timeout)
-    try:
-        return open_session(dialer, settings, deadline)
-    except ConnectRefused as refused:
-        if client_id_in_use(refused.frame):
-            raise ClientIdInUse(_words(refused), frame=refused.frame, address=refused.address) from refused
-        if settings.vhost is not None or config.dialect is not None or not knows_no_such_host(refused.frame):
-            raise
-    # Nobody named a virtual host, and the specification's default, the name of the machine, is none of this broker's.
-    _LOG.info("%s is a RabbitMQ: trying its virtual host %r", dialer.address, RABBITMQ.host)
-    return open_session(dialer, replace(settings, vhost=RABBITMQ.host), deadline)
+class _Watched:
+    """A dialer whose streams an opener knows, so that it can end the handshake on them."""
+
+    def __init__(self, dialer: Dialer, opener: Opener) -> None:
+        self._dialer = dialer
+        self._opener = opener
+
+    @property
+    def address(self) -> str:
+        return self._dialer.address
+
+    @property
+    def host(self) -> str:
+        return self._dialer.host
+
+    def dial(self, deadline: Deadline) -> Transport:
+        transport = self._dialer.dial(deadline)
+        self._opener.watch(transport)
+        return transport
+
+
+def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:
+    """Return the addresses in the order of one pass."""
+    if order == "given":
+        return addresses
+    kept = 1 if order == "priority" else 0
+    return [*addresses[:kept], *random.sample(addresses[kept:], len(addresses) - kept)]
 
 
 def _words(error: ConnectRefused) -> str:

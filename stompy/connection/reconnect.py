@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 
 from stompy.errors import ConfigurationError
@@ -14,6 +15,7 @@ class Reconnect:
 
     One attempt is one pass over all addresses. The first attempt comes at once; the wait before each later one is drawn
     between 0 and a bound that doubles each time (full jitter), so that many clients of one broker do not come together.
+    Where link after link ends as soon as it is there, the first attempt has to wait like a later one.
 
     Attributes:
         attempts: passes before giving up; `None` for no limit.
@@ -34,6 +36,12 @@ class Reconnect:
             raise ConfigurationError(f"delays must be positive, the first not above the largest: {self}")
         if self.total is not None and not 0 < self.total < math.inf:
             raise ConfigurationError(f"total must be a positive number of seconds, or None, not {self.total!r}")
+
+    def first_wait(self, in_vain: int) -> float:
+        """Return the wait before the first attempt, where so many links in a row ended without having been of use."""
+        if in_vain < 2:
+            return 0.0
+        return random.uniform(0, min(self.max_delay, self.first_delay * 2 ** min(in_vain - 2, 60)))
 
 
 def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:

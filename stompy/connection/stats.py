@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stompy.link.link import Counters, Link
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionStats:
     """Counters and gauges of a connection at one moment.
+
+    The counters are those of all its links together, from the first on; what is measured of the moment is the newest
+    link's, whether it lives or not.
 
     Attributes:
         frames_sent: frames that left, heart-beats aside.
         octets_sent: octets that left.
         frames_received: frames that came.
         octets_received: octets that came.
-        receipts_pending: receipts under way.
+        receipts_pending: receipts under way, or waiting for the next link.
+        unconfirmed: sends that go to the next link where this one dies, see `connect(resend_unconfirmed=...)`.
+        unconfirmed_octets: octets of their bodies and headers.
         queued_messages: messages that wait for user code, and receipts that wait for listeners.
         queued_octets: octets of their bodies and, about, their headers.
         subscriptions: live subscriptions.
         unrouted: messages that came for no known subscription.
         late_replies: replies to requests that had timed out.
+        links: how many links there were, the newest among them; attempts that came to nothing are not counted.
         reconnects: how often a lost link was replaced.
         gate_shut: whether the broker is held back because user code is slow.
         times_shut: how often that happened.
@@ -31,12 +39,48 @@ class ConnectionStats:
     frames_received: int
     octets_received: int
     receipts_pending: int
+    unconfirmed: int
+    unconfirmed_octets: int
     queued_messages: int
     queued_octets: int
     subscriptions: int
     unrouted: int
     late_replies: int
+    links: int
     reconnects: int
     gate_shut: bool
     times_shut: int
     silent_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the links counted that have been replaced.
+
+    Attributes:
+        frames_sent: together.
+        octets_sent: together.
+        frames_received: together.
+        octets_received: together.
+        times_shut: together.
+        lingering: those whose messages wait for user code still.
+    """
+
+    frames_sent: int = 0
+    octets_sent: int = 0
+    frames_received: int = 0
+    octets_received: int = 0
+    times_shut: int = 0
+    lingering: tuple[Link, ...] = ()
+
+    def with_link(self, link: Link) -> Past:
+        """Return it with another link, which is over."""
+        counters: Counters = link.counters
+        return Past(
+            frames_sent=self.frames_sent + counters.frames_out,
+            octets_sent=self.octets_sent + counters.octets_out,
+            frames_received=self.frames_received + counters.frames_in,
+            octets_received=self.octets_received + counters.octets_in,
+            times_shut=self.times_shut + link.gate.times_shut,
+            lingering=tuple(one for one in (*self.lingering, link) if one.gate.waiting_messages),
+        )

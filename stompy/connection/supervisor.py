@@ -2,23 +2,28 @@
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| any caller | - | `Supervisor.live`: a link, up to a timeout | - |
+| any caller | - | `Supervisor.live`: a link, up to a timeout; `close` never | - |
 | `stompy-<connection>-supervisor`, while down | the attempt | dial, handshake, replay, closing | holds a lock there |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 1 | supervisor | the current link, whether it is final, the order of connected and disconnected | no |
+| 1 | supervisor | the current link, the next one, whether it is final, the order of connected and disconnected | no |
+
+Closing ends everything at once for who waits, whatever the supervisor thread is at: its handshake or its replay loses
+its stream, a dial ends by its own timeout and what it brings is dropped.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from stompy.connection.opening import open_first
+from stompy.connection.opening import Opener
 from stompy.connection.reconnect import Reconnect
+from stompy.connection.stats import Past
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected, StompError
 from stompy.frames.frame import Frame
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from stompy.connection.config import Config
+
+_LONG_ENOUGH = 1.0
+"""Seconds after which a link has been of use, even if the broker said nothing on it."""
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -62,7 +70,7 @@ class Supervised(Protocol):
         ...
 
     def reconnecting(self, attempt: int, delay: float) -> None:
-        """Hear that an attempt will be made after `delay` seconds."""
+        """Hear that an attempt will be made after `delay` seconds. With the lock: must not block."""
         ...
 
     def finished(self, reason: StompError | None) -> None:
@@ -86,11 +94,17 @@ class Supervisor:
         self._lock = make_lock(Rank.SUPERVISOR, "supervisor")
         self._changed = threading.Condition(self._lock)
         self._closing = threading.Event()
+        self._opener = Opener(config)
         self._link: Link | None = None
+        self._next: Link | None = None
         self._final = False
         self._failure: StompError | None = None
         self._thread: _Reopening | None = None
         self._generation = 0
+        self._in_vain = 0
+        self._published = 0.0
+        self._heard = 0
+        self._past = Past()
         self.reconnects = 0
         """How often a lost link was replaced."""
 
@@ -102,6 +116,11 @@ class Supervisor:
         if self._link is None:
             raise NotConnected("the connection was never opened")
         return self._link
+
+    def counted(self) -> tuple[Link, Past]:
+        """Return the newest link, and what those before it have counted."""
+        with self._changed:
+            return self.link, self._past
 
     def live(self, timeout: float | None = None) -> Link:
         """Return a link to use now; while the link is down, wait for the next one.
@@ -121,6 +140,8 @@ class Supervisor:
         deadline = Deadline(self._config.send_timeout if timeout is None else timeout)
         with self._changed:
             self._changed.wait_for(lambda: self._final or self.link.alive, deadline.remaining())
+        if self._closing.is_set():
+            raise NotConnected("the connection is closed")
         if self._failure is not None:
             raise ConnectionLost(f"the connection is lost for good: {self._failure}", outcome="not-sent")
         if not self.link.alive and not self._final:
@@ -150,12 +171,13 @@ class Supervisor:
             ConnectError: there is none.
             StompError: the broker did not take the subscriptions.
         """
-        opened = open_first(self._config)
+        opened = self._opener.open()
         self._generation += 1
         name = self._name if self._generation == 1 else f"{self._name}.{self._generation}"
         link = Link(opened, self._config.link_settings(self._config.addresses[0]), self, name=name)
         link.start()
         try:
+            self._announce(link)
             self._core.replay(link)
             self._publish(link)
         except BaseException:
@@ -163,14 +185,26 @@ class Supervisor:
             link.join(Deadline(self._config.close_timeout))
             raise
 
+    def _announce(self, link: Link) -> None:
+        """Let `close` know of a link that is not in use yet."""
+        with self._changed:
+            self._check_wanted()
+            self._next = link
+
+    def _check_wanted(self) -> None:
+        if self._closing.is_set():
+            raise NotConnected("the connection was closed")
+
     def _publish(self, link: Link) -> None:
         with self._changed:
-            if self._closing.is_set():
-                raise NotConnected("the connection was closed")
+            self._check_wanted()
             # One that died meanwhile was nobody's, so nobody must hear of its end.
             self._check_fresh(link)
-            self.reconnects += self._link is not None
+            if self._link is not None:
+                self.reconnects += 1
+                self._past = self._past.with_link(self._link)
             self._link = link
+            self._published, self._heard = time.monotonic(), link.counters.frames_in
             self._core.connected(link.connected)
             self._changed.notify_all()
 
@@ -204,10 +238,18 @@ class Supervisor:
                 return
             self._core.lost(reason)
             if self._config.reconnect is not None and not self._closing.is_set():
-                self._thread = _Reopening(self, self._config.reconnect, name=f"stompy-{self._name}-supervisor")
+                self._in_vain = 0 if self._was_of_use(link, reason) else self._in_vain + 1
+                first_wait = self._config.reconnect.first_wait(self._in_vain)
+                name = f"stompy-{self._name}-supervisor"
+                self._thread = _Reopening(self, self._config.reconnect, first_wait, name=name)
                 self._thread.start()
                 return
         self.finish(reason)
+
+    def _was_of_use(self, link: Link, reason: StompError | None) -> bool:
+        """Whether anything came of a link; a broker that ends each at once must not be asked without a pause."""
+        heard = link.counters.frames_in - self._heard - isinstance(reason, BrokerError)
+        return heard > 0 or time.monotonic() - self._published >= _LONG_ENOUGH
 
     def finish(self, reason: StompError | None, *, failed: bool = False) -> None:
         """Note that there will be no other link."""
@@ -220,8 +262,10 @@ class Supervisor:
         self._core.finished(reason)
 
     def reconnecting(self, attempt: int, delay: float) -> None:
-        """Pass on that an attempt is to come."""
-        self._core.reconnecting(attempt, delay)
+        """Pass on that an attempt is to come, which is not so once the connection is being closed."""
+        with self._changed:
+            if not self._closing.is_set():
+                self._core.reconnecting(attempt, delay)
 
     # Closing.
 
@@ -231,13 +275,16 @@ class Supervisor:
         return self._closing
 
     def close(self) -> None:
-        """Let no new link come; the current one is the caller's to end."""
+        """Let no new link come, and free who waits for one; the current one is the caller's to end."""
         self._closing.set()
+        self._opener.cancel()
         with self._changed:
-            idle = self._thread is None or self._thread.ended
+            coming = None if self._next is self._link else self._next
             over = self._link is None or self._link.ended.is_set()
             self._changed.notify_all()
-        if idle and over:
+        if coming is not None:
+            coming.close()
+        if over:
             self.finish(None)
 
     def join(self, deadline: Deadline) -> bool:
@@ -249,10 +296,11 @@ class Supervisor:
 class _Reopening(HouseThread):
     """Tries to replace a lost link until it works, the policy gives up, or the connection is closed."""
 
-    def __init__(self, supervisor: Supervisor, policy: Reconnect, *, name: str) -> None:
+    def __init__(self, supervisor: Supervisor, policy: Reconnect, first_wait: float, *, name: str) -> None:
         super().__init__(name)
         self._supervisor = supervisor
         self._policy = policy
+        self._first_wait = first_wait
 
     def run(self) -> None:
         """Reopen the link, or say why there will be none."""
@@ -282,7 +330,8 @@ class _Reopening(HouseThread):
             before_sleep=self._tell,
             reraise=True,
         )
-        self._supervisor.reconnecting(1, 0.0)
+        self._supervisor.reconnecting(1, self._first_wait)
+        closing.wait(self._first_wait)
         retrying(self._attempt)
 
     def _give_up(self, error: StompError) -> None:

@@ -16,6 +16,9 @@ from tests.support.peer import WITHIN, Peer, Served, until
 from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
+QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+"""A policy that does not keep a test waiting."""
+
 
 class Recorder(stompy.ConnectionListener):
     """Keeps every event with the thread it came on."""
@@ -151,3 +154,69 @@ def serving(talking: Talking) -> Iterator[Serving]:
             return talk.conn, served
 
         yield make
+
+
+class Sessions:
+    """An address whose sessions are scripted, one after the other."""
+
+    def __init__(self, calling: Calling) -> None:
+        self._listener = TcpListener()
+        host, port = self._listener.address
+        self.url = f"stomp://{host}:{port}"
+        self._calling = calling
+        self._open: list[Peer] = []
+        self._conn: stompy.Connection | None = None
+
+    def accept(self, version: str = "1.2", server: str | None = "peer/1", **options: Any) -> Peer:
+        """Wait for the client's next session, and say nothing yet."""
+        transport = self._listener.accept()
+        assert transport is not None
+        peer = Peer(transport, version=version, server=server, **options)
+        self._open.append(peer)
+        return peer
+
+    def next(self, version: str = "1.2", server: str | None = "peer/1", **options: Any) -> Peer:
+        """Wait for the client's next session, and greet it."""
+        peer = self.accept(version, server, **options)
+        peer.greet()
+        return peer
+
+    def shut(self) -> None:
+        """Refuse further sessions."""
+        self._listener.close()
+
+    def reopen(self) -> None:
+        """Take sessions again, at the same address."""
+        host, port = self._listener.address
+        self._listener = TcpListener(host, port)
+
+    def connect(
+        self,
+        version: str = "1.2",
+        server: str | None = "peer/1",
+        *,
+        peer_heartbeat: tuple[float, float] = (0.0, 0.0),
+        **options: Any,
+    ) -> tuple[stompy.Connection, Peer]:
+        """Return a connection that comes back, and its first session."""
+        options.setdefault("reconnect", QUICK)
+        options.setdefault("heartbeat", (0, 0))
+        call = self._calling(lambda: stompy.connect(self.url, **options))
+        peer = self.next(version, server, heartbeat=peer_heartbeat)
+        self._conn = call.result()
+        assert self._conn is not None
+        return self._conn, peer
+
+    def close(self) -> None:
+        """End all of it."""
+        self._listener.close()
+        for peer in self._open:
+            peer.close()
+        if self._conn is not None:
+            self._conn.disconnect(timeout=WITHIN)
+
+
+@pytest.fixture
+def sessions(calling: Calling) -> Iterator[Sessions]:
+    with contextlib.closing(Sessions(calling)) as made:
+        yield made

@@ -22,6 +22,20 @@ def test_without_options_it_randomizes_and_never_gives_up() -> None:
     assert parsed.policy == Reconnect(first_delay=0.01)
 
 
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ("", "random"),
+        ("?randomize=false", "given"),
+        ("?priorityBackup=true", "priority"),
+        ("?priorityBackup=true&randomize=false", "given"),
+        ("?priorityBackup=false", "random"),
+    ],
+)
+def test_the_order_is_that_of_the_options(options: str, order: str) -> None:
+    assert parse_failover(TWO + options).order == order
+
+
 def test_slashes_before_the_list_are_accepted() -> None:
     assert parse_failover("failover://(stomp://a:1)?randomize=false").urls == "stomp://a:1"
 
@@ -47,6 +61,8 @@ def test_no_attempts_mean_no_reconnect_whatever_the_order_of_options() -> None:
     [
         "?trackMessages=true",
         "?randomize=yes",
+        "?priorityBackup=1",
+        "?priorityURIs=stomp://b:2",
         "?maxReconnectAttempts=x",
         "?maxReconnectDelay=0",
         "?initialReconnectDelay=",

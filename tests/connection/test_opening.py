@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,14 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.config import addresses_of
+from stompy.connection.opening import in_order
 from stompy.frames.frame import Frame
+from stompy.transport.resolve import Endpoint
 from stompy.transport.tcp import TcpListener
 from stompy.transport.tls_options import TlsVersion
 from stompy.transport.unix import UnixListener
+from tests.connection.conftest import QUICK, Sessions
 from tests.support.certificates import Certificates
 from tests.support.peer import Peer, until
 from tests.support.proxies import LittleProxy
@@ -283,3 +288,97 @@ class TestProxy:
     def test_a_unix_socket_needs_no_proxy(self, dead: str, tmp_path: Path) -> None:
         with Broker(unix=tmp_path / "s") as local:
             stompy.connect(local.url, proxy=dead.replace("stomp", "socks5")).disconnect()
+
+
+def black_hole(host: str, port: int, stack: contextlib.ExitStack) -> int:
+    """Listen, let nobody in, and fill the backlog, so that the kernel drops whoever comes; return the port."""
+    server = stack.enter_context(socket.socket())
+    server.bind((host, port))
+    server.listen(0)
+    address = server.getsockname()
+    full = False
+    while not full:
+        filler = stack.enter_context(socket.socket())
+        filler.settimeout(0.1)
+        try:
+            filler.connect(address)
+        except TimeoutError:
+            full = True
+    return int(address[1])
+
+
+def test_a_black_holed_address_costs_no_more_than_its_own_time(dead: str, broker: Broker) -> None:
+    with contextlib.ExitStack() as stack:
+        hole = f"stomp://127.0.0.1:{black_hole('127.0.0.1', 0, stack)}"
+        with stompy.connect([dead, hole, good(broker)], connect_timeout=0.2, heartbeat=(0, 0)) as conn:
+            assert conn.address == broker.url.removeprefix("stomp://")
+        with pytest.raises(stompy.AllBrokersFailed) as caught:
+            stompy.connect([dead, hole], connect_timeout=0.2)
+    assert [type(error) for error in caught.value.attempts] == [stompy.ConnectError, stompy.ConnectTimeout]
+
+
+def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(broker.url.rpartition(":")[2])
+    hosts = ("127.0.0.2", "127.0.0.3", "127.0.0.1")  # nobody, a black hole, the broker
+    answers = [Endpoint(socket.AF_INET, (host, port)) for host in hosts]
+    monkeypatch.setattr("stompy.transport.tcp.resolve", lambda host, port, *, deadline: answers)
+    with contextlib.ExitStack() as stack:
+        black_hole("127.0.0.3", port, stack)
+        url = f"stomp://fred:sesame@broker.test:{port}"
+        with stompy.connect(url, connect_timeout=0.5, heartbeat=(0, 0)) as conn:
+            assert conn.connected
+
+
+ADDRESSES = addresses_of(",".join(f"stomp://broker{number}" for number in range(6)))
+
+
+def test_addresses_are_tried_as_given() -> None:
+    assert tuple(in_order(ADDRESSES, "given")) == ADDRESSES
+
+
+def test_by_chance_every_address_comes_first_at_times_and_each_once_in_a_pass() -> None:
+    passes = [in_order(ADDRESSES, "random") for _ in range(500)]
+    assert {one[0] for one in passes} == set(ADDRESSES)
+    assert all(sorted(one, key=ADDRESSES.index) == list(ADDRESSES) for one in passes)
+
+
+def test_with_priority_the_first_stays_first_and_the_others_come_by_chance() -> None:
+    passes = [in_order(ADDRESSES, "priority") for _ in range(500)]
+    assert {one[0] for one in passes} == {ADDRESSES[0]}
+    assert {one[1] for one in passes} == set(ADDRESSES[1:])
+    assert all(sorted(one, key=ADDRESSES.index) == list(ADDRESSES) for one in passes)
+
+
+def test_an_unknown_order_is_refused() -> None:
+    with pytest.raises(stompy.ConfigurationError, match="priority"):
+        stompy.connect("stomp://127.0.0.1:1", order="sorted")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{"order": "priority"}, {"order": "given"}, {"url": "?priorityBackup=true&initialReconnectDelay=10"}]
+)
+def test_a_connection_returns_to_its_first_address_when_it_is_next_replaced(
+    options: dict[str, Any], calling: Calling
+) -> None:
+    with contextlib.closing(Sessions(calling)) as first, contextlib.closing(Sessions(calling)) as second:
+        settings = dict(options)
+        tail = settings.pop("url", None)
+        both = f"{first.url},{second.url}"
+        url = both if tail is None else f"failover:({both}){tail}"
+        connecting = calling(lambda: stompy.connect(url, heartbeat=(0, 0), reconnect=QUICK, **settings))
+        peer = first.next()
+        with connecting.result() as conn:
+            first.shut()
+            peer.close()
+            backup = second.next()
+            until(lambda: conn.connected)
+            assert conn.address == second.url.removeprefix("stomp://")
+            first.reopen()
+            assert conn.address == second.url.removeprefix("stomp://")  # what works is not left
+            backup.close()
+            back = first.next()
+            until(lambda: conn.connected)
+            assert conn.address == first.url.removeprefix("stomp://")
+            back.close()
+            first.shut()
+            second.shut()

@@ -83,7 +83,7 @@ def test_what_the_broker_need_not_know_is_only_registered(registry: Registry, li
 def test_what_the_broker_was_not_told_of_it_is_not_told_the_end_of(registry: Registry, linking: Linking) -> None:
     linked = linking()
     one = subscription("/temp-queue/1")
-    registry.add(one, linked.link, timeout=None, tell=False)
+    registry.add(one, lambda _: linked.link, timeout=None, tell=False)
     registry.remove(one, linked.link, [{"id": one.id}], timeout=None)
     assert one.closed
     assert linked.peer.quiet()

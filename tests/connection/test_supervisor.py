@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,9 @@ from stompy.broker import Broker
 from stompy.connection.core import Core
 from stompy.deadline import Deadline
 from stompy.transport.base import Transport
-from stompy.transport.tcp import TcpListener
-from tests.support.peer import Peer
+from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
+from tests.connection.conftest import Sessions
+from tests.support.peer import Peer, until
 from tests.transport.conftest import Calling
 
 SOON = 10.0
@@ -268,19 +271,26 @@ def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartab
         assert lost.value.outcome == "not-sent"
 
 
-def test_ten_reconnects_in_a_row_leave_no_thread(restartable: Restartable) -> None:
-    heard = Recorder()
-    with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
-        connection.subscribe("/queue/a")
-        heard.skip_to("connected")
-        for _ in range(10):
-            restartable.stop()
-            heard.skip_to("disconnected")
-            restartable.back()
-            heard.skip_to("connected")
-            connection.send("/queue/b", "x", confirm=True)
-            readers = [one for one in threading.enumerate() if re.fullmatch("stompy-connection-.*-reader", one.name)]
-            assert len(readers) == 1
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list a process's descriptors")
+def test_ten_reconnects_in_a_row_leave_no_thread_and_no_socket(sessions: Sessions) -> None:
+    conn, peer = sessions.connect()
+    name = conn._core.name
+
+    def threads() -> list[str]:
+        return sorted(re.sub(r"\.\d+", "", one.name) for one in threading.enumerate() if name in one.name)
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before, open_before = threads(), descriptors()
+    assert before == [f"stompy-{name}-dispatcher", f"stompy-{name}-reader"]
+    for _ in range(10):
+        peer.close()
+        peer = sessions.next()
+        conn.send("/queue/a", "x")
+        peer.expect("SEND")
+        until(lambda: threads() == before)
+        assert descriptors() == open_before
 
 
 def test_the_next_of_several_addresses_takes_over(restartable: Restartable) -> None:
@@ -314,3 +324,185 @@ def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
         peer.close()
     assert isinstance(caught.value, stompy.ConnectRefused) is refused
     assert not refused or "go away" in str(caught.value)
+
+
+def test_a_reconnect_finds_no_common_version_and_says_so(restartable: Restartable) -> None:
+    with stompy.connect(restartable.url, versions="1.2", reconnect=QUICK) as connection:
+        subscription = connection.subscribe("/queue/a")
+        restartable.stop()
+        restartable.back(versions=["1.0"])
+        with pytest.raises(stompy.VersionMismatch):
+            subscription.receive(timeout=SOON)
+
+
+def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Restartable) -> None:
+    heard = Recorder()
+    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    connection = stompy.connect(restartable.url, reconnect=policy, listeners=[heard])
+    restartable.stop()
+    assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
+    heard.wait("reconnecting")
+    connection.disconnect(timeout=SOON)
+    assert heard.events.empty()
+
+
+def supervising(connection: stompy.Connection) -> list[threading.Thread]:
+    """Return the supervisor threads of a connection."""
+    name = f"stompy-{connection._core.name}-supervisor"
+    return [one for one in threading.enumerate() if one.name == name]
+
+
+def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> None:
+    conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
+    first.close()
+    sessions.accept().take_connect()
+    conn.disconnect()
+    assert supervising(conn) == []
+
+
+def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect(receipt_timeout=1000.0, close_timeout=1000.0)
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    first.expect_and_confirm("SUBSCRIBE")
+    subscribing.result()
+    first.close()
+    sessions.next().expect("SUBSCRIBE")
+    conn.disconnect()
+    assert supervising(conn) == []
+
+
+def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brings(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Recorder()
+    conn, first = sessions.connect(listeners=[heard])
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    first.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    dial, dialing, answer = TcpDialer.dial, threading.Event(), threading.Event()
+
+    def slow(dialer: TcpDialer, deadline: Deadline) -> TcpTransport:
+        dialing.set()
+        assert answer.wait(SOON)
+        return dial(dialer, deadline)
+
+    monkeypatch.setattr(TcpDialer, "dial", slow)
+    first.close()
+    assert dialing.wait(SOON)
+    waiting = [calling(lambda: subscription.receive(SOON)), calling(lambda: conn.send("/queue/a", "x"))]
+    for call in waiting:
+        call.until_blocked()
+    conn.disconnect(timeout=0.01)
+    for call in waiting:
+        with pytest.raises(stompy.NotConnected):
+            call.result()
+    assert len(supervising(conn)) == 1  # still in the dial
+    answer.set()
+    late = sessions.accept()
+    assert late.rest() == []
+    until(lambda: not supervising(conn))
+    assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
+    assert heard.events.empty()
+
+
+def test_a_broker_that_ends_every_link_at_once_is_not_asked_without_a_pause(sessions: Sessions) -> None:
+    delays: list[float] = []
+
+    class Delays(stompy.ConnectionListener):
+        def on_reconnecting(self, attempt: int, delay: float) -> None:
+            delays.append(delay)
+
+    _, peer = sessions.connect(listeners=[Delays()], reconnect=stompy.Reconnect(first_delay=0.001, max_delay=0.002))
+    for _ in range(6):
+        peer.close()
+        peer = sessions.next()
+    assert delays[0] == 0.0
+    assert max(delays) > 0.0
+
+
+def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) -> None:
+    delays: list[float] = []
+
+    class Delays(stompy.ConnectionListener):
+        def on_reconnecting(self, attempt: int, delay: float) -> None:
+            delays.append(delay)
+
+    conn, peer = sessions.connect(listeners=[Delays()])
+    for _ in range(6):
+        receipt = conn.send("/queue/a", "x", receipt=True)
+        assert receipt is not None
+        peer.expect_and_confirm("SEND")
+        receipt.wait(SOON)
+        peer.close()
+        peer = sessions.next()
+    assert set(delays) == {0.0}
+
+
+def test_heartbeats_begin_where_the_first_broker_had_none(sessions: Sessions) -> None:
+    conn, first = sessions.connect(heartbeat=(0.05, 0.05))
+    assert conn.heartbeat == (0.0, 0.0)
+    first.close()
+    second = sessions.next(heartbeat=(1.0, 0.05))
+    second.await_beats(3)
+    assert conn.heartbeat == (0.05, 1.0)
+
+
+def test_heartbeats_end_where_the_next_broker_has_none(sessions: Sessions) -> None:
+    conn, first = sessions.connect(heartbeat=(0.05, 0.05), peer_heartbeat=(1.0, 0.05))
+    first.await_beats(1)
+    first.close()
+    second = sessions.next()
+    until(lambda: conn.heartbeat == (0.0, 0.0))
+    conn.send("/queue/a", "x")
+    second.expect("SEND")
+    assert not [one for one in threading.enumerate() if one.name.endswith(f"{conn._core.name}.2-heartbeat")]
+    assert conn.connected
+
+
+def test_a_durable_subscription_comes_back_under_the_same_client_id(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect(dialect="activemq", client_id="me")
+    subscribing = calling(lambda: conn.subscribe("/topic/news", durable="daily", ack="client-individual"))
+    before = first.expect_and_confirm("SUBSCRIBE")
+    subscribing.result()
+    first.close()
+    second = sessions.accept()
+    assert second.greet().headers["client-id"] == "me"
+    after = second.expect_and_confirm("SUBSCRIBE")
+    own = ("receipt",)
+    assert [pair for pair in after.headers if pair[0] not in own] == [
+        pair for pair in before.headers if pair[0] not in own
+    ]
+    assert after.headers["activemq.subscriptionName"] == "daily"
+
+
+def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
+    conn, peer = sessions.connect()
+    for number in range(1, 4):
+        receipt = conn.send("/queue/a", "x", receipt=True)
+        assert receipt is not None
+        peer.expect_and_confirm("SEND")
+        receipt.wait(SOON)
+        stats = conn.stats()
+        assert (stats.links, stats.reconnects) == (number, number - 1)
+        assert stats.frames_sent == number
+        assert stats.frames_received == number
+        assert stats.octets_sent >= number * len("SEND\n")
+        assert stats.octets_received >= number * len("RECEIPT\n")
+        peer.close()
+        peer = sessions.next()
+        until(lambda: conn.connected)
+
+
+def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect()
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    frame = first.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    first.deliver("1", "22", subscription=frame.headers["id"])
+    until(lambda: conn.stats().queued_messages == 2)
+    first.close()
+    sessions.next().expect_and_confirm("SUBSCRIBE")
+    until(lambda: conn.connected)
+    assert (conn.stats().queued_messages, conn.stats().queued_octets) == (2, 3)
+    assert [subscription.receive(SOON).text for _ in range(2)] == ["1", "22"]
+    assert (conn.stats().queued_messages, conn.stats().queued_octets) == (0, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,60 +15,17 @@ from stompy.broker import Broker
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.testing.proxy import FaultProxy
-from stompy.transport.tcp import TcpListener
-from tests.connection.conftest import Recorder
+from tests.connection.conftest import QUICK, Recorder, Sessions
 from tests.support.peer import WITHIN, Peer, until
 from tests.transport.conftest import Call, Calling
 
 DEDUPE = "stompy-dedupe-id"
-QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
 
 
-class Sessions:
-    """An address whose sessions are scripted, one after the other."""
-
-    def __init__(self, calling: Calling) -> None:
-        self._listener = TcpListener()
-        host, port = self._listener.address
-        self.url = f"stomp://{host}:{port}"
-        self._calling = calling
-        self._open: list[Peer] = []
-        self._conn: stompy.Connection | None = None
-
-    def next(self, version: str = "1.2", server: str | None = "peer/1") -> Peer:
-        """Wait for the client's next session, and greet it."""
-        transport = self._listener.accept()
-        assert transport is not None
-        peer = Peer(transport, version=version, server=server)
-        self._open.append(peer)
-        peer.greet()
-        return peer
-
-    def connect(
-        self, version: str = "1.2", server: str | None = "peer/1", **options: Any
-    ) -> tuple[stompy.Connection, Peer]:
-        """Return a connection that sends again, and its first session."""
-        options.setdefault("reconnect", QUICK)
-        options.setdefault("resend_unconfirmed", True)
-        call = self._calling(lambda: stompy.connect(self.url, heartbeat=(0, 0), **options))
-        peer = self.next(version, server)
-        self._conn = call.result()
-        assert self._conn is not None
-        return self._conn, peer
-
-    def close(self) -> None:
-        """End all of it."""
-        self._listener.close()
-        for peer in self._open:
-            peer.close()
-        if self._conn is not None:
-            self._conn.disconnect(timeout=WITHIN)
-
-
-@pytest.fixture
-def sessions(calling: Calling) -> Iterator[Sessions]:
-    with contextlib.closing(Sessions(calling)) as made:
-        yield made
+def connected(sessions: Sessions, *arguments: Any, **options: Any) -> tuple[stompy.Connection, Peer]:
+    """Return a connection that sends again, and its first session."""
+    options.setdefault("resend_unconfirmed", True)
+    return sessions.connect(*arguments, **options)
 
 
 def sent(conn: stompy.Connection, *bodies: str, **options: Any) -> list[stompy.Receipt]:
@@ -95,7 +51,7 @@ def expect_sends(peer: Peer, *bodies: str) -> list[Frame]:
 
 
 def test_what_was_not_confirmed_is_sent_again_in_order_and_its_receipts_are_resolved(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     receipts = sent(conn, "1", "2", "3")
     before = expect_sends(first, "1", "2", "3")
     first.close()
@@ -111,7 +67,7 @@ def test_what_was_not_confirmed_is_sent_again_in_order_and_its_receipts_are_reso
 
 
 def test_what_was_confirmed_is_not_sent_again(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     receipts = sent(conn, "1", "2", "3")
     frames = expect_sends(first, "1", "2", "3")
     first.receipt(frames[1])
@@ -126,7 +82,7 @@ def test_what_was_confirmed_is_not_sent_again(sessions: Sessions) -> None:
 
 
 def test_what_was_cut_in_the_middle_of_its_frame_is_sent_again_once(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     body = "x" * 50_000_000
     sending = calling(lambda: sent(conn, body))
     sending.until_blocked()
@@ -141,7 +97,7 @@ def test_what_was_cut_in_the_middle_of_its_frame_is_sent_again_once(sessions: Se
 
 
 def test_messages_that_come_meanwhile_do_not_stop_it(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(inbox=stompy.Marks(messages=2))
+    conn, first = connected(sessions, inbox=stompy.Marks(messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     first.expect_and_confirm("SUBSCRIBE")
     body = "x" * 10_000_000
@@ -163,7 +119,7 @@ def test_messages_that_come_meanwhile_do_not_stop_it(sessions: Sessions, calling
 
 
 def test_a_copy_that_dies_with_the_next_link_too_goes_to_the_one_after(sessions: Sessions) -> None:
-    conn, peer = sessions.connect()
+    conn, peer = connected(sessions)
     (receipt,) = sent(conn, "1")
     ids = set()
     for _ in range(4):
@@ -178,7 +134,7 @@ def test_a_copy_that_dies_with_the_next_link_too_goes_to_the_one_after(sessions:
 
 
 def test_a_link_lost_in_the_middle_of_it_changes_nothing_of_the_order(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     bodies = [f"{number:04}" * 2500 for number in range(40)]  # several writes
     receipts = sent(conn, *bodies)
     expect_sends(first, *bodies)
@@ -197,7 +153,7 @@ def test_a_link_lost_in_the_middle_of_it_changes_nothing_of_the_order(sessions: 
 def test_it_comes_behind_the_subscriptions_and_before_new_sends_of_other_threads(
     sessions: Sessions, calling: Calling
 ) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
@@ -218,7 +174,7 @@ def test_it_comes_behind_the_subscriptions_and_before_new_sends_of_other_threads
 
 
 def test_a_confirmed_send_returns_when_its_copy_is_confirmed(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     sending = calling(lambda: conn.send("/queue/a", "1", confirm=True))
     expect_sends(first, "1")
     sending.until_blocked()
@@ -232,7 +188,7 @@ def test_a_confirmed_send_returns_when_its_copy_is_confirmed(sessions: Sessions,
 
 
 def test_without_it_nothing_is_sent_again(sessions: Sessions) -> None:
-    conn, first = sessions.connect(resend_unconfirmed=False)
+    conn, first = connected(sessions, resend_unconfirmed=False)
     (receipt,) = sent(conn, "1")
     (frame,) = expect_sends(first, "1")
     assert DEDUPE not in frame.headers
@@ -245,7 +201,7 @@ def test_without_it_nothing_is_sent_again(sessions: Sessions) -> None:
 
 
 def test_sends_without_receipt_acks_and_transactions_are_not_sent_again(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     subscribing = calling(lambda: conn.subscribe("/queue/b", ack="client-individual"))
     subscription = subscribing
     frame = first.expect_and_confirm("SUBSCRIBE")
@@ -271,7 +227,7 @@ def test_sends_without_receipt_acks_and_transactions_are_not_sent_again(sessions
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_it_works_in_every_version_also_where_the_next_broker_speaks_another(sessions: Sessions, version: str) -> None:
-    conn, first = sessions.connect(version)
+    conn, first = connected(sessions, version)
     (receipt,) = sent(conn, "1")
     (before,) = expect_sends(first, "1")
     first.close()
@@ -283,7 +239,7 @@ def test_it_works_in_every_version_also_where_the_next_broker_speaks_another(ses
 
 
 def test_a_copy_that_the_next_version_cannot_write_ends_as_unknown_and_holds_nobody_up(sessions: Sessions) -> None:
-    conn, first = sessions.connect("1.2")
+    conn, first = connected(sessions, "1.2")
     (bad,) = sent(conn, "bad", headers={"note": "two\nlines"})
     (good,) = sent(conn, "good")
     expect_sends(first, "bad", "good")
@@ -301,7 +257,7 @@ def test_a_copy_that_the_next_version_cannot_write_ends_as_unknown_and_holds_nob
 
 
 def test_artemis_gets_its_own_header_on_the_first_copy_already(sessions: Sessions) -> None:
-    conn, first = sessions.connect(server="ActiveMQ-Artemis/2.40.0")
+    conn, first = connected(sessions, server="ActiveMQ-Artemis/2.40.0")
     sent(conn, "1")
     (frame,) = expect_sends(first, "1")
     assert frame.headers["_AMQ_DUPL_ID"] == frame.headers[DEDUPE]
@@ -312,7 +268,7 @@ def test_artemis_gets_its_own_header_on_the_first_copy_already(sessions: Session
 
 
 def test_an_id_of_the_programs_own_is_kept(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     sent(conn, "1", headers={DEDUPE: "order-5"})
     expect_sends(first, "1")
     first.close()
@@ -321,7 +277,7 @@ def test_an_id_of_the_programs_own_is_kept(sessions: Sessions) -> None:
 
 
 def test_an_id_given_by_its_argument_is_the_id_of_every_copy(sessions: Sessions) -> None:
-    conn, first = sessions.connect(dialect="artemis")
+    conn, first = connected(sessions, dialect="artemis")
     sent(conn, "1", dedupe_id="order-5")
     expect_sends(first, "1")
     first.close()
@@ -330,11 +286,11 @@ def test_an_id_given_by_its_argument_is_the_id_of_every_copy(sessions: Sessions)
 
 
 def test_ids_of_two_connections_differ(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     sent(conn, "1")
     (frame,) = expect_sends(first, "1")
     with contextlib.closing(Sessions(calling)) as others:
-        other, peer = others.connect()
+        other, peer = connected(others)
         sent(other, "1")
         (theirs,) = expect_sends(peer, "1")
     assert frame.headers[DEDUPE] != theirs.headers[DEDUPE]
@@ -344,7 +300,7 @@ def test_ids_of_two_connections_differ(sessions: Sessions, calling: Calling) -> 
 
 
 def test_callbacks_are_called_once_when_the_copy_is_confirmed(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     outcomes: list[str] = []
     receipt.add_done_callback(lambda done: outcomes.append(done.outcome))
@@ -358,7 +314,7 @@ def test_callbacks_are_called_once_when_the_copy_is_confirmed(sessions: Sessions
 
 
 def test_flush_waits_for_what_is_sent_again(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
     first.close()
@@ -375,7 +331,7 @@ def test_flush_waits_for_what_is_sent_again(sessions: Sessions, calling: Calling
 def test_flush_waits_for_what_no_link_has_at_the_moment(
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
     lost = conn._core.link
@@ -392,7 +348,7 @@ def test_flush_waits_for_what_no_link_has_at_the_moment(
 
 
 def test_who_waits_for_a_receipt_keeps_the_next_links_gate_open(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(inbox=stompy.Marks(messages=2))
+    conn, first = connected(sessions, inbox=stompy.Marks(messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
@@ -411,7 +367,7 @@ def test_who_waits_for_a_receipt_keeps_the_next_links_gate_open(sessions: Sessio
 
 
 def test_a_rejected_send_is_rejected_once_and_not_sent_again(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     receipts = sent(conn, "1", "2", "3")
     frames = expect_sends(first, "1", "2", "3")
     first.error("no", headers={"receipt-id": frames[1].headers["receipt"]})
@@ -427,7 +383,7 @@ def test_a_rejected_send_is_rejected_once_and_not_sent_again(sessions: Sessions)
 
 
 def test_a_copy_that_is_rejected_is_rejected_and_the_connection_goes_on(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     receipts = sent(conn, "1", "2")
     expect_sends(first, "1", "2")
     first.close()
@@ -447,7 +403,7 @@ def test_a_copy_that_is_rejected_is_rejected_and_the_connection_goes_on(sessions
 def test_an_error_before_the_new_link_is_in_use_does_not_end_the_connection(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     receipts = sent(conn, "1", "2")
     expect_sends(first, "1", "2")
     replay = conn._core.replay
@@ -471,7 +427,7 @@ def test_an_error_before_the_new_link_is_in_use_does_not_end_the_connection(
 
 
 def test_after_an_error_that_names_nobody_they_go_one_by_one_until_the_culprit_is_found(sessions: Sessions) -> None:
-    conn, peer = sessions.connect()
+    conn, peer = connected(sessions)
     receipts = sent(conn, "good", "bad", "fine")
     expect_sends(peer, "good", "bad", "fine")
     peer.error("one of them is wrong")
@@ -499,7 +455,7 @@ def test_after_an_error_that_names_nobody_they_go_one_by_one_until_the_culprit_i
 
 
 def test_at_the_bound_of_messages_a_send_waits_until_one_is_confirmed(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(resend_unconfirmed=stompy.Resend(messages=2))
+    conn, first = connected(sessions, resend_unconfirmed=stompy.Resend(messages=2))
     sent(conn, "1", "2")
     frames = expect_sends(first, "1", "2")
     third = calling(lambda: sent(conn, "3"))
@@ -518,7 +474,7 @@ def test_at_the_bound_of_messages_a_send_waits_until_one_is_confirmed(sessions: 
 def test_at_a_bound_a_send_gives_up_after_its_time_and_names_the_bound(
     sessions: Sessions, bounds: stompy.Resend, name: str
 ) -> None:
-    conn, first = sessions.connect(resend_unconfirmed=bounds)
+    conn, first = connected(sessions, resend_unconfirmed=bounds)
     bodies = ["x" * 1200, "y" * 1200]
     sent(conn, *bodies)
     frames = expect_sends(first, *bodies)
@@ -532,7 +488,7 @@ def test_at_a_bound_a_send_gives_up_after_its_time_and_names_the_bound(
 
 
 def test_a_message_above_the_bound_is_refused_at_once(sessions: Sessions) -> None:
-    conn, first = sessions.connect(resend_unconfirmed=stompy.Resend(octets=1000))
+    conn, first = connected(sessions, resend_unconfirmed=stompy.Resend(octets=1000))
     with pytest.raises(stompy.LocalProtocolError, match="octets=1000"):
         sent(conn, "x" * 1001)
     assert first.quiet()
@@ -541,7 +497,7 @@ def test_a_message_above_the_bound_is_refused_at_once(sessions: Sessions) -> Non
 def test_a_send_at_the_bound_in_a_listener_gets_room_though_the_inbox_is_full(
     sessions: Sessions, calling: Calling
 ) -> None:
-    conn, first = sessions.connect(resend_unconfirmed=stompy.Resend(messages=1), inbox=stompy.Marks(messages=2))
+    conn, first = connected(sessions, resend_unconfirmed=stompy.Resend(messages=1), inbox=stompy.Marks(messages=2))
     done = threading.Event()
 
     def forward(message: stompy.Message) -> None:
@@ -562,7 +518,7 @@ def test_a_send_at_the_bound_in_a_listener_gets_room_though_the_inbox_is_full(
 
 
 def test_at_the_bound_the_batch_of_the_thread_leaves_first(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(resend_unconfirmed=stompy.Resend(messages=2))
+    conn, first = connected(sessions, resend_unconfirmed=stompy.Resend(messages=2))
 
     def batch() -> None:
         with conn.batch():
@@ -576,7 +532,7 @@ def test_at_the_bound_the_batch_of_the_thread_leaves_first(sessions: Sessions, c
 
 
 def test_what_is_refused_takes_no_room(sessions: Sessions) -> None:
-    conn, first = sessions.connect("1.0", resend_unconfirmed=stompy.Resend(messages=1))
+    conn, first = connected(sessions, "1.0", resend_unconfirmed=stompy.Resend(messages=1))
     for _ in range(3):
         with pytest.raises(stompy.LocalProtocolError):
             sent(conn, "x", headers={"a": "b\nc"})
@@ -588,7 +544,7 @@ def test_what_is_refused_takes_no_room(sessions: Sessions) -> None:
 
 
 def test_receipted_sends_of_a_batch_go_to_the_next_link_whether_or_not_they_had_left(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     with conn.batch():
         receipts = sent(conn, "1", "2")
         conn._core.sender.flush_batch()
@@ -608,7 +564,7 @@ def test_receipted_sends_of_a_batch_go_to_the_next_link_whether_or_not_they_had_
 
 
 def test_a_batch_with_plain_sends_says_that_they_are_lost_and_the_receipted_go_on(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     receipts: list[stompy.Receipt] = []
 
     def batch() -> None:
@@ -628,7 +584,7 @@ def test_a_batch_with_plain_sends_says_that_they_are_lost_and_the_receipted_go_o
 
 
 def test_a_full_batch_whose_plain_sends_are_lost_says_so_once_and_takes_no_more(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     with conn.batch():
         conn.send("/queue/a", "plain")
         first.close()
@@ -642,7 +598,7 @@ def test_a_full_batch_whose_plain_sends_are_lost_says_so_once_and_takes_no_more(
 
 
 def test_a_receipted_send_does_not_hide_that_the_batchs_plain_sends_are_lost(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     with conn.batch():
         conn.send("/queue/a", "plain")
         first.close()
@@ -659,7 +615,7 @@ def test_a_receipted_send_does_not_hide_that_the_batchs_plain_sends_are_lost(ses
 
 
 def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
-    conn, first = sessions.connect()
+    conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
     conn.disconnect(timeout=0.1)
@@ -671,8 +627,8 @@ def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
 def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessions: Sessions, calling: Calling) -> None:
     policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
     heard = Recorder()
-    conn, first = sessions.connect(
-        reconnect=policy, resend_unconfirmed=stompy.Resend(messages=1), listeners=[heard], connect_timeout=1.0
+    conn, first = connected(
+        sessions, reconnect=policy, resend_unconfirmed=stompy.Resend(messages=1), listeners=[heard], connect_timeout=1.0
     )
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
@@ -680,7 +636,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
     full.until_blocked()
     waiting = calling(lambda: receipt.wait(WITHIN))
     waiting.until_blocked()
-    sessions._listener.close()
+    sessions.shut()
     first.close()
     until(lambda: not conn.connected)
     conn.disconnect()
@@ -692,10 +648,10 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
 
 def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions: Sessions) -> None:
     policy = stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.001)
-    conn, first = sessions.connect(reconnect=policy)
+    conn, first = connected(sessions, reconnect=policy)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
-    sessions._listener.close()
+    sessions.shut()
     first.close()
     with pytest.raises(stompy.ConnectionLost, match="for good") as lost:
         receipt.wait(WITHIN)
