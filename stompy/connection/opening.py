@@ -75,10 +75,10 @@ class Opener:
         """
         attempts: list[ConnectError] = []
         for address in in_order(self._config.addresses, self._config.order):
+            self._check()
             try:
                 return self._open(address)
             except ConnectError as error:
-                self._check()
                 if not error.retryable or len(self._config.addresses) == 1:
                     raise
                 attempts.append(error)

@@ -12,8 +12,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.config import addresses_of
-from stompy.connection.opening import in_order
+from stompy.connection.config import Config, addresses_of
+from stompy.connection.opening import Opener, in_order
 from stompy.frames.frame import Frame
 from stompy.transport.resolve import Endpoint
 from stompy.transport.tcp import TcpListener
@@ -327,6 +327,16 @@ def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypa
         url = f"stomp://fred:sesame@broker.test:{port}"
         with stompy.connect(url, connect_timeout=0.5, heartbeat=(0, 0)) as conn:
             assert conn.connected
+
+
+def test_a_cancelled_opener_dials_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialed: list[object] = []
+    monkeypatch.setattr("stompy.connection.opening.dialer_of", dialed.append)
+    opener = Opener(Config(addresses=ADDRESSES))
+    opener.cancel()
+    with pytest.raises(stompy.NotConnected):
+        opener.open()
+    assert dialed == []
 
 
 ADDRESSES = addresses_of(",".join(f"stomp://broker{number}" for number in range(6)))

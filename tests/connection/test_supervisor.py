@@ -405,29 +405,65 @@ def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brin
     assert heard.events.empty()
 
 
-def test_a_broker_that_ends_every_link_at_once_is_not_asked_without_a_pause(sessions: Sessions) -> None:
-    delays: list[float] = []
+class FirstWaits(stompy.ConnectionListener):
+    """Keeps the wait before the first attempt of each outage."""
 
-    class Delays(stompy.ConnectionListener):
-        def on_reconnecting(self, attempt: int, delay: float) -> None:
-            delays.append(delay)
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
 
-    _, peer = sessions.connect(listeners=[Delays()], reconnect=stompy.Reconnect(first_delay=0.001, max_delay=0.002))
-    for _ in range(6):
+    def on_reconnecting(self, attempt: int, delay: float) -> None:
+        if attempt == 1:
+            self.seconds.append(delay)
+
+
+@pytest.mark.parametrize("last_words", [False, True])
+def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, last_words: bool
+) -> None:
+    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    waits = FirstWaits()
+    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    peer.expect_and_confirm("SUBSCRIBE")
+    subscribing.result()
+    for number in range(2, 8):
+        if last_words:
+            peer.error("go away")
         peer.close()
         peer = sessions.next()
-    assert delays[0] == 0.0
-    assert max(delays) > 0.0
+        peer.expect_and_confirm("SUBSCRIBE")
+        until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
+    # The first link was of use: it brought a RECEIPT.
+    assert waits.seconds == [0.0, 0.0, 0.001, 0.002, 0.003, 0.003]
+
+
+def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = threading.Event()
+    monkeypatch.setattr(stompy.Reconnect, "first_wait", lambda policy, in_vain: 1000.0)
+    conn, peer = sessions.connect()
+    monkeypatch.setattr("stompy.connection.opening.Opener.open", lambda opener: opened.set())
+    peer.close()
+    until(lambda: supervising(conn))
+    assert not opened.wait(0.1)
+    conn.disconnect(timeout=SOON)
+    assert supervising(conn) == []
+
+
+def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Sessions) -> None:
+    waits = FirstWaits()
+    conn, peer = sessions.connect(listeners=[waits])
+    peer.close()
+    sessions.next()
+    conn.disconnect(timeout=0.1)
+    before = list(waits.seconds)
+    conn._core.supervisor.reconnecting(1, 5.0)
+    assert waits.seconds == before
 
 
 def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) -> None:
-    delays: list[float] = []
-
-    class Delays(stompy.ConnectionListener):
-        def on_reconnecting(self, attempt: int, delay: float) -> None:
-            delays.append(delay)
-
-    conn, peer = sessions.connect(listeners=[Delays()])
+    waits = FirstWaits()
+    conn, peer = sessions.connect(listeners=[waits])
     for _ in range(6):
         receipt = conn.send("/queue/a", "x", receipt=True)
         assert receipt is not None
@@ -435,7 +471,7 @@ def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) 
         receipt.wait(SOON)
         peer.close()
         peer = sessions.next()
-    assert set(delays) == {0.0}
+    assert set(waits.seconds) == {0.0}
 
 
 def test_heartbeats_begin_where_the_first_broker_had_none(sessions: Sessions) -> None:
