@@ -17,6 +17,7 @@ from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.cli.options import Parser, connection_options
 from stompy.cli.ping import add_ping
 from stompy.cli.send import add_send
+from stompy.cli.spark import add_spark
 from stompy.cli.spool import add_spool
 from stompy.cli.subscribe import add_subscribe
 from stompy.cli.users import add_hash_passcode
@@ -74,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_subscribe(commands, common)
     add_ping(commands, common)
     add_spool(commands)
+    add_spark(commands)
     return parser
 
 

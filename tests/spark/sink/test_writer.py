@@ -9,35 +9,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
 
 import stompy
 from stompy.broker import Broker
 from stompy.connection.dialects.dialect import DEDUPE_HEADER
-from stompy.spark.sink.writer import BatchWriter, StreamWriter, batch_writer, stream_writer
-from stompy.spark.sink_options import SinkOptions
+from stompy.spark import register
 
 QUEUE = "/queue/rows"
 
 
-class Sink(DataSource):
-    """As the data source of the package, but for the source."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "stomp-sink"
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return batch_writer(SinkOptions.of(self.options), schema, overwrite=overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-        return stream_writer(SinkOptions.of(self.options), schema, overwrite=overwrite)
-
-
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(Sink)
+    register(spark)
     return spark
 
 
@@ -55,7 +38,7 @@ def stored(broker: Broker) -> list[stompy.Message]:
 
 
 def save(frame: DataFrame, broker: Broker, mode: str = "append", **options: Any) -> None:
-    frame.write.format("stomp-sink").options(url=broker.url, destination=QUEUE, **options).mode(mode).save()
+    frame.write.format("stomp").options(url=broker.url, destination=QUEUE, **options).mode(mode).save()
 
 
 def ids(messages: list[stompy.Message]) -> Counter[str]:
@@ -106,7 +89,7 @@ def test_a_stream_is_sent_and_goes_on_where_it_stood(session: SparkSession, brok
         )
         query = (
             session.readStream.text(str(tmp_path / "in" / "*"))
-            .writeStream.format("stomp-sink")
+            .writeStream.format("stomp")
             .options(url=broker.url, destination=QUEUE, checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -127,7 +110,7 @@ def test_a_stream_is_sent_and_goes_on_where_it_stood(session: SparkSession, brok
 def test_a_refused_result_mode_is_named(session: SparkSession, broker: Broker, tmp_path: Path) -> None:
     counted = session.readStream.format("rate").load().groupBy("value").count().selectExpr("cast(count as string) body")
     writing = (
-        counted.writeStream.format("stomp-sink")
+        counted.writeStream.format("stomp")
         .outputMode("complete")
         .options(url=broker.url, destination=QUEUE, checkpointLocation=str(tmp_path))
     )

@@ -1,0 +1,198 @@
+"""`stompy spark`: the two ready pipelines, on a session of Spark of their own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from stompy.cli.console import one_line
+from stompy.cli.exits import Exit, Failure
+from stompy.cli.options import add_headers, add_verbose, count, headers_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands to the parser."""
+    parser = commands.add_parser(
+        "spark",
+        help="archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
+        description="Ready pipelines on Spark, in a session of their own or, under spark-submit, in that one.",
+    )
+    pipelines = parser.add_subparsers(title="pipelines", metavar="PIPELINE", required=True)
+    _add_archive(pipelines)
+    _add_replay(pipelines)
+
+
+def _add_archive(pipelines: Any) -> None:
+    parser = pipelines.add_parser(
+        "archive",
+        help="a destination into Parquet files",
+        description="Receive from DESTINATION and write Parquet files below PATH/messages, by date; messages that "
+        "cannot be read go below PATH/bad, with the reason.",
+    )
+    parser.add_argument("destination", metavar="DESTINATION")
+    parser.add_argument("path", metavar="PATH")
+    parser.add_argument(
+        "--spool", required=True, metavar="DIR", help="where messages wait for Spark; kept between runs"
+    )
+    _add_common(parser)
+    parser.add_argument(
+        "--body",
+        choices=("binary", "text", "json"),
+        default="binary",
+        help="what bodies have to be, or the message is bad (default: binary, which takes everything)",
+    )
+    parser.add_argument("--schema", metavar="DDL", help="of JSON bodies, such as 'id BIGINT, at TIMESTAMP'")
+    parser.add_argument("--interval", default="10 seconds", help="between micro-batches (default: '10 seconds')")
+    parser.add_argument("--once", action="store_true", help="end when what is there now was archived")
+    parser.set_defaults(run=run_archive)
+
+
+def _add_replay(pipelines: Any) -> None:
+    parser = pipelines.add_parser(
+        "replay",
+        help="an archive back to a destination",
+        description="Send the messages of an archive, in order. A replay that finds its checkpoint goes on there.",
+    )
+    parser.add_argument("path", metavar="PATH", help="of the archive")
+    parser.add_argument(
+        "destination", metavar="DESTINATION", nargs="?", help="(default: to where each message came from)"
+    )
+    _add_common(parser)
+    parser.add_argument("--since", type=_moment, metavar="TIME", help="from this moment on, as 2026-01-31T08:00+00:00")
+    parser.add_argument("--until", type=_moment, metavar="TIME", help="before this moment")
+    add_headers(parser, "the messages that are meant")
+    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of the archive")
+    parser.add_argument("--rate", type=count, metavar="N", help="messages per second, at most")
+    parser.add_argument(
+        "--tasks", type=count, default=1, metavar="N", help="connections; with one, in order (default: 1)"
+    )
+    parser.add_argument("--files", type=count, default=1, metavar="N", help="files in a micro-batch (default: 1)")
+    parser.add_argument("--replay-id", metavar="ID", help="part of the ids by which copies are known")
+    parser.set_defaults(run=run_replay)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="the state of the query; kept between runs")
+    parser.add_argument("--url", metavar="URL", help="the broker (default: $STOMPY_URL, else stomp://localhost:61613)")
+    parser.add_argument("--login", metavar="LOGIN")
+    parser.add_argument("--passcode-env", metavar="NAME", help="the environment variable that holds the passcode")
+    parser.add_argument("--passcode-file", metavar="FILE", help="the file whose first line is the passcode")
+    parser.add_argument(
+        "--option",
+        action="append",
+        type=_option,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a further option of the source or sink; may be repeated",
+    )
+    parser.add_argument("--master", metavar="MASTER", help="where Spark runs (default: local[*])")
+    add_verbose(parser)
+
+
+def run_archive(arguments: argparse.Namespace) -> Exit:
+    """Archive until stopped, or what is there now."""
+    with _session(arguments) as spark:
+        from stompy.spark.pipelines.archive import Body, archive
+
+        running = archive(
+            spark,
+            source={**_options(arguments), "destination": arguments.destination, "spoolDir": arguments.spool},
+            path=arguments.path,
+            checkpoint=arguments.checkpoint,
+            body=Body(arguments.body, arguments.schema),
+            interval=arguments.interval,
+            available_now=arguments.once,
+        )
+        _watch(running.query, running.tally.rows, "archived")
+    return Exit.OK
+
+
+def run_replay(arguments: argparse.Namespace) -> Exit:
+    """Send an archive."""
+    with _session(arguments) as spark:
+        from stompy.spark.pipelines.replay import Which, replay
+
+        to = {} if arguments.destination is None else {"destination": arguments.destination}
+        running = replay(
+            spark,
+            path=arguments.path,
+            sink={**_options(arguments), **to},
+            checkpoint=arguments.checkpoint,
+            which=Which(arguments.since, arguments.until, headers_of(arguments.header), arguments.where),
+            rate=arguments.rate,
+            tasks=arguments.tasks,
+            files_per_batch=arguments.files,
+            replay_id=arguments.replay_id,
+        )
+        _watch(running.query, running.tally.rows, "sent")
+    return Exit.OK
+
+
+@contextmanager
+def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
+    from stompy.spark.session import session
+
+    # Under spark-submit the master is named there.
+    master = arguments.master or (None if "SPARK_ENV_LOADED" in os.environ else "local[*]")
+    spark = session(f"stompy {arguments.path}", master=master)
+    try:
+        spark.sparkContext.setLogLevel("ERROR" if arguments.verbose == 0 else "WARN")
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _watch(query: StreamingQuery, rows: Any, verb: str) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from stompy.spark.pipelines.progress import watch
+
+    try:
+        watch(query, rows, to=sys.stderr, verb=verb)
+    except StreamingQueryException as error:
+        raise Failure(f"the pipeline failed: {one_line(_cause(str(error)))}", Exit.FAILED) from error
+    finally:
+        query.stop()
+
+
+def _cause(text: str) -> str:
+    """Return the line in which Python says what failed, of a text that holds the stacks of two languages."""
+    ours = [line.strip() for line in text.splitlines() if line.strip().startswith("stompy.errors.")]
+    return ours[-1].removeprefix("stompy.errors.") if ours else text.splitlines()[0]
+
+
+def _options(arguments: argparse.Namespace) -> Mapping[str, str]:
+    given = {
+        "url": arguments.url or os.environ.get("STOMPY_URL") or "stomp://localhost:61613",
+        "login": arguments.login,
+        "passcodeEnv": arguments.passcode_env,
+        "passcodeFile": arguments.passcode_file,
+        **dict(arguments.option),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError("an option is written NAME=VALUE")
+    return name, value
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise argparse.ArgumentTypeError("a moment is written as 2026-01-31T08:00+00:00, with its time zone")
+    return moment

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from stompy.errors import ConfigurationError
+from stompy.spark.pipelines.archive import Body, archive_rows
+from tests.spark.pipelines.conftest import Feed
+
+
+def run(feed: Feed, folder: Path, body: Body | None = None, rows: DataFrame | None = None) -> Mapping[str, int]:
+    running = archive_rows(
+        feed.stream() if rows is None else rows,
+        path=str(folder / "archive"),
+        checkpoint=str(folder / "checkpoint"),
+        body=body,
+        available_now=True,
+    )
+    assert running.query.awaitTermination(120)
+    return running.tally.rows()
+
+
+def bodies(folder: Path) -> Counter[bytes]:
+    """Read without Spark: what is there must be right for any reader."""
+    return Counter(pq.read_table(str(folder)).column("body").to_pylist())
+
+
+def test_each_message_is_archived_once_below_its_date(feed: Feed, tmp_path: Path) -> None:
+    sent = [b"message %d" % number for number in range(90)]
+    feed.deliver(*sent[:30])
+    feed.deliver(*sent[30:])
+    assert run(feed, tmp_path) == {"messages": 90}
+    messages = tmp_path / "archive" / "messages"
+    assert bodies(messages) == Counter(sent)
+    assert sorted(path.name for path in messages.glob("date=*")) == ["date=2026-01-31", "date=2026-02-01"]
+    assert bodies(messages / "date=2026-01-31") == Counter(sent[:60])
+
+
+def test_a_second_run_goes_on_behind_the_first(feed: Feed, tmp_path: Path) -> None:
+    feed.deliver(b"1", b"2")
+    assert run(feed, tmp_path) == {"messages": 2}
+    feed.deliver(b"3")
+    assert run(feed, tmp_path) == {"messages": 1}
+    assert run(feed, tmp_path) == {}
+    assert bodies(tmp_path / "archive" / "messages") == Counter([b"1", b"2", b"3"])
+
+
+def test_a_micro_batch_that_is_run_again_replaces_what_it_had_written(feed: Feed, tmp_path: Path) -> None:
+    feed.deliver(b"1")
+    run(feed, tmp_path)
+    feed.deliver(b"2", b"3")
+    run(feed, tmp_path)
+    # As a crash between the files and the end of the micro-batch would leave it.
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    assert run(feed, tmp_path) == {"messages": 2}
+    assert bodies(tmp_path / "archive" / "messages") == Counter([b"1", b"2", b"3"])
+
+
+def test_another_checkpoint_never_replaces_what_the_first_wrote(feed: Feed, tmp_path: Path) -> None:
+    feed.deliver(b"1", b"2")
+    run(feed, tmp_path)
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    run(feed, tmp_path)
+    assert bodies(tmp_path / "archive" / "messages") == Counter([b"1", b"2"] * 2)
+
+
+def test_text_that_is_none_is_kept_apart_with_its_reason(feed: Feed, tmp_path: Path) -> None:
+    feed.deliver("Grüße".encode(), b"\xff\xfe")
+    assert run(feed, tmp_path, Body("text")) == {"messages": 1, "bad": 1}
+    assert pq.read_table(str(tmp_path / "archive" / "messages")).column("text").to_pylist() == ["Grüße"]
+    bad = pq.read_table(str(tmp_path / "archive" / "bad"))
+    assert bad.column("body").to_pylist() == [b"\xff\xfe"]
+    assert bad.column("reason").to_pylist() == ["the body is not UTF-8"]
+
+
+def test_json_is_parsed_and_what_does_not_fit_is_kept_apart(feed: Feed, spark: SparkSession, tmp_path: Path) -> None:
+    feed.deliver(b'{"id": 7, "at": "2026-01-31"}', b'{"id": "x"}', b"not json", b"\xff", b"")
+    done = run(feed, tmp_path, Body("json", "id BIGINT, at DATE"))
+    values = spark.read.parquet(str(tmp_path / "archive" / "messages")).select("value.id", "value.at").collect()
+    assert [(row.id, str(row.at)) for row in values] == [(7, "2026-01-31")]
+    bad = pq.read_table(str(tmp_path / "archive" / "bad"))
+    reasons = dict(zip(bad.column("body").to_pylist(), bad.column("reason").to_pylist(), strict=True))
+    assert reasons.pop(b"\xff") == "the body is not UTF-8"
+    assert set(reasons.values()) == {"the body is not JSON that fits the schema"}
+    assert done == {"messages": 1, "bad": 4}
+
+
+def test_a_micro_batch_without_bad_messages_is_no_trouble(feed: Feed, tmp_path: Path) -> None:
+    feed.deliver(b"good")
+    assert run(feed, tmp_path, Body("text")) == {"messages": 1, "bad": 0}
+
+
+@pytest.mark.parametrize(("kind", "schema"), [("json", None), ("text", "id BIGINT"), ("xml", None)])
+def test_what_a_body_has_to_be_is_checked(kind: str, schema: str | None) -> None:
+    with pytest.raises(ConfigurationError):
+        Body(kind, schema)  # type: ignore[arg-type]  # on purpose

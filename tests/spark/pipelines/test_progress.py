@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from stompy.spark.pipelines.progress import watch
+
+
+class Query:
+    """Runs for some looks, then ends."""
+
+    def __init__(self, looks: int, error: Exception | None = None) -> None:
+        self.looks = looks
+        self.error = error
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  # Spark's name
+        self.looks -= 1
+        if self.looks < 0 and self.error is not None:
+            raise self.error
+        return self.looks < 0
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(to: io.StringIO, looks: int = 3) -> tuple[str, Mapping[str, int]]:
+    query: Any = Query(looks)
+    seconds = iter(range(100))
+    done = watch(
+        query,
+        lambda: {"bad": 1, "messages": 10 * (looks - query.looks)},
+        to=to,
+        verb="archived",
+        clock=lambda: next(seconds),
+    )
+    return to.getvalue(), done
+
+
+def test_a_terminal_shows_one_line_that_is_written_anew_and_then_the_summary() -> None:
+    text, done = shown(Terminal())
+    assert text.count("\n") == 1
+    assert text.startswith("\rarchived 11 (bad 1, messages 10, 1 s, 11 a second)")
+    assert text.rstrip().endswith("archived 41 (bad 1, messages 40, 4 s, 10 a second); done")
+    assert done == {"bad": 1, "messages": 40}
+
+
+def test_a_file_gets_the_summary_alone() -> None:
+    text, _ = shown(io.StringIO())
+    assert text == "archived 41 (bad 1, messages 40, 4 s, 10 a second); done\n"
+
+
+def test_what_failed_the_query_is_raised() -> None:
+    query: Any = Query(1, OSError("disk"))
+    with pytest.raises(OSError, match="disk"):
+        watch(query, dict, to=io.StringIO(), verb="sent")
