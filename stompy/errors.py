@@ -43,6 +43,7 @@
     │   ├── SpoolBusy                        another receiver that is alive fills it
     │   ├── SpoolFenced                      a later receiver has taken it over
     │   └── SpoolFull                        the disk is full
+    ├── PipelineError                        a query of the data pipeline failed
     ├── PublishError (.confirmed)            rows of the data pipeline could not be handed to the broker
     └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
 
@@ -380,6 +381,10 @@ class SpoolFull(SpoolError):
     """The disk is full; what was not written was not acknowledged, and what was there is kept."""
 
     retryable = True
+
+
+class PipelineError(StompError):
+    """A query of the data pipeline failed; the text says why, and the cause is Spark's own error."""
 
 
 class PublishError(StompError):

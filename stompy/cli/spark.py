@@ -8,15 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stompy.cli.console import one_line
-from stompy.cli.exits import Exit, Failure
+from stompy.cli.exits import Exit
 from stompy.cli.options import add_headers, add_verbose, count, headers_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 
 def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -112,7 +107,7 @@ def run_archive(arguments: argparse.Namespace) -> Exit:
             interval=arguments.interval,
             available_now=arguments.once,
         )
-        _watch(running.query, running.tally.rows, "archived")
+        _watch(running, "archived")
     return Exit.OK
 
 
@@ -133,12 +128,12 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
             files_per_batch=arguments.files,
             replay_id=arguments.replay_id,
         )
-        _watch(running.query, running.tally.rows, "sent")
+        _watch(running, "sent")
     return Exit.OK
 
 
 @contextmanager
-def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
+def _session(arguments: argparse.Namespace) -> Iterator[Any]:
     from stompy.spark.session import session
 
     # Under spark-submit the master is named there.
@@ -151,23 +146,13 @@ def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _watch(query: StreamingQuery, rows: Any, verb: str) -> None:
-    from pyspark.errors import StreamingQueryException
-
+def _watch(running: Any, verb: str) -> None:
     from stompy.spark.pipelines.progress import watch
 
     try:
-        watch(query, rows, to=sys.stderr, verb=verb)
-    except StreamingQueryException as error:
-        raise Failure(f"the pipeline failed: {one_line(_cause(str(error)))}", Exit.FAILED) from error
+        watch(running.query, running.tally.rows, to=sys.stderr, verb=verb)
     finally:
-        query.stop()
-
-
-def _cause(text: str) -> str:
-    """Return the line in which Python says what failed, of a text that holds the stacks of two languages."""
-    ours = [line.strip() for line in text.splitlines() if line.strip().startswith("stompy.errors.")]
-    return ours[-1].removeprefix("stompy.errors.") if ours else text.splitlines()[0]
+        running.query.stop()
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, str]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from stompy.errors import PipelineError
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
@@ -34,10 +36,10 @@ def watch(
         The rows that were done, by kind.
 
     Raises:
-        StreamingQueryException: the query failed.
+        PipelineError: the query failed.
     """
     start, shown = clock(), ""
-    while not query.awaitTermination(_POLL):
+    while not _ended(query):
         line = _line(rows(), clock() - start, verb)
         if line != shown and to.isatty():
             to.write(f"\r{line:<{len(shown)}}")
@@ -47,6 +49,22 @@ def watch(
     ending = "\r" if to.isatty() else ""
     to.write(f"{ending}{_line(done, clock() - start, verb):<{len(shown)}}; done\n")
     return done
+
+
+def _ended(query: StreamingQuery) -> bool:
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        return query.awaitTermination(_POLL)
+    except StreamingQueryException as error:
+        raise PipelineError(_cause(str(error))) from error
+
+
+def _cause(text: str) -> str:
+    """Return the line in which Python says what failed, of a text that holds the stacks of two languages."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line.removeprefix("stompy.errors.") for line in lines if line.startswith("stompy.errors.")]
+    return (ours or lines or ["the query failed"])[-1 if ours else 0]
 
 
 def _line(rows: Mapping[str, int], seconds: float, verb: str) -> str:

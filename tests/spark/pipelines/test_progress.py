@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+from stompy.errors import PipelineError
 from stompy.spark.pipelines.progress import watch
 
 
@@ -54,7 +56,19 @@ def test_a_file_gets_the_summary_alone() -> None:
     assert text == "archived 41 (bad 1, messages 40, 4 s, 10 a second); done\n"
 
 
-def test_what_failed_the_query_is_raised() -> None:
-    query: Any = Query(1, OSError("disk"))
-    with pytest.raises(OSError, match="disk"):
+JAVAS = """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
+  File "publisher.py", line 7, in publish
+stompy.errors.PublishError: the broker refused: not for you
+  at org.apache.spark.sql.Something"""
+
+
+def test_what_failed_the_query_is_said_in_one_line() -> None:
+    query: Any = Query(1, StreamingQueryException(JAVAS))
+    with pytest.raises(PipelineError, match=r"^PublishError: the broker refused: not for you$"):
+        watch(query, dict, to=io.StringIO(), verb="sent")
+
+
+def test_a_failure_that_is_not_ours_is_said_as_spark_does() -> None:
+    query: Any = Query(1, StreamingQueryException("[JVM_DIED] No more\n  at java"))
+    with pytest.raises(PipelineError, match=r"^\[JVM_DIED\] No more$"):
         watch(query, dict, to=io.StringIO(), verb="sent")
