@@ -11,11 +11,12 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-load dev lint format types conformance docs architecture coverage build check clean
+.PHONY: help demo test test-load test-brokers dev lint format types conformance docs architecture coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
 	@echo "make test          the tests"
+	@echo "make test-brokers  the scenarios against real brokers in containers"
 	@echo "make test-load     the tests that take minutes"
 	@echo "make check         lint, types, architecture, tests, docs, build"
 	@echo "make lint | format | types | architecture | coverage | docs | build | dev | clean"
@@ -40,8 +41,14 @@ $(VENV)/.installed-dev: $(DEFINED_BY) | $(VENV)/.made
 demo: $(VENV)/.installed-package
 	$(BIN)/stompy demo
 
+# Without the real brokers, even where they could be had: they take minutes.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(ARGS)
+	STOMPY_BROKERS_FROM=none $(BIN)/python -m pytest $(ARGS)
+
+# With docker: the official images where they can be pulled, else those of tools/broker_images.py. None may be missing.
+test-brokers: $(VENV)/.installed-test
+	STOMPY_REQUIRE_BROKERS=$${STOMPY_REQUIRE_BROKERS:-all} $(BIN)/python -m pytest -m broker $(ARGS)
+	STOMPY_REQUIRE_BROKERS=$${STOMPY_REQUIRE_BROKERS:-all} $(BIN)/python -m pytest -q examples
 
 # What takes minutes: hundreds of thousands of messages through the embedded broker.
 test-load: $(VENV)/.installed-test
@@ -64,7 +71,7 @@ architecture: dev
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_layout.py
 
 coverage: dev
-	$(BIN)/python -m pytest -p no:stompy --cov --cov-report=term-missing $(ARGS)
+	STOMPY_BROKERS_FROM=none $(BIN)/python -m pytest -p no:stompy --cov --cov-report=term-missing $(ARGS)
 
 # The page that says which test holds which row of the specifications, and the drawing of a session's states.
 conformance: dev
