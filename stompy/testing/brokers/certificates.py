@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -87,6 +88,13 @@ class Certificates:
 
         authority = x509.load_pem_x509_certificate(self.ca_pem)
         return pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(authority, b"authority")], _encryption())
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return a context that trusts the authority, whatever the host is called, and has the client's certificate."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.check_hostname = False
+        context.load_cert_chain(self.client_cert, self.client_key)
+        return context
 
     def close(self) -> None:
         """Remove the files; as often as you like."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import random
-import socket
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
+from stompy.testing.brokers.ports import free_port
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5
-_FIRST_PORT, _LAST_PORT = 20_000, 32_000
-"""Below what the kernel gives to clients, so that nobody takes the port while the broker is down."""
 
 _alive: weakref.WeakSet[ContainerBroker] = weakref.WeakSet()
 
@@ -119,7 +116,7 @@ class ContainerBroker(NetworkBroker):
     def _make(self) -> None:
         images.prepare()
         if self.settings.tls:
-            self._certificates = Certificates()
+            self._certificates = Certificates(hosts=(images.docker_host(),))
         recipe = self.product.in_container(self.settings, self._certificates)
         for attempt in range(_ATTEMPTS):
             container = self._compose(recipe)
@@ -179,15 +176,6 @@ class ContainerBroker(NetworkBroker):
         container.reload()
         if container.status in ("exited", "dead"):
             raise self._unavailable(f"it ended with status {container.attrs['State']['ExitCode']} while starting")
-
-
-def free_port() -> int:
-    """Return a port of this machine on which nobody listens, and which the kernel gives to nobody by itself."""
-    while True:
-        port = random.randint(_FIRST_PORT, _LAST_PORT)
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, contextlib.suppress(OSError):
-            sock.bind(("0.0.0.0", port))
-            return port
 
 
 @atexit.register

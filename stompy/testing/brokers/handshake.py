@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
@@ -42,6 +43,7 @@ def ask(
     login: str | None = None,
     passcode: str | None = None,
     escape: bool = True,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer | None:
     """Connect, log in and say goodbye; return the answer, or `None` if nobody gave one within two seconds.
 
@@ -52,26 +54,44 @@ def ask(
         login: of the user, where there is one.
         passcode: of the user.
         escape: whether the broker unescapes the values of CONNECT, other than STOMP says.
+        tls: speak TLS.
     """
     lines = ["CONNECT", "accept-version:1.2", f"host:{vhost}"]
     for name, value in (("login", login), ("passcode", passcode)):
         if value is not None:
             lines.append(f"{name}:{_escaped(value) if escape else value}")
-    deadline = Deadline(_PATIENCE)
-    try:
-        with socket.create_connection((host, port), timeout=_PATIENCE) as sock:
-            sock.sendall("\n".join([*lines, "", "\0"]).encode())
-            received = _read_frame(sock, deadline)
-            with contextlib.suppress(OSError):  # after an ERROR the broker may be gone already
-                sock.sendall(b"DISCONNECT\n\n\0")
-    except OSError:
-        return None
+    said = "\n".join([*lines, "", "\0"]).encode()
+    received = _exchange(host, port, said, end=b"\0", goodbye=b"DISCONNECT\n\n\0", tls=tls)
     return None if received is None else _parse(received)
 
 
-def _read_frame(sock: socket.socket, deadline: Deadline) -> bytes | None:
+def answers_http(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> bool:
+    """Return whether somebody who speaks HTTP is there, as where web sockets are; within two seconds."""
+    said = f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    return (_exchange(host, port, said, end=b"\r\n", goodbye=b"", tls=tls) or b"").startswith(b"HTTP/")
+
+
+def _exchange(
+    host: str, port: int, said: bytes, *, end: bytes, goodbye: bytes, tls: ssl.SSLContext | None
+) -> bytes | None:
+    deadline = Deadline(_PATIENCE)
+    try:
+        with contextlib.ExitStack() as stack:
+            sock = stack.enter_context(socket.create_connection((host, port), timeout=_PATIENCE))
+            if tls is not None:
+                sock = stack.enter_context(tls.wrap_socket(sock, server_hostname=host))
+            sock.sendall(said)
+            received = _read_until(end, sock, deadline)
+            with contextlib.suppress(OSError):  # after an ERROR the broker may be gone already
+                sock.sendall(goodbye)
+            return received
+    except OSError:
+        return None
+
+
+def _read_until(end: bytes, sock: socket.socket, deadline: Deadline) -> bytes | None:
     received = b""
-    while b"\0" not in received:
+    while end not in received:
         if deadline.expired:
             return None
         sock.settimeout(max(0.001, deadline.remaining() or 0.0))

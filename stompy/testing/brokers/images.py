@@ -11,6 +11,7 @@ import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from stompy.deadline import Deadline
 
@@ -145,6 +146,15 @@ def _obtain(client: Any, name: str) -> None:
         raise
     except Exception as error:  # docker, requests and the socket have each their own
         raise NoImage(f"no image {name}: {error}") from error
+
+
+def docker_host() -> str:
+    """Return under which name the ports of containers are reached, as far as that is known before one runs."""
+    from testcontainers.core.docker_client import DockerClient
+
+    with contextlib.closing(DockerClient().client) as client:
+        url = str(client.api.base_url)
+    return "localhost" if url.startswith("http+") else urlsplit(url).hostname or "localhost"
 
 
 def owner() -> str:

@@ -8,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from stompy.deadline import Deadline
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from stompy.testing.brokers.product import Product
 
 _STOP_TIMEOUT = 20.0
+_GROUP_TIMEOUT = 10.0
+_POLL = 0.02
 
 # Lives in a session of its own and waits on a pipe that only this process holds: when this process dies without a word
 # (os._exit after a test's timeout, SIGKILL), the pipe closes and the broker goes with its folder.
@@ -149,4 +153,14 @@ class ProcessBroker(NetworkBroker):
                 os.killpg(process.pid, attempt)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_TIMEOUT)
-                return
+                break
+        self._await_group(process.pid)
+
+    def _await_group(self, group: int) -> None:
+        """Wait for what the broker itself has started, which would still hold its files and ports."""
+        deadline = Deadline(_GROUP_TIMEOUT)
+        with contextlib.suppress(ProcessLookupError):
+            while not deadline.expired:
+                os.killpg(group, 0)
+                time.sleep(_POLL)
+            os.killpg(group, signal.SIGKILL)

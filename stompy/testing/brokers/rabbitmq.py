@@ -6,9 +6,12 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stompy.testing.brokers.ports import free_port
 from stompy.testing.brokers.product import Product, Recipe
 from stompy.testing.brokers.settings import BrokerSettings, Place
 
@@ -18,6 +21,12 @@ if TYPE_CHECKING:
 _ETC = "/etc/rabbitmq"
 _PORTS = {"stomp": 61613, "ws": 15674}
 _TLS_PORTS = {"stomp+ssl": 61614, "wss": 15673}
+_INSTALLED = Path("/usr/lib/rabbitmq")
+"""Where Debian's package and RabbitMQ's own have it."""
+
+# Erlang's port mapper would outlive a broker that starts it by itself; here it ends with the rest of the group.
+_START = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
+
 _PLUGINS = b"[rabbitmq_stomp,rabbitmq_web_stomp].\n"
 
 
@@ -59,6 +68,44 @@ class RabbitMQ(Product):
             files={f"{_ETC}/{name}": content for name, content in _files(settings, place, certificates).items()},
             environment={"RABBITMQ_NODENAME": "rabbit@localhost", **settings.environment},
             hostname="localhost",
+        )
+
+    def missing(self) -> str | None:
+        """Return why no installed RabbitMQ can be run."""
+        versions = [path.name.partition("-")[2] for path in _INSTALLED.glob("lib/rabbitmq_server-*")]
+        if not versions or not (_INSTALLED / "bin" / "rabbitmq-server").exists():
+            return f"no RabbitMQ in {_INSTALLED} (Debian's package rabbitmq-server)"
+        if not any(version.startswith(self._installed_like) for version in versions):
+            return f"the RabbitMQ in {_INSTALLED} is {versions[0]}, not a {self._installed_like}x"
+        if shutil.which("epmd") is None:
+            return "no Erlang here: 'epmd' is not a command"
+        return None
+
+    def as_process(
+        self, settings: BrokerSettings, certificates: Certificates | None, folder: Path, ports: Mapping[str, int]
+    ) -> Recipe:
+        """Return how to run the installed broker, apart from one that runs as a service; on ports chosen here."""
+        self._refuse_others(settings, advisories=True, dead_letter_nonpersistent=False)
+        wanted = self.in_container(settings, None).ports
+        place = Place("127.0.0.1", ports or {name: free_port() for name in wanted}, "", str(folder))
+        return Recipe(
+            ports=place.ports,
+            files=_files(settings, place, certificates),
+            environment={
+                "HOME": str(folder),
+                "ERL_EPMD_ADDRESS": "127.0.0.1",
+                "ERL_EPMD_PORT": str(free_port()),
+                "RABBITMQ_NODENAME": f"stompy-{place.ports['stomp']}@localhost",
+                "RABBITMQ_DIST_PORT": str(free_port()),
+                "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+                "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+                "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+                "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+                "RABBITMQ_LOG_BASE": str(folder / "logs"),
+                "RABBITMQ_LOGS": "-",
+                **settings.environment,
+            },
+            command=("/bin/sh", "-c", _START, str(_INSTALLED / "bin" / "rabbitmq-server")),
         )
 
 

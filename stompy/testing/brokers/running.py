@@ -195,15 +195,16 @@ class NetworkBroker(RunningBroker):
             self._check_alive()
             self.ports = self._find_ports()
             # When it comes up between two of them, the better one would have answered as well, only later.
-            for host in (*hosts, *hosts[:-1]) if "stomp" in self.ports else ():
+            for host in (*hosts, *hosts[:-1]) if self.ports.keys() >= set(self.connectors) else ():
                 answer = self._ask(host)
                 if answer is None:
                     continue
                 # With no user at all, a refusal is the only answer there is, and shows as well that the broker is up.
                 if answer.command == "CONNECTED" or self.settings.closed:
-                    self.host, self.server = host, answer.server or self.server
-                    if host == hosts[0] or self._ask(hosts[0]) is None:
-                        return
+                    if all(self._listens(host, name) for name in self.connectors if name != "stomp"):
+                        self.host, self.server = host, answer.server or self.server
+                        if host == hosts[0] or self._ask(hosts[0]) is None:
+                            return
                 elif not refusal:
                     deadline = deadline.sooner(_REFUSED)
                     refusal = f"; it refused the CONNECT: {answer.headers.get('message', '')}"
@@ -226,6 +227,15 @@ class NetworkBroker(RunningBroker):
             if answer is None or answer.command != "CONNECTED":
                 break
         return answer
+
+    def _listens(self, host: str, connector: str) -> bool:
+        """Whether somebody is behind a connector: they come up one after the other."""
+        tls = None
+        if self._certificates is not None and (connector.endswith("ssl") or connector == "wss"):
+            tls = self._certificates.client_context()
+        if connector in ("ws", "wss"):
+            return handshake.answers_http(host, self.ports[connector], tls=tls)
+        return handshake.ask(host, self.ports[connector], vhost=self.product.vhost, tls=tls) is not None
 
     def _unavailable(self, reason: str) -> BrokerUnavailable:
         lines = [line for line in self.log().splitlines() if not line.startswith("\tat ")][-_LOG_LINES:]

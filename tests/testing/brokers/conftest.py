@@ -101,7 +101,7 @@ class ToyProduct(Product):
         return self.absent
 
     def in_container(self, settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
-        ports = {"stomp": 61613, "ws": 15674, **({"stomp+ssl": 61614} if settings.tls else {})}
+        ports = {"stomp": 61613, **({"stomp+ssl": 61614} if settings.tls else {})}
         return Recipe(ports=ports, files={"/etc/toy.conf": b"x"}, environment={"TOY": "1"}, hostname="localhost")
 
     def as_process(

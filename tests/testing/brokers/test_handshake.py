@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 
@@ -73,6 +75,32 @@ def test_a_refusal_is_an_answer(serving: Serving) -> None:
 def test_a_connection_that_is_only_accepted_is_no_answer(serving: Serving) -> None:
     port, _ = serving(b"")
     assert handshake.ask("127.0.0.1", port) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "speaks"), [(b"HTTP/1.1 404 Not Found\r\n", True), (b"ERROR\r\n", False), (b"", False)]
+)
+def test_whether_http_is_spoken(said: bytes, speaks: bool) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer_one() -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.recv(4096)
+            sock.sendall(said)
+
+    thread = threading.Thread(target=answer_one)
+    thread.start()
+    assert handshake.answers_http("127.0.0.1", listener.getsockname()[1]) is speaks
+    thread.join(10)
+    listener.close()
+
+
+def test_tls_is_spoken_where_it_is_asked_for(serving: Serving) -> None:
+    port, heard = serving(b"")
+    with contextlib.suppress(ssl.SSLError):
+        assert handshake.ask("127.0.0.1", port, tls=ssl.create_default_context()) is None
+    assert heard[0].startswith(b"\x16\x03")  # a ClientHello
 
 
 def test_nobody_there_is_no_answer() -> None:

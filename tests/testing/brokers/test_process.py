@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import stompy
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.process import ProcessBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.testing.containers import PRODUCTS
 from tests.testing.brokers.conftest import ToyProduct
 
 TOP = Path(__file__).parents[3]
@@ -98,6 +100,23 @@ def test_one_that_is_not_there_says_why() -> None:
     broker = ProcessBroker(ToyProduct(absent="nothing installed"), BrokerSettings())
     with pytest.raises(BrokerUnavailable, match="process: nothing installed"):
         broker.start()
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", ["activemq", "rabbitmq3", "rabbitmq4"])
+def test_a_real_broker_runs_as_a_process(kind: str) -> None:
+    if reason := PRODUCTS[kind].missing():
+        pytest.skip(reason)
+    settings = BrokerSettings(users={"ann": "s:c"}, tls=True, client_certificates=True, persistent=True)
+    with ProcessBroker(PRODUCTS[kind], settings) as broker:
+        assert broker.version.startswith("6." if kind == "activemq" else kind[-1])
+        with stompy.connect(broker.url(login="ann")) as conn:
+            conn.send("/queue/kept", "kept", headers={"persistent": "true"}, confirm=True)
+        broker.kill()
+        broker.start()
+        with stompy.connect(broker.url(login="ann")) as conn:
+            assert conn.subscribe("/queue/kept").receive(timeout=20).text == "kept"
 
 
 HOLDER = """

@@ -92,6 +92,20 @@ def test_where_nobody_may_come_in_a_refusal_is_enough(toy: Making) -> None:
     Bare(BrokerSettings(users={}), {"stomp": toy(REFUSED).port}).start()
 
 
+def test_it_is_not_ready_before_its_other_connectors(toy: Making) -> None:
+    broker = Bare(BrokerSettings(tls=True), {"stomp": toy().port, "stomp+ssl": toy(b"").port})
+    broker.product.start_timeout = 0.5
+    with pytest.raises(BrokerUnavailable, match="was not ready in time"):
+        broker.start()
+
+
+def test_it_is_not_ready_before_all_ports_are_known(toy: Making) -> None:
+    broker = Bare(BrokerSettings(tls=True), {"stomp": toy().port})
+    broker.product.start_timeout = 0.5
+    with pytest.raises(BrokerUnavailable, match="was not ready in time"):
+        broker.start()
+
+
 def test_one_that_dies_is_not_waited_for() -> None:
     broker = Bare(BrokerSettings(), {})
     broker.dead = True
@@ -111,16 +125,16 @@ def test_the_first_host_that_answers_is_kept_and_the_better_one_preferred(toy: M
 
 def test_its_addresses() -> None:
     broker = Bare(BrokerSettings(tls=True, users={"ann": "p@ss/1"}), {})
-    broker.ports = {"stomp": 1, "ws": 2, "stomp+ssl": 3}
+    broker.ports = {"stomp": 1, "stomp+ssl": 3}
     assert broker.url() == "stomp://127.0.0.1:1"
     assert broker.url(tls=True) == broker.url("stomp+ssl") == "stomp+ssl://127.0.0.1:3"
-    assert broker.url("ws", login="ann") == "ws://ann:p%40ss%2F1@127.0.0.1:2"
+    assert broker.url(login="ann") == "stomp://ann:p%40ss%2F1@127.0.0.1:1"
     assert (broker.login, broker.passcode) == ("ann", "p@ss/1")
 
 
 def test_what_it_has_not_is_told() -> None:
     broker = Bare(BrokerSettings(), {})
-    with pytest.raises(ConfigurationError, match=r"no connector 'stomp\+ssl' \(it has stomp, ws\)"):
+    with pytest.raises(ConfigurationError, match=r"no connector 'stomp\+ssl' \(it has stomp\)"):
         broker.url(tls=True)
     with pytest.raises(NotConnected):
         broker.url()
