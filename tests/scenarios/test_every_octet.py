@@ -17,7 +17,7 @@ from stompy.deadline import Deadline
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
 from stompy.transport.tcp import TcpDialer
-from tests.support.conversation import NAME, Queues, converse, expected_endings, expected_messages
+from tests.support.conversation import NAME, Ways, converse, expected_endings, expected_messages
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
 
@@ -28,7 +28,7 @@ ENDINGS: list[Ending] = ["fin", "rst"]
 SPARSE = 13
 """Of the places inside a frame every how many-th is cut at where time is short."""
 
-QUEUES = Queues()
+WAYS = Ways()
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
@@ -44,7 +44,7 @@ def threads() -> list[str]:
 def whole_conversation(version: str) -> dict[Direction, bytes]:
     """Return what goes through when nothing is cut."""
     with Broker() as broker, FaultProxy(broker.url) as proxy:
-        endings = converse(proxy, version, QUEUES)
+        endings = converse(proxy, version, WAYS)
         (link,) = proxy.links
         until(lambda: not link.running)
         octets = {direction: link.recorded(direction) for direction in DIRECTIONS}
@@ -56,7 +56,7 @@ def cut_and_check(version: str, direction: Direction, ending: Ending, place: int
     before = descriptors()
     with Broker() as broker, FaultProxy(broker.url) as proxy:
         proxy.upcoming.cut_after(place, direction=direction, ending=ending)
-        endings = converse(proxy, version, QUEUES)
+        endings = converse(proxy, version, WAYS)
         assert threads() == [], f"{version} {direction} {ending} {place}"
         (link,) = proxy.links
         until(lambda: not link.running)
@@ -64,14 +64,14 @@ def cut_and_check(version: str, direction: Direction, ending: Ending, place: int
         was_cut = link.forwarded(direction) == place
         where = f"STOMP {version}, {ending} behind {place} octets {direction}; up {up!r}; down {down!r}"
 
-        expected = expected_endings(up, down, cut=direction if was_cut else None)
+        expected = expected_endings(up, down, WAYS, cut=direction if was_cut else None)
         for call, came in endings.items():
             assert came in expected[call], f"{call} ended as {came!r}, not {set(expected[call])}; {where}"
         assert set(endings) == set(expected) or endings == {"connect": "ConnectError"}, where
 
         until(lambda: broker.stats().sessions == 0, where)
         left = messages_left(broker)
-        for queue, kept in expected_messages(up, down, QUEUES).items():
+        for queue, kept in expected_messages(up, down, WAYS).items():
             assert [body for body, _ in left[queue]] == [one.body for one in kept], f"{queue}; {where}"
             for (_, flagged), one in zip(left[queue], kept, strict=True):
                 assert flagged or not one.seen, f"{one} came again without a flag; {where}"
@@ -83,7 +83,7 @@ def messages_left(broker: Broker) -> dict[str, list[tuple[str, bool]]]:
     host, port = broker.url.removeprefix("stomp://").rsplit(":", 1)
     with RawClient(TcpDialer(host, int(port)).dial(Deadline(WITHIN))) as client:
         client.connect()
-        found: dict[str, list[tuple[str, bool]]] = {QUEUES.inward: [], QUEUES.outward: []}
+        found: dict[str, list[tuple[str, bool]]] = {WAYS.inward: [], WAYS.outward: []}
         for number, queue in enumerate(found):
             client.say("SEND", {"destination": queue}, b"the last")
             client.say("SUBSCRIBE", {"destination": queue, "id": str(number)})
@@ -131,8 +131,8 @@ def test_a_cut_behind_every_octet(version: str, direction: Direction, ending: En
 def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]:
     """Send a message that fits and one that does not; return what became of the second."""
     with stompy.connect(url, versions=version, heartbeat=(0, 0), name=NAME) as conn:
-        conn.send(QUEUES.outward, b"a", confirm=True)
-        receipt = conn.send(QUEUES.outward, b"b", receipt=True)
+        conn.send(WAYS.outward, b"a", confirm=True)
+        receipt = conn.send(WAYS.outward, b"b", receipt=True)
         assert receipt is not None
         with pytest.raises(stompy.ConnectionLost):
             receipt.wait()
@@ -156,7 +156,7 @@ def test_a_refusal_counts_from_its_last_octet_on(version: str, ending: Ending, s
             outcome, error = refused_send(proxy.url, version)
             (link,) = proxy.links
             until(lambda: not link.running and broker.stats().sessions == 0)
-            assert broker.depth(QUEUES.outward) == 1
+            assert broker.depth(WAYS.outward) == 1
             return outcome, error, link.recorded("down")
 
     outcome, error, octets = refused(None)

@@ -15,13 +15,13 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
 from tests.scenarios.test_every_octet import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
-from tests.support.conversation import NAME, Queues, Wire
+from tests.support.conversation import NAME, Ways, Wire
 from tests.support.peer import WITHIN, until
 
 SPARSE = 19
 """Of the places inside a frame every how many-th is cut at where time is short."""
 
-QUEUES = Queues()
+WAYS = Ways()
 DEDUPE = "stompy-dedupe-id"
 
 T = TypeVar("T")
@@ -53,11 +53,11 @@ def program(url: str, version: str) -> Report:
         return report  # the first connect is not repeated
     report.connected = True
     with conn:
-        subscription = again(lambda: conn.subscribe(QUEUES.inward, ack="client-individual"))
-        conn.send(QUEUES.inward, b"one", confirm=True)
+        subscription = again(lambda: conn.subscribe(WAYS.inward, ack="client-individual"))
+        conn.send(WAYS.inward, b"one", confirm=True)
         report.consumed.append(consume(subscription))
-        conn.send(QUEUES.outward, b"a", confirm=True)
-        receipts = [conn.send(QUEUES.outward, body, receipt=True) for body in (b"b", b"c")]
+        conn.send(WAYS.outward, b"a", confirm=True)
+        receipts = [conn.send(WAYS.outward, body, receipt=True) for body in (b"b", b"c")]
         for receipt in receipts:
             assert receipt is not None
             receipt.wait()
@@ -91,8 +91,8 @@ def consume(subscription: stompy.Subscription) -> str:
 def commit(conn: stompy.Connection) -> str:
     try:
         with conn.transaction() as transaction:
-            transaction.send(QUEUES.outward, b"d")
-            transaction.send(QUEUES.outward, b"e")
+            transaction.send(WAYS.outward, b"d")
+            transaction.send(WAYS.outward, b"e")
     except stompy.ConnectionLost as lost:
         if lost.outcome == "not-sent":
             raise
@@ -120,9 +120,9 @@ def cut_and_check(version: str, direction: Direction, ending: Ending, place: int
 def check(report: Report, links: list[tuple[bytes, bytes]], left: dict[str, list[stompy.Message]], where: str) -> None:
     sent = [frame for up, _ in links for frame in Wire(up).frames if frame.command == "SEND"]
     plain = [frame for frame in sent if "transaction" not in frame.headers]
-    outward = [message for message in left[QUEUES.outward] if DEDUPE in message.headers]
+    outward = [message for message in left[WAYS.outward] if DEDUPE in message.headers]
 
-    copies = Counter(frame.headers[DEDUPE] for frame in plain if frame.headers["destination"] == QUEUES.outward)
+    copies = Counter(frame.headers[DEDUPE] for frame in plain if frame.headers["destination"] == WAYS.outward)
     assert Counter(message.headers[DEDUPE] for message in outward) == copies, f"not each whole copy is there; {where}"
     assert max(copies.values()) <= 2, where
     assert first_copies(outward) == [b"a", b"b", b"c"], where
@@ -137,9 +137,9 @@ def check(report: Report, links: list[tuple[bytes, bytes]], left: dict[str, list
 
     # What was consumed may have a copy that still waits, and nothing else waits there.
     assert len(report.consumed) == 1
-    assert {message.headers[DEDUPE] for message in left[QUEUES.inward]} <= set(report.consumed), where
+    assert {message.headers[DEDUPE] for message in left[WAYS.inward]} <= set(report.consumed), where
 
-    together = [message.body for message in left[QUEUES.outward] if DEDUPE not in message.headers]
+    together = [message.body for message in left[WAYS.outward] if DEDUPE not in message.headers]
     commits = [frame for up, _ in links for frame in Wire(up).frames if frame.command == "COMMIT"]
     assert together == [b"d", b"e"] * len(commits), f"half a transaction; {where}"
     assert len(commits) == 1 if report.committed == "done" else len(commits) <= 1, where
@@ -153,7 +153,7 @@ def kept(broker: Broker, where: str) -> dict[str, list[stompy.Message]]:
     """Return what a new connection finds in each queue."""
     with stompy.connect(broker.url) as conn:
         found = {}
-        for queue in (QUEUES.inward, QUEUES.outward):
+        for queue in (WAYS.inward, WAYS.outward):
             depth = broker.depth(queue)
             subscription = conn.subscribe(queue)
             found[queue] = [subscription.receive(WITHIN) for _ in range(depth)]

@@ -18,30 +18,42 @@ import pytest
 import stompy
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
-from tests.support.conversation import Queues, converse, expected_endings, expected_messages
-from tests.support.durable import DURABLES, LOGIN, PASSCODE, Durable
+from tests.support.conversation import Ways, converse, expected_endings, expected_messages
+from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
 from tests.support.peer import until
 from tests.support.soak import SEED_VARIABLE, Plan, Soak, chosen_seed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
-AS: dict[str, Any] = {"login": LOGIN, "passcode": PASSCODE}
 SOON = 30.0
 """Seconds that something may take before the test fails."""
 
 QUIET = 1.0
 """Seconds without a message after which no more are expected."""
 
-A_PAUSE = 2.0
+A_PAUSE = 4.0
 """Seconds that a broker stands still; longer than its clients bear with."""
 
-SPARSE = 1 if os.environ.get("STOMPY_LOAD") else 11
+LOAD = bool(os.environ.get("STOMPY_LOAD"))
+
+MORE = 4 if LOAD else 1
+"""How many times as much a load run does."""
+
+SPARSE = 1 if LOAD else 23
 """Of the octets of a conversation every how many-th is cut behind."""
 
+VERSIONS = ["1.0", "1.1", "1.2"] if LOAD else ["1.2"]
 
-@pytest.fixture(scope="module", params=sorted(DURABLES))
+ON_EACH = pytest.mark.parametrize("a_broker", sorted(KINDS), indirect=True, scope="module")
+ON_THE_NEWEST = pytest.mark.parametrize(
+    "a_broker", [kind for kind in sorted(KINDS) if LOAD or kind in NEWEST], indirect=True, scope="module"
+)
+
+
+@pytest.fixture(scope="module")
 def a_broker(request: pytest.FixtureRequest) -> Iterator[Durable]:
-    with DURABLES[request.param]() as durable:
+    durable = durable_or_skip(request.param)
+    with durable.machine:
         yield durable
 
 
@@ -60,7 +72,7 @@ def queue() -> str:
 def consumed(broker: Durable, queue: str, count: int) -> list[stompy.Message]:
     """Take at least `count` messages from a queue, and what else there is."""
     messages: list[stompy.Message] = []
-    with stompy.connect(broker.url, **AS) as conn:
+    with stompy.connect(broker.url, **broker.options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         while True:
             try:
@@ -82,6 +94,7 @@ def first_copies(messages: list[stompy.Message]) -> list[bytes]:
 # The soak, with the broker killed and stopped.
 
 
+@ON_EACH
 def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     def killed() -> None:
         broker.machine.kill()
@@ -92,26 +105,26 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         try:
             time.sleep(A_PAUSE)
         finally:
-            broker.machine.resume()
+            broker.machine.unpause()
 
     plan = Plan(
-        messages=10_000,
-        cuts=40,
-        restarts=3,
-        pauses=2,
+        messages=4_000 * MORE,
+        cuts=15 * MORE,
+        restarts=1 * MORE,
+        pauses=1 * MORE,
         window=50,
-        prefetch=50,
+        prefetch=broker.ways.prefetch,
         seed=chosen_seed(),
         timeout=200,
         destination=queue,
-        headers=broker.headers,
+        headers=SURVIVES,
         # The broker's silence ends a link, so that a broker that stands still is noticed.
-        options={**AS, "heartbeat": (1.0, 0.5), "connect_timeout": 5.0},
+        options={**broker.options, "heartbeat": (1.0, 1.0), "connect_timeout": 5.0},
     )
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
     with capsys.disabled():
-        print(f"\n{SEED_VARIABLE}={plan.seed} {broker.name} {tally}")
+        print(f"\n{SEED_VARIABLE}={plan.seed} {broker.machine.server} {tally}")
     assert tally.confirmed == tally.consumed == plan.messages
     assert (tally.cuts, tally.restarts, tally.pauses) == (plan.cuts, plan.restarts, plan.pauses)
 
@@ -119,9 +132,10 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
 # The outbox.
 
 
+@ON_THE_NEWEST
 def test_an_outbox_delivers_in_order_when_the_broker_is_back(broker: Durable, queue: str, tmp_path: Path) -> None:
     broker.machine.kill()
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **AS) as outbox:
+    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **broker.options) as outbox:
         for number in range(200):
             outbox.put(queue, b"%d" % number)
         until(lambda: outbox.stats().last_error is not None)
@@ -131,11 +145,12 @@ def test_an_outbox_delivers_in_order_when_the_broker_is_back(broker: Durable, qu
     assert first_copies(consumed(broker, queue, 200)) == [b"%d" % number for number in range(200)]
 
 
+@ON_EACH
 def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
     broker: Durable, queue: str, tmp_path: Path
 ) -> None:
-    count = 2_000
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **AS) as outbox:
+    count = 1_000 * (MORE + 1)
+    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **broker.options) as outbox:
 
         def put() -> None:
             for number in range(count):
@@ -143,8 +158,8 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
 
         putting = threading.Thread(target=put, name="putting")
         putting.start()
-        for share in (4, 2):
-            until(lambda share=share: outbox.stats().sent >= count // share)  # type: ignore[misc]
+        for kill in range(1, MORE + 1):
+            until(lambda kill=kill: outbox.stats().sent >= count * kill // (MORE + 1))  # type: ignore[misc]
             broker.machine.kill()
             broker.machine.start()
         putting.join(SOON)
@@ -154,8 +169,14 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
     assert first_copies(consumed(broker, queue, count)) == [b"%d" % number for number in range(count)]
 
 
+@ON_THE_NEWEST
 def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {**AS, "heartbeat": (1.0, 0.2), "receipt_timeout": 2.0, "connect_timeout": 1.0}
+    options: dict[str, Any] = {
+        **broker.options,
+        "heartbeat": (1.0, 0.2),
+        "receipt_timeout": 2.0,
+        "connect_timeout": 1.0,
+    }
     with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **options) as outbox:
         outbox.put(queue, b"before")
         outbox.drain(SOON)
@@ -165,18 +186,21 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
                 outbox.put(queue, b"%d" % number)
             until(lambda: outbox.stats().last_error is not None)
         finally:
-            broker.machine.resume()
+            broker.machine.unpause()
         outbox.drain(SOON)
     assert first_copies(consumed(broker, queue, 21)) == [b"before", *(b"%d" % number for number in range(20))]
 
 
+@ON_THE_NEWEST
 def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: str, tmp_path: Path) -> None:
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, max_tries=2, retry_delay=(0.01, 0.05), **AS) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, max_tries=2, retry_delay=(0.01, 0.05), **broker.options
+    ) as outbox:
         refused: list[str] = []
         for number in range(20):
             outbox.put(queue, b"%d" % number)
             if number % 10 == 5:
-                headers, _ = broker.poison[len(refused) % len(broker.poison)]
+                headers = broker.ways.poison[len(refused) % len(broker.ways.poison)]
                 refused.append(outbox.put(queue, b"poison", headers=headers))
         outbox.drain(SOON)
         aside = list(outbox.set_aside())
@@ -188,9 +212,10 @@ def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: st
 # The fault proxy.
 
 
+@ON_THE_NEWEST
 @pytest.mark.parametrize("ending", ["fin", "rst"])
 @pytest.mark.parametrize("direction", ["up", "down"])
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_cut_ends_each_call_as_it_must(broker: Durable, version: str, direction: Direction, ending: Ending) -> None:
     place = 0
     while cut_and_check(broker, version, direction, ending, place):
@@ -199,19 +224,19 @@ def test_a_cut_ends_each_call_as_it_must(broker: Durable, version: str, directio
 
 def cut_and_check(broker: Durable, version: str, direction: Direction, ending: Ending, place: int) -> bool:
     """Cut a conversation behind so many octets; return whether that was before its end."""
-    queues = Queues(f"/queue/{uuid.uuid4().hex}", f"/queue/{uuid.uuid4().hex}")
+    ways = Ways(f"/queue/{uuid.uuid4().hex}", f"/queue/{uuid.uuid4().hex}", broker.ways.transacted_ack)
     with FaultProxy(broker.url) as proxy:
         proxy.upcoming.cut_after(place, direction=direction, ending=ending)
-        endings = converse(proxy, version, queues, **AS)
+        endings = converse(proxy, version, ways, **broker.options)
         (link,) = proxy.links
         until(lambda: not link.running)
         up, down = link.recorded("up"), link.recorded("down")
         was_cut = link.forwarded(direction) == place
     where = f"STOMP {version}, {ending} behind {place} octets {direction}; up {up!r}; down {down!r}"
-    expected = expected_endings(up, down, cut=direction if was_cut else None)
+    expected = expected_endings(up, down, ways, cut=direction if was_cut else None)
     for call, came in endings.items():
         assert came in expected[call], f"{call} ended as {came!r}, not {set(expected[call])}; {where}"
-    for queue, kept in expected_messages(up, down, queues).items():
+    for queue, kept in expected_messages(up, down, ways).items():
         left = messages_left(broker, queue, len(kept))
         assert [message.body.decode() for message in left] == [one.body for one in kept], f"{queue}; {where}"
         for message, one in zip(left, kept, strict=True):
@@ -223,7 +248,7 @@ def messages_left(broker: Durable, queue: str, count: int) -> list[stompy.Messag
     """Return what a new connection finds: at least `count` messages, and what else came before one that is last."""
     left: list[stompy.Message] = []
     last = False
-    with stompy.connect(broker.url, heartbeat=(0, 0), **AS) as conn:
+    with stompy.connect(broker.url, heartbeat=(0, 0), **broker.options) as conn:
         conn.send(queue, b"the last", confirm=True)
         subscription = conn.subscribe(queue)
         while not last or len(left) < count:
@@ -249,12 +274,13 @@ def refused(proxy: FaultProxy) -> None:
     proxy.cut("fin")
 
 
+@ON_THE_NEWEST
 @pytest.mark.parametrize("fault", [stalled, swallowed, refused], ids=lambda fault: fault.__name__)
 def test_a_connection_comes_back_when_the_network_does(
     broker: Durable, queue: str, fault: Callable[[FaultProxy], None]
 ) -> None:
     policy = stompy.Reconnect(first_delay=0.01, max_delay=0.1)
-    options: dict[str, Any] = {**AS, "heartbeat": (1.0, 0.2), "connect_timeout": 1.0, "reconnect": policy}
+    options: dict[str, Any] = {**broker.options, "heartbeat": (1.0, 0.2), "connect_timeout": 1.0, "reconnect": policy}
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         conn.send(queue, b"before", confirm=True)
@@ -270,11 +296,12 @@ def test_a_connection_comes_back_when_the_network_does(
             message.ack()
 
 
+@ON_THE_NEWEST
 def test_a_chopped_and_slow_network_only_takes_longer(broker: Durable, queue: str) -> None:
     with FaultProxy(broker.url) as proxy:
         proxy.chop()
         proxy.delay(0.002)
-        with stompy.connect(proxy.url, heartbeat=(0, 0), **AS) as conn:
+        with stompy.connect(proxy.url, heartbeat=(0, 0), **broker.options) as conn:
             subscription = conn.subscribe(queue)
             body = bytes(range(256))
             conn.send(queue, body, confirm=True)

@@ -166,14 +166,6 @@ class ActiveMQ:
         """End the broker as a crash would (SIGKILL). Its data stay for the next `start`."""
         self._end(signal.SIGKILL)
 
-    def pause(self) -> None:
-        """Let the broker stand still (SIGSTOP): its sockets stay open, and nothing is read or said."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let the broker go on after `pause`."""
-        self._signal(signal.SIGCONT)
-
     def restart(self) -> None:
         """Shut the broker down in good order, unless it is down already, and start it again on the same ports."""
         self.terminate()
@@ -290,10 +282,6 @@ class ActiveMQ:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_TIMEOUT)
                 return
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, number)
 
     def _log_tail(self) -> str:
         lines = [line for line in self.log().splitlines() if not line.startswith("\tat ")][-_LOG_LINES:]

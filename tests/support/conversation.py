@@ -7,7 +7,7 @@ whole to the broker, which answers came whole to the client, and whether the lin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import stompy
@@ -15,20 +15,6 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction
 from tests.support.peer import until
-
-
-@dataclass(frozen=True)
-class Queues:
-    """Where the conversation sends to; nobody else must use them.
-
-    Attributes:
-        inward: what is sent there is consumed as well.
-        outward: what is sent there stays.
-    """
-
-    inward: str = "/queue/in"
-    outward: str = "/queue/out"
-
 
 NAME = "cut"
 """The connection's, by which its threads are known."""
@@ -75,6 +61,29 @@ CALLS = (
 )
 
 
+def _without_ack(call: Call) -> Call:
+    return replace(call, up=tuple(frame for frame in call.up if frame != "ACK")) if len(call.up) > 1 else call
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Where the conversation sends to, and what of it the broker can.
+
+    Attributes:
+        inward: a queue that nobody else uses; what is sent there is consumed as well.
+        outward: another one; what is sent there stays.
+        transacted_ack: whether there is an ACK in the transaction.
+    """
+
+    inward: str = "/queue/in"
+    outward: str = "/queue/out"
+    transacted_ack: bool = True
+
+    def calls(self) -> tuple[Call, ...]:
+        """Return the calls in order."""
+        return CALLS if self.transacted_ack else tuple(map(_without_ack, CALLS))
+
+
 @dataclass(frozen=True)
 class Frame:
     """A frame that went through whole."""
@@ -119,18 +128,19 @@ def _parsed(text: str) -> Frame:
 # What must come out.
 
 
-def expected_endings(up: bytes, down: bytes, *, cut: Direction | None) -> dict[str, frozenset[str]]:
+def expected_endings(up: bytes, down: bytes, ways: Ways, *, cut: Direction | None) -> dict[str, frozenset[str]]:
     """Return how each call may end.
 
     Args:
         up: what went through to the broker.
         down: what went through to the client.
+        ways: what was said.
         cut: the direction in which the link was cut, right behind the last of these octets.
     """
     wires: dict[str, Wire] = {"up": Wire(up), "down": Wire(down)}
     dead = False
     endings: dict[str, frozenset[str]] = {}
-    for call in CALLS:
+    for call in ways.calls():
         if dead:
             endings[call.name] = call.dead
             continue
@@ -143,14 +153,14 @@ def expected_endings(up: bytes, down: bytes, *, cut: Direction | None) -> dict[s
         else:
             endings[call.name] = call.broken
             dead = True
-            if call.name == "transaction" and not _commit_was_begun(wires["up"]):
+            if call.name == "transaction" and not _commit_was_begun(wires["up"], len(call.up)):
                 endings[call.name] |= call.dead
     return endings
 
 
-def _commit_was_begun(up: Wire) -> bool:
-    frames = len([frame for frame in up.frames if "transaction" in frame.headers])
-    return frames == 5 or (frames == 4 and up.rest != b"")
+def _commit_was_begun(up: Wire, frames: int) -> bool:
+    whole = len([frame for frame in up.frames if "transaction" in frame.headers])
+    return whole == frames or (whole == frames - 1 and up.rest != b"")
 
 
 @dataclass(frozen=True)
@@ -165,17 +175,17 @@ class Kept:
     seen: bool = False
 
 
-def expected_messages(up: bytes, down: bytes, queues: Queues) -> dict[str, list[Kept]]:
+def expected_messages(up: bytes, down: bytes, ways: Ways) -> dict[str, list[Kept]]:
     """Return what must be in the queues, by the frames that went whole to the broker."""
     seen = {frame.body for frame in Wire(down).frames if frame.command == "MESSAGE"}
-    kept: dict[str, list[Kept]] = {queues.inward: [], queues.outward: []}
+    kept: dict[str, list[Kept]] = {ways.inward: [], ways.outward: []}
     pending: list[Frame] = []
 
     def take_effect(frame: Frame) -> None:
         if frame.command == "SEND":
             kept[frame.headers["destination"]].append(Kept(frame.body, frame.body in seen))
         elif frame.command == "ACK":
-            kept[queues.inward].pop(0)
+            kept[ways.inward].pop(0)
 
     for frame in Wire(up).frames:
         if frame.command == "COMMIT":
@@ -191,7 +201,7 @@ def expected_messages(up: bytes, down: bytes, queues: Queues) -> dict[str, list[
 # What does come out.
 
 
-def converse(proxy: FaultProxy, version: str, queues: Queues, **options: Any) -> dict[str, str]:
+def converse(proxy: FaultProxy, version: str, ways: Ways, **options: Any) -> dict[str, str]:
     """Make all the calls, whatever becomes of them; return how each ended, as far as they could be made."""
     endings: dict[str, str] = {}
     conn: stompy.Connection | None = None
@@ -205,8 +215,8 @@ def converse(proxy: FaultProxy, version: str, queues: Queues, **options: Any) ->
     if conn is None:
         return endings
     with conn:
-        talk = _Talk(conn, queues)
-        for call in CALLS[1:]:
+        talk = _Talk(conn, ways)
+        for call in ways.calls()[1:]:
             _await_quiet(proxy, proxy.links[-1], conn)
             endings[call.name] = _ending_of(talk.calls[call.name])
     return endings
@@ -215,26 +225,26 @@ def converse(proxy: FaultProxy, version: str, queues: Queues, **options: Any) ->
 class _Talk:
     """The calls behind `connect`."""
 
-    def __init__(self, conn: stompy.Connection, queues: Queues) -> None:
+    def __init__(self, conn: stompy.Connection, ways: Ways) -> None:
         self._conn = conn
-        self._queues = queues
+        self._ways = ways
         self._subscription: stompy.Subscription | None = None
         self._messages: list[stompy.Message] = []
         self.calls: dict[str, Callable[[], str]] = {
             "subscribe": self._subscribe,
-            "send one": lambda: self._send(queues.inward, b"one"),
+            "send one": lambda: self._send(ways.inward, b"one"),
             "receive one": self._receive,
-            "confirm": lambda: self._send(queues.outward, b"a", confirm=True),
+            "confirm": lambda: self._send(ways.outward, b"a", confirm=True),
             "receipt": self._receipt,
             "ack one": self._ack,
-            "send two": lambda: self._send(queues.inward, b"two"),
+            "send two": lambda: self._send(ways.inward, b"two"),
             "receive two": self._receive,
             "transaction": self._transaction,
             "disconnect": self._disconnect,
         }
 
     def _subscribe(self) -> str:
-        self._subscription = self._conn.subscribe(self._queues.inward, ack="client-individual")
+        self._subscription = self._conn.subscribe(self._ways.inward, ack="client-individual")
         return "done"
 
     def _send(self, destination: str, body: bytes, *, confirm: bool = False) -> str:
@@ -248,7 +258,7 @@ class _Talk:
         return "done"
 
     def _receipt(self) -> str:
-        receipt = self._conn.send(self._queues.outward, b"b", receipt=True)
+        receipt = self._conn.send(self._ways.outward, b"b", receipt=True)
         assert receipt is not None
 
         def wait() -> str:
@@ -266,9 +276,10 @@ class _Talk:
 
     def _transaction(self) -> str:
         with self._conn.transaction() as transaction:
-            transaction.send(self._queues.outward, b"c")
-            transaction.ack(self._messages[1])
-            transaction.send(self._queues.outward, b"d")
+            transaction.send(self._ways.outward, b"c")
+            if self._ways.transacted_ack:
+                transaction.ack(self._messages[1])
+            transaction.send(self._ways.outward, b"d")
         return "done"
 
     def _disconnect(self) -> str:

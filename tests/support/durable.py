@@ -1,80 +1,76 @@
-"""Real brokers that keep their messages on disk, and what can be done to them."""
+"""Real brokers that keep their messages on disk, and what a test of failures must know of each."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
-import pytest
-
-from tests.support.activemq import ActiveMQ
+from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.required import broker_or_skip
 
 LOGIN, PASSCODE = "scenario", "sesame"
 
+SURVIVES = {"persistent": "true"}
+"""SEND headers without which a message does not outlive its broker, whichever that is."""
 
-class Machine(Protocol):
-    """A broker's process or container."""
 
-    @property
-    def url(self) -> str:
-        """The address of its STOMP connector; the same after `start`."""
-        ...
+@dataclass(frozen=True)
+class Ways:
+    """Where a kind of broker has its own.
 
-    def start(self) -> None:
-        """Start it on its old port and store, and return when it answers; leave one that runs alone."""
-        ...
+    Attributes:
+        dialect: as `connect` takes it; in STOMP 1.0 not every broker says who it is.
+        poison: SEND headers that it answers with ERROR.
+        prefetch: what to ask for; `None` where it cannot be counted in messages.
+        transacted_ack: whether an ACK in a transaction waits for its COMMIT.
+    """
 
-    def kill(self) -> None:
-        """End it without a word."""
-        ...
+    dialect: str
+    poison: tuple[Mapping[str, str], ...]
+    prefetch: int | None = 50
+    transacted_ack: bool = True
 
-    def pause(self) -> None:
-        """Let it stand still."""
-        ...
 
-    def resume(self) -> None:
-        """Let it go on."""
-        ...
+# The first ERROR names the frame, the second one does not.
+_ACTIVEMQ = Ways("activemq", poison=({"amq-msg-type": "map"}, {"note": "x" * 20_000}))
+_RABBITMQ = Ways("rabbitmq", poison=({"priority": "abc"},))
+
+KINDS: dict[str, Ways] = {
+    "activemq": _ACTIVEMQ,
+    "activemq5": _ACTIVEMQ,
+    "artemis": Ways("artemis", poison=({"priority": "abc"},), prefetch=None, transacted_ack=False),
+    "rabbitmq3": _RABBITMQ,
+    "rabbitmq4": _RABBITMQ,
+}
+
+NEWEST = ("activemq", "artemis", "rabbitmq4")
+"""One of each product."""
 
 
 @dataclass(frozen=True)
 class Durable:
-    """A broker under test, and where its behaviour is its own choice.
+    """A broker under test.
 
     Attributes:
-        name: of the broker, as in `STOMPY_REQUIRE_BROKERS`.
-        machine: it runs.
-        poison: SEND headers that it refuses with an ERROR, each with whether the ERROR names the frame.
-        headers: SEND headers without which a message does not survive a restart.
+        machine: it runs; its address stays the same.
+        ways: of its kind.
     """
 
-    name: str
-    machine: Machine
-    poison: tuple[tuple[Mapping[str, str], bool], ...]
-    headers: dict[str, str] = field(default_factory=lambda: {"persistent": "true"})
+    machine: RunningBroker
+    ways: Ways
+    options: dict[str, Any] = field(init=False, default_factory=lambda: {"login": LOGIN, "passcode": PASSCODE})
+    """What `connect` needs."""
+
+    def __post_init__(self) -> None:
+        self.options["dialect"] = self.ways.dialect
 
     @property
     def url(self) -> str:
         """Its address."""
-        return self.machine.url
+        return self.machine.url()
 
 
-_A_LONG_LINE = "x" * 20_000
-
-
-@contextmanager
-def _activemq() -> Iterator[Durable]:
-    missing = ActiveMQ.available()
-    if missing is not None:
-        if "activemq" in os.environ.get("STOMPY_REQUIRE_BROKERS", ""):
-            pytest.fail(f"ActiveMQ is required: {missing}")
-        pytest.skip(f"no ActiveMQ: {missing}")
-    with ActiveMQ(users={LOGIN: PASSCODE}, persistent=True) as broker:
-        yield Durable("activemq", broker, poison=(({"amq-msg-type": "map"}, True), ({"note": _A_LONG_LINE}, False)))
-
-
-DURABLES = {"activemq": _activemq}
-"""How to get each of them."""
+def durable_or_skip(kind: str) -> Durable:
+    """Start a broker that keeps its messages on disk; skips or fails as `broker_or_skip` does."""
+    return Durable(broker_or_skip(kind, users={LOGIN: PASSCODE}, persistent=True), KINDS[kind])

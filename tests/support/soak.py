@@ -85,7 +85,7 @@ class Plan:
         pauses: in which the broker stands still.
         resending: who sends again what was not confirmed: the connection, or the program.
         window: receipts under way for each producer.
-        prefetch: for each consumer.
+        prefetch: for each consumer; `None` leaves it to the broker.
         timeout: seconds after which it has failed.
         patience: seconds without a message after which what did not come is lost.
         destination: a queue that nobody else uses.
@@ -102,7 +102,7 @@ class Plan:
     producers: int = 8
     consumers: int = 8
     window: int = 100
-    prefetch: int = 100
+    prefetch: int | None = 100
     timeout: float = 50.0
     patience: float = 10.0
     destination: str = "/queue/soak"
