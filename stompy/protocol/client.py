@@ -232,7 +232,8 @@ class ClientProtocol:
             return version
         names = [version.value for version in self._versions]
         if value is None:
-            raise VersionMismatch("the broker speaks 1.0 only", offered=names, supported=("1.0",))
+            message = f"no STOMP version in common: offered {', '.join(names)}, the broker speaks 1.0 only"
+            raise VersionMismatch(message, offered=names, supported=("1.0",))
         offered = ", ".join(names)
         raise RemoteProtocolError(f"the broker chose version {rules.shown(value)} of {offered} (Protocol Negotiation)")
 

@@ -93,6 +93,16 @@ def test_no_common_version_ends_the_search() -> None:
     assert caught.value.supported == ("1.0",)
 
 
+def test_a_broker_that_names_no_version_speaks_1_0_and_what_was_offered_is_told(
+    sessions: Sessions, calling: Calling
+) -> None:
+    connecting = calling(lambda: stompy.connect(sessions.url, versions=("1.1", "1.2")))
+    sessions.accept().raw(b"CONNECTED\nsession:1\n\n\0")
+    with pytest.raises(stompy.VersionMismatch, match=r"offered 1\.1, 1\.2, the broker speaks 1\.0 only") as caught:
+        connecting.result()
+    assert (caught.value.offered, caught.value.supported) == (("1.1", "1.2"), ("1.0",))
+
+
 def test_each_address_has_its_own_login(broker: Broker, calling: Calling) -> None:
     listener = TcpListener()
     host, port = listener.address
