@@ -24,14 +24,15 @@ SERVER_COMMANDS = frozenset(("CONNECTED", "MESSAGE", "RECEIPT", "ERROR"))
 class Leniency(enum.Flag):
     """A named deviation from the letter that some real peer needs; strict (`NONE`) by default.
 
-    Each one widens what is accepted; only `ESCAPED_CONNECT` and `ESCAPES_IN_1_0` change what is written too.
+    Each one widens what is accepted; only `ESCAPED_CONNECT`, `ESCAPES_IN_1_0` and
+    `WRITE_CR_ESCAPE_IN_1_1` change what is written too.
     """
 
     NONE = 0
     UNDEFINED_ESCAPES = enum.auto()
     """An undefined escape sequence stays as it is instead of being fatal (ActiveMQ does so)."""
     CR_ESCAPE_IN_1_1 = enum.auto()
-    r"""`\r` is decoded in 1.1 too (RabbitMQ writes it in every version)."""
+    r"""`\r` is decoded in 1.1 too (Artemis and RabbitMQ write it there)."""
     ESCAPES_IN_1_0 = enum.auto()
     """1.0 frames are escaped and unescaped with the set of 1.2 (RabbitMQ does so)."""
     CRLF_IN_1_1 = enum.auto()
@@ -42,6 +43,8 @@ class Leniency(enum.Flag):
     """A body on a frame that may have none is dropped in 1.1 and 1.2 too (ActiveMQ and RabbitMQ)."""
     ESCAPED_CONNECT = enum.auto()
     """CONNECT, STOMP and CONNECTED are escaped and unescaped as other frames are (RabbitMQ; ActiveMQ reads so)."""
+    WRITE_CR_ESCAPE_IN_1_1 = enum.auto()
+    r"""`\r` is written and decoded in 1.1 too (RabbitMQ closes the connection at a raw CR)."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -95,6 +98,8 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         escapes = _ESCAPES_1_2
     else:
         escapes = _ESCAPES_1_1 if modern else {}
+        if version is Version.V1_1 and Leniency.WRITE_CR_ESCAPE_IN_1_1 in leniency:
+            escapes = _ESCAPES_1_2
     readable = _ESCAPES_1_2 if modern and Leniency.CR_ESCAPE_IN_1_1 in leniency else escapes
     return Grammar(
         version=version,

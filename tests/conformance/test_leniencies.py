@@ -12,6 +12,7 @@ from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import CONNECT_OF, V1_0, V1_1, V1_2, asking, client_of, refused, server_of, wire
 
 MESSAGE = {"destination": "/q", "message-id": "1", "subscription": "0", "ack": "a1"}
+WRITTEN = (Leniency.ESCAPES_IN_1_0, Leniency.ESCAPED_CONNECT, Leniency.WRITE_CR_ESCAPE_IN_1_1)
 CR_LF = b"MESSAGE\r\ndestination:/q\r\nmessage-id:1\r\nsubscription:0\r\n\r\n\0"
 
 
@@ -36,6 +37,7 @@ def test_a_client_is_strict_by_default() -> None:
         (Leniency.UNDEFINED_ESCAPES, V1_2, wire("MESSAGE", {**MESSAGE, "k": "\\t"}), "\\t"),
         (Leniency.UNDEFINED_ESCAPES, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\\r"),
         (Leniency.CR_ESCAPE_IN_1_1, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\r"),
+        (Leniency.WRITE_CR_ESCAPE_IN_1_1, V1_1, wire("MESSAGE", {**MESSAGE, "k": "\\r"}), "\r"),
         (Leniency.CRLF_IN_1_1, V1_1, CR_LF.replace(b"subscription:0\r", b"subscription:0\r\nk:v\r"), "v"),
         (Leniency.INVALID_UTF8, V1_2, wire("MESSAGE", MESSAGE)[:-2] + b"k:\xff\n\n\0", "\udcff"),
         (Leniency.UNEXPECTED_BODY, V1_2, wire("RECEIPT", {"receipt-id": "1", "k": "v"}, b"x"), "v"),
@@ -74,9 +76,15 @@ def test_escapes_in_1_0_changes_what_is_written_too() -> None:
         client_of(V1_0).send("SEND", {"destination": "a:b\n"})
 
 
-@pytest.mark.parametrize(
-    "leniency", [flag for flag in Leniency if flag not in (Leniency.ESCAPES_IN_1_0, Leniency.ESCAPED_CONNECT)], ids=str
-)
+@pytest.mark.requirement("A-06")
+def test_cr_is_written_escaped_in_1_1_for_a_peer_that_takes_no_raw_one() -> None:
+    client = client_of(V1_1, leniency=Leniency.WRITE_CR_ESCAPE_IN_1_1)
+    assert client.send("SEND", {"destination": "a\rb"}) == b"SEND\ndestination:a\\rb\n\n\0"
+    reading = client_of(V1_1, leniency=Leniency.CR_ESCAPE_IN_1_1)
+    assert reading.send("SEND", {"destination": "a\rb"}) == b"SEND\ndestination:a\rb\n\n\0"
+
+
+@pytest.mark.parametrize("leniency", [flag for flag in Leniency if flag not in WRITTEN], ids=str)
 @pytest.mark.parametrize("version", [V1_0, V1_1, V1_2], ids=str)
 def test_no_other_leniency_changes_what_is_written(leniency: Leniency, version: Version) -> None:
     headers = {"destination": "a:b\\c\x0bd", "é": "é"}

@@ -66,6 +66,7 @@ def test_connect_stomp_and_connected_are_raw_unless_the_peer_escapes_them() -> N
     [
         (Leniency.UNDEFINED_ESCAPES, dict.fromkeys(Version, "lenient_escapes")),
         (Leniency.CR_ESCAPE_IN_1_1, {Version.V1_1: "unescapes"}),
+        (Leniency.WRITE_CR_ESCAPE_IN_1_1, {Version.V1_1: "escapes unescapes"}),
         (Leniency.ESCAPES_IN_1_0, {Version.V1_0: "escapes unescapes"}),
         (Leniency.CRLF_IN_1_1, {Version.V1_1: "crlf"}),
         (Leniency.INVALID_UTF8, dict.fromkeys(Version, "utf8_errors")),

@@ -10,7 +10,7 @@ from tests.support.codec import grammar
 from tests.support.reference import PROFILES, WITH_BODY, WITHOUT_BODY, Decoded
 
 profiles = st.sampled_from(PROFILES)
-leniencies = st.integers(0, 127).map(Leniency)
+leniencies = st.integers(0, 255).map(Leniency)
 read_sizes = st.integers(1, 40)
 bodies = st.binary(max_size=40) | st.text("ab\n\r\0:\\é", max_size=20).map(str.encode)
 

@@ -160,7 +160,8 @@ class Reference:
             return {}
         known = {"n": "\n", "c": ":", "\\": "\\"}
         if self.profile == "1.1":
-            return {**known, "r": "\r"} if Leniency.CR_ESCAPE_IN_1_1 in self.leniency else known
+            knows_cr = Leniency.CR_ESCAPE_IN_1_1 | Leniency.WRITE_CR_ESCAPE_IN_1_1
+            return {**known, "r": "\r"} if knows_cr & self.leniency else known
         if self.profile == "1.0-draft" or (self.profile == "1.0" and Leniency.ESCAPES_IN_1_0 not in self.leniency):
             return {}
         return {**known, "r": "\r"}

@@ -66,6 +66,8 @@ ARTEMIS = Dialect(
         "SEND": {"/queue/": ("destination-type", "ANYCAST"), "/topic/": ("destination-type", "MULTICAST")},
         "SUBSCRIBE": {"/queue/": ("subscription-type", "ANYCAST"), "/topic/": ("subscription-type", "MULTICAST")},
     },
+    # It writes what it does not read: in 1.1 a CR goes to it as it is and comes back escaped.
+    leniency=Leniency.CR_ESCAPE_IN_1_1,
     prefetch_as_window=True,
     ack_after_unsubscribe=False,
     nack="discarded",
@@ -104,7 +106,10 @@ RABBITMQ = Dialect(
     ),
     host="/",
     # It escapes in every version, also what the version has no escape for, and passes on octets that are not UTF-8.
-    leniency=Leniency.ESCAPED_CONNECT | Leniency.ESCAPES_IN_1_0 | Leniency.CR_ESCAPE_IN_1_1 | Leniency.INVALID_UTF8,
+    leniency=Leniency.ESCAPED_CONNECT
+    | Leniency.ESCAPES_IN_1_0
+    | Leniency.WRITE_CR_ESCAPE_IN_1_1
+    | Leniency.INVALID_UTF8,
     relative_expiry=True,
     omits_transient=True,
     # A prefetch count holds for every later subscription of the connection, unless that says otherwise; 0 is no bound.

@@ -81,10 +81,11 @@ def test_the_page_on_features_tells_what_the_tables_say() -> None:
         assert rows[option] == [one.headers.get(option, "–") for one in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED)], option
 
 
-def test_only_rabbitmq_needs_to_be_borne_with() -> None:
+def test_what_brokers_need_to_be_borne_with() -> None:
     assert leniency_of("RabbitMQ/4") & Leniency.ESCAPES_IN_1_0
     assert leniency_of("ActiveMQ/6") == Leniency.ESCAPED_CONNECT
-    assert leniency_of(None) == leniency_of("ActiveMQ-Artemis/2") == Leniency.NONE
+    assert leniency_of("ActiveMQ-Artemis/2") == Leniency.CR_ESCAPE_IN_1_1
+    assert leniency_of(None) == Leniency.NONE
 
 
 @pytest.mark.parametrize("asked", [{"persistent": True}, {"priority": 1}, {"expires": 1}, {"delay": 1}])
