@@ -1,10 +1,22 @@
-"""One set of scenarios, several brokers: the embedded one, and a real ActiveMQ where there is one."""
+"""One set of scenarios, every kind of broker, every version of STOMP.
+
+A test that takes `candidate`, if only by way of `connect` or `raw`, runs once a kind and version; one that is marked
+`once`, once a kind. What a broker is expected to do stands in `expected/`, and `expect` compares.
+
+| variable | |
+|---|---|
+| `STOMPY_SCENARIO_BROKERS` | the kinds to run, separated by commas; all by default |
+| `STOMPY_REQUIRE_BROKERS` | the kinds that must not be skipped, or `all` |
+| `STOMPY_SCENARIO_LEARN` | a file: what brokers do is written there, one JSON object a line, instead of compared |
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -12,64 +24,95 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from tests.support.activemq import ActiveMQ
+from stompy.testing.brokers.settings import BrokerUnavailable
+from stompy.testing.required import missing
+from tests.scenarios.expected.facts import FACTS, SCENARIOS
+from tests.scenarios.expected.model import KINDS, VERSIONS, fits
+from tests.support.candidates import Candidate, start
+from tests.support.matrix import Matrix
+from tests.support.rawclient import RawClient
 
 SOON = 20.0
 """Seconds that something may take before the test fails."""
 
-LOGIN, PASSCODE = "scenario", "sesame"
+MATRIX = pytest.StashKey[Matrix]()
+GRADES = pytest.StashKey[list[str]]()
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A broker under test, and where its behaviour is its own choice.
-
-    Attributes:
-        name: `embedded` or `activemq`.
-        url: takes the login above and no other.
-        dead_letters: where refused messages end.
-        redeliveries: how often a NACKed message comes back before it goes there.
-        headers: SEND headers without which a refused message is dropped instead.
-        refusal: the words for a wrong passcode.
-    """
-
-    name: str
-    url: str
-    dead_letters: str
-    redeliveries: int
-    headers: dict[str, str]
-    refusal: str
+def listed(variable: str) -> list[str]:
+    """Return the kinds that an environment variable names."""
+    names = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
+    if "all" in names:
+        return list(KINDS)
+    unknown = sorted(set(names) - set(KINDS))
+    if unknown:
+        raise pytest.UsageError(f"{variable}: no such kind of broker: {', '.join(unknown)}")
+    return names
 
 
-@pytest.fixture(scope="session", params=["embedded", "activemq"])
+# The brokers.
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "candidate" in metafunc.fixturenames:
+        chosen = listed("STOMPY_SCENARIO_BROKERS") or KINDS
+        metafunc.parametrize("candidate", [kind for kind in KINDS if kind in chosen], indirect=True, scope="session")
+        if "version" in metafunc.fixturenames and metafunc.definition.get_closest_marker("once") is None:
+            limited = metafunc.definition.get_closest_marker("versions")
+            metafunc.parametrize("version", limited.args if limited else VERSIONS, indirect=True)
+
+
+@pytest.fixture(scope="session")
 def candidate(request: pytest.FixtureRequest) -> Iterator[Candidate]:
+    """A running broker that takes the login above; one at a time."""
+    kind, began = request.param, time.monotonic()
     with ExitStack() as stack:
-        if request.param == "embedded":
-            broker = stack.enter_context(Broker(users={LOGIN: PASSCODE}, max_redeliveries=2))
-            yield Candidate("embedded", broker.url, "/queue/DLQ", 2, {}, "access refused")
-            return
-        missing = ActiveMQ.available()
-        if missing is not None:
-            if "activemq" in os.environ.get("STOMPY_REQUIRE_BROKERS", ""):
-                pytest.fail(f"ActiveMQ is required: {missing}")
-            pytest.skip(f"no ActiveMQ: {missing}")
-        real = stack.enter_context(ActiveMQ(users={LOGIN: PASSCODE}))
-        # It takes a NACK for poison at once, and drops the message silently unless it is persistent.
-        yield Candidate("activemq", real.url, "/queue/ActiveMQ.DLQ", 0, {"persistent": "true"}, "password is invalid")
+        try:
+            running = stack.enter_context(start(kind))
+        except BrokerUnavailable as error:
+            missing(kind, "; ".join(error.reasons))
+        matrix = request.config.stash[MATRIX]
+        matrix.titles[kind] = running.product
+        matrix.spent(kind, time.monotonic() - began)
+        yield running
 
 
-Connecting = Callable[..., stompy.Connection]
+# Opening connections.
+
+Connect = Callable[..., stompy.Connection]
+Raw = Callable[..., RawClient]
 
 
 @pytest.fixture
-def connecting(candidate: Candidate) -> Iterator[Connecting]:
-    """Return a function that connects to the broker under test; what it made is closed at the end."""
+def version(request: pytest.FixtureRequest) -> str:
+    """The version of STOMP that the test speaks."""
+    spoken: str = getattr(request, "param", VERSIONS[-1])
+    return spoken
+
+
+@pytest.fixture
+def connect(candidate: Candidate, version: str) -> Iterator[Connect]:
+    """Return a function that connects to the broker in the test's version; what it made is closed at the end."""
     with ExitStack() as stack:
 
-        def make(**options: Any) -> stompy.Connection:
-            settings = {"login": LOGIN, "passcode": PASSCODE, "heartbeat": (0, 0), **options}
-            return stack.enter_context(stompy.connect(candidate.url, **settings))
+        def make(*, url: str = candidate.url, **options: Any) -> stompy.Connection:
+            spoken = options.get("versions", version)
+            settings = {**candidate.options_in(spoken), "heartbeat": (0, 0), "versions": spoken, **options}
+            return stack.enter_context(stompy.connect(url, **settings))
+
+        yield make
+
+
+@pytest.fixture
+def raw(candidate: Candidate, version: str) -> Iterator[Raw]:
+    """Return a function that opens a connection for hand-made frames; `connected=False` leaves CONNECT to the test."""
+    with ExitStack() as stack:
+
+        def make(*, connected: bool = True, version: str = version, **headers: str) -> RawClient:
+            client = stack.enter_context(RawClient(candidate.dial(), version))
+            if connected:
+                client.connect(**{**candidate.connect_headers, **headers})
+            return client
 
         yield make
 
@@ -84,3 +127,97 @@ def queue() -> str:
 def topic() -> str:
     """Return a topic that no other test uses."""
     return f"/topic/{uuid.uuid4().hex}"
+
+
+# Comparing.
+
+
+@dataclass(frozen=True)
+class Expect:
+    """Compares what a test has seen with what is expected of the broker.
+
+    Attributes:
+        kind: of broker.
+        version: spoken.
+        scenario: of the test.
+        grades: collects how the answers are graded.
+    """
+
+    kind: str
+    version: str
+    scenario: str
+    grades: list[str]
+
+    def __call__(self, name: str, seen: object, *frames: stompy.Frame) -> None:
+        """Fail unless the fact `name` is as `seen`, and each expected frame is among `frames`."""
+        if path := os.environ.get("STOMPY_SCENARIO_LEARN"):
+            self._learn(path, name, seen, frames)
+            return
+        fact = FACTS[name]
+        assert fact.scenario == self.scenario, f"{name} belongs to scenario {fact.scenario!r}"
+        answer = fact.answer(self.kind, self.version)
+        shown = "".join(f"\n  {frame!r}" for frame in frames)
+        assert answer is not None, f"nothing is expected of {self.kind} in {self.version} for {name}: {seen!r}{shown}"
+        self.grades.append(answer.grade)
+        assert seen == answer.does, f"{name}, {self.kind} in {self.version}: {seen!r}, not {answer.does!r}{shown}"
+        for pattern in answer.frames:
+            assert any(fits(pattern, frame) for frame in frames), f"{name}, {self.kind}: none is\n{pattern}{shown}"
+
+    def _learn(self, path: str, name: str, seen: object, frames: tuple[stompy.Frame, ...]) -> None:
+        shown = [
+            [frame.command, list(frame.headers.items()), frame.body[:80].decode(errors="replace")] for frame in frames
+        ]
+        line = {"fact": name, "kind": self.kind, "version": self.version, "seen": seen, "frames": shown}
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+@pytest.fixture
+def expect(request: pytest.FixtureRequest, candidate: Candidate, version: str) -> Expect:
+    """Return what compares with the expectations."""
+    mark = request.node.get_closest_marker("scenario")
+    grades = request.node.stash.setdefault(GRADES, [])
+    return Expect(candidate.kind, version, mark.args[0] if mark else "", grades)
+
+
+# The table at the end.
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash.setdefault(MATRIX, Matrix(KINDS, VERSIONS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or "candidate" not in callspec.params:
+        return report
+    matrix = item.config.stash.setdefault(MATRIX, Matrix(KINDS, VERSIONS))
+    kind, version = callspec.params["candidate"], callspec.params.get("version")
+    if report.when != "setup":
+        matrix.spent(kind, call.duration)
+    if report.when == "call" or not report.passed:
+        mark = item.get_closest_marker("scenario")
+        matrix.add(mark.args[0] if mark else "the client itself", kind, version, _mark(report, item))
+    return report
+
+
+def _mark(report: pytest.TestReport, item: pytest.Item) -> str:
+    if report.failed:
+        return "FAIL"
+    if report.skipped:
+        return "-"
+    grades = item.stash.get(GRADES, [])
+    return "no" if "no" in grades else "own" if "own" in grades else "ok"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    matrix = config.stash.get(MATRIX, None)
+    lines = list(matrix.lines(SCENARIOS)) if matrix is not None else []
+    if lines:
+        terminalreporter.section("scenario x broker x version of STOMP")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -8,9 +8,10 @@ import pytest
 
 import stompy
 from tests.connection.conftest import Recorder
-from tests.scenarios.conftest import SOON, Connecting
+from tests.scenarios.acts import SOON
+from tests.scenarios.conftest import Connect
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.once, pytest.mark.scenario("closing from anywhere")]
 
 
 def in_a_transaction(connection: stompy.Connection, queue: str) -> None:
@@ -111,9 +112,9 @@ PLACES = [
 
 @pytest.mark.requirement("DIS-02", "DIS-03")
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
-def test_a_connection_may_be_closed(connecting: Connecting, queue: str, place: object) -> None:
+def test_a_connection_may_be_closed(connect: Connect, queue: str, place: object) -> None:
     heard = Recorder()
-    connection = connecting(listeners=[heard])
+    connection = connect(listeners=[heard])
     connection.send(queue, "x", confirm=True)
     place(connection, queue)  # type: ignore[operator]
     assert heard.over.wait(SOON)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.conftest import LOGIN, PASSCODE, Candidate
+from tests.support.candidates import LOGIN, PASSCODE, Candidate
+
+pytestmark = [pytest.mark.broker, pytest.mark.once, pytest.mark.scenario("the command line")]
 
 TOP = Path(__file__).parents[2]
 FLIGHTS = TOP / "examples" / "data" / "flights.ndjson"
@@ -27,7 +29,6 @@ def stompy_command(candidate: Candidate, *argv: str) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.broker
 @pytest.mark.parametrize("receipt", [[], ["--receipt"]])
 def test_a_real_file_goes_through_a_queue_byte_for_byte_and_in_order(
     receipt: list[str], candidate: Candidate, queue: str
@@ -41,7 +42,6 @@ def test_a_real_file_goes_through_a_queue_byte_for_byte_and_in_order(
     assert b"".join(body + b"\n" for body in bodies) == FLIGHTS.read_bytes()
 
 
-@pytest.mark.broker
 def test_a_broker_can_be_asked_what_it_is(candidate: Candidate, queue: str) -> None:
     done = stompy_command(candidate, "ping", "--destination", queue)
     assert done.returncode == 0

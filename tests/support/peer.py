@@ -34,9 +34,9 @@ WITHIN = 20.0
 Fields = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
-def until(holds: Callable[[], object], what: str = "") -> None:
+def until(holds: Callable[[], object], what: str = "", *, within: float = WITHIN) -> None:
     """Wait until `holds()` is true."""
-    give_up = time.monotonic() + WITHIN
+    give_up = time.monotonic() + within
     while not holds():
         assert time.monotonic() < give_up, f"did not come about in time: {what or holds}"
         time.sleep(0.001)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,10 @@ class RawClient:
         self._parser.switch(self._grammar)
         self._frames += self._parser.feed(b"")
         return frame
+
+    def expect_another_handshake(self) -> None:
+        """Read on by the rules of a handshake, as after an ERROR that left the connection up."""
+        self._parser.switch(handshake_grammar())
 
     def subscribe(self, destination: str, ack: str = "auto", *, id: str = "1", **headers: str) -> None:
         """Subscribe and wait for the RECEIPT; in header names `_` stands for `-`."""
@@ -172,6 +177,43 @@ class RawClient:
             self._frames += self._parser.feed(data)
         frames, self._frames = self._frames, []
         return frames
+
+    def until(self, holds: Callable[[Frame], bool], *, within: float = WITHIN) -> tuple[list[Frame], bool]:
+        """Return the frames up to the first that `holds`, and whether that came before the end of what is readable.
+
+        Raises:
+            StompTimeout: neither came in time; what came before stays to be read.
+        """
+        deadline = Deadline(within)
+        seen: list[Frame] = []
+        while True:
+            while self._frames:
+                seen.append(self._frames.pop(0))
+                if holds(seen[-1]):
+                    return seen, True
+            try:
+                data = self.transport.recv(deadline)
+            except ConnectionLost:
+                data = b""
+            except StompTimeout:
+                self._frames = seen
+                raise
+            if not data:
+                return seen, False
+            self._frames += self._parser.feed(data)
+            if self._parser.error is not None:  # some brokers end with what is no frame
+                return seen + self._frames, False
+
+    def ask(self, octets: bytes, holds: Callable[[Frame], bool], *, within: float = WITHIN) -> tuple[list[Frame], bool]:
+        """Send octets to a broker that may be gone, and read on as `until` does."""
+        with contextlib.suppress(ConnectionLost):
+            self.raw(octets)
+        return self.until(holds, within=within)
+
+    @property
+    def pending(self) -> bool:
+        """Whether frames were read that nobody has taken."""
+        return bool(self._frames)
 
     def octets(self, seconds: float) -> bytes:
         """Return what comes next as it is; nothing if nothing comes within `seconds` or the stream ends."""

@@ -1,0 +1,136 @@
+"""Bodies, headers, destinations."""
+
+from __future__ import annotations
+
+from tests.scenarios.expected.model import (
+    ACTIVEMQ_5,
+    ACTIVEMQ_6,
+    ARTEMIS,
+    CLASSIC,
+    EMBEDDED,
+    ESCAPING,
+    KINDS,
+    RABBITMQ,
+    RABBITMQ_3,
+    RABBITMQ_4,
+    Fact,
+    fact,
+    on,
+)
+
+_TEXT, _OCTETS = "send and receive text", "send and receive octets, NULs"
+_HEADERS, _SIZE, _WHERE = "UTF-8 and escapes in headers", "big bodies and limits", "queues and topics"
+_CONTENT = "MESSAGE\ncontent-type:text/plain;charset=utf-8\n\nGrüße, 世界 🦊"
+
+MESSAGES: tuple[Fact, ...] = (
+    fact("text", _TEXT, "Do text and JSON come back?", on(KINDS, True, "yes, with their `content-type`", _CONTENT)),
+    fact(
+        "text-length",
+        _TEXT,
+        "Has a MESSAGE a `content-length` whose SEND had none?",
+        on((*EMBEDDED, *RABBITMQ), "2", "yes", "MESSAGE\ncontent-length:2"),
+        on(CLASSIC, "none", "no: it is a text message then", "MESSAGE\n!content-length"),
+        on(ARTEMIS, "none", "not in 1.0", "MESSAGE\n!content-length", versions=["1.0"]),
+        on(ARTEMIS, "2", "yes", "MESSAGE\ncontent-length:2"),
+    ),
+    fact(
+        "octets",
+        _OCTETS,
+        "Do NULs and octets that are no text come back?",
+        on(KINDS, True, "yes, sent with `content-length`"),
+    ),
+    fact(
+        "octets-length",
+        _OCTETS,
+        "And octets that are not UTF-8, sent without `content-length`?",
+        on((*EMBEDDED, *ACTIVEMQ_5, *RABBITMQ), "intact", "they come back"),
+        on((*ACTIVEMQ_6, *ARTEMIS), "replaced", "each becomes U+FFFD: it is a text message", grade="own"),
+    ),
+    fact(
+        "header-values",
+        _HEADERS,
+        "Which header values do not come back as they were sent?",
+        on(
+            EMBEDDED,
+            "spaces 'a', LF refused, CR refused",
+            "1.0 cannot write line ends (stompy refuses them), and spaces around a value are cut",
+            versions=["1.0"],
+        ),
+        on(
+            CLASSIC,
+            "spaces 'a', backslash 'C:', LF refused, CR refused",
+            "as 1.0 has it; but `\\n`, `\\c` and `\\\\` in a value are unescaped all the same: a Windows path is "
+            "damaged",
+            versions=["1.0"],
+            grade="own",
+        ),
+        on(
+            ARTEMIS,
+            "utf-8 '\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd', spaces 'a', LF refused, CR refused",
+            "as 1.0 has it; and what is not ASCII is lost",
+            versions=["1.0"],
+            grade="own",
+        ),
+        on(
+            RABBITMQ,
+            "spaces 'a'",
+            "it knows escapes in 1.0 too, and so does stompy there; spaces around a value are cut",
+            versions=["1.0"],
+            grade="own",
+        ),
+        on(KINDS, "all kept", "all do: colons, UTF-8, spaces, backslashes, line ends", versions=ESCAPING),
+    ),
+    fact(
+        "header-repeated",
+        _HEADERS,
+        "Which of two headers of one name comes back?",
+        on(EMBEDDED, "first last", "both"),
+        on(CLASSIC, "first", "the first"),
+        on(ARTEMIS, "last", "the last, against STOMP", versions=["1.0", "1.1"], grade="own"),
+        on((*ARTEMIS, *RABBITMQ), "first", "the first"),
+    ),
+    fact(
+        "header-names",
+        _HEADERS,
+        "Which of a sender's own headers named `ack`, `id`, `version`, `session`, `server`, `subscription`, "
+        "`redelivered`, `receipt` and `transaction` reach the subscriber?",
+        on(EMBEDDED, "id version session server", "`id`, `version`, `session`, `server`"),
+        on(
+            CLASSIC,
+            "ack id version session server",
+            "`ack`, `id`, `version`, `session`, `server`: an `ack` on an `auto` message means nothing",
+            "MESSAGE\nack:sent",
+            grade="own",
+        ),
+        on(
+            (*ARTEMIS, *RABBITMQ),
+            "ack id version session server receipt transaction",
+            "those too, and the SEND's own `receipt` and `transaction`",
+            "MESSAGE\nreceipt:r\ntransaction:t\nack:sent",
+            grade="own",
+        ),
+    ),
+    fact(
+        "body-limit",
+        _SIZE,
+        "What do bodies of 6 MiB, more than 100 MiB and more than 128 MiB get?",
+        on(EMBEDDED, "RECEIPT read ERROR", "at most 128 MiB by default; more gets ERROR as soon as its head is read"),
+        on(CLASSIC, "RECEIPT ERROR ERROR", "at most 100 MiB by default; more gets ERROR as soon as its head is read"),
+        on(ARTEMIS, "RECEIPT read read", "no limit is seen"),
+        on(RABBITMQ_3, "RECEIPT read read", "no limit is seen"),
+        on(
+            RABBITMQ_4,
+            "closed read read",
+            "at most 4 MiB by default, the frame as a whole; more is closed without ERROR when so much has come",
+            grade="own",
+        ),
+    ),
+    fact(
+        "destination-bare",
+        _WHERE,
+        "Which destination has a MESSAGE for `NAME`, and for `/NAME/bar`?",
+        on((*EMBEDDED, *ARTEMIS), "NAME /NAME/bar", "as it was sent"),
+        on(CLASSIC, "/queue/NAME /queue//NAME/bar", "both are queues", grade="own"),
+        on(RABBITMQ, "/queue/NAME refused", "the first is a queue; for the second, ERROR", grade="own"),
+    ),
+)

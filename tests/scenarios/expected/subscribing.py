@@ -1,0 +1,228 @@
+"""Subscriptions with a wish, temporary queues, and what depends on time or rank."""
+
+from __future__ import annotations
+
+from tests.scenarios.acts import REFUSED
+from tests.scenarios.expected.model import (
+    ARTEMIS,
+    CLASSIC,
+    EMBEDDED,
+    ESCAPING,
+    KINDS,
+    RABBITMQ,
+    RABBITMQ_3,
+    RABBITMQ_4,
+    Fact,
+    either,
+    fact,
+    on,
+)
+
+_DURABLE, _SELECT, _WILD, _BROWSE = "durable topics", "selectors", "wildcards", "browsing"
+_TEMPORARY, _GROUPS, _TWICE = "temporary queues, request and reply", "message groups", "duplicates"
+_EXPIRY, _PRIORITY, _DELAY = "expiry", "priority", "scheduled delivery"
+
+SUBSCRIBING: tuple[Fact, ...] = (
+    fact(
+        "durable",
+        _DURABLE,
+        "Does `subscribe(durable=...)` keep what is sent to a topic while its owner is away?",
+        on(EMBEDDED, REFUSED, "no: a topic keeps nothing; stompy refuses", grade="no"),
+        on(
+            CLASSIC,
+            "after unsubscribing: unsubscribed; after deleting: nothing",
+            "yes: `client-id` on CONNECT and `activemq.subscriptionName` on SUBSCRIBE, which with UNSUBSCRIBE "
+            "deletes it; in 1.0 that needs a name equal to the client id",
+        ),
+        on(
+            ARTEMIS,
+            "after unsubscribing: unsubscribed; after deleting: nothing",
+            "yes: `client-id` on CONNECT and `durable-subscription-name` on SUBSCRIBE, which with UNSUBSCRIBE "
+            "deletes it",
+        ),
+        on(
+            RABBITMQ,
+            "after unsubscribing: unsubscribed; after deleting: nothing",
+            "yes: a queue bound to the topic; `durable:true`, `auto-delete:false` and `x-queue-name` on SUBSCRIBE, "
+            "which with UNSUBSCRIBE delete it",
+        ),
+    ),
+    fact(
+        "selector",
+        _SELECT,
+        "Does `subscribe(selector=...)` choose messages?",
+        on(EMBEDDED, REFUSED, "no: stompy refuses", grade="no"),
+        on((*CLASSIC, *ARTEMIS), "2 4; left: 1 3", "yes; the others stay in the queue"),
+        on(RABBITMQ, REFUSED, "no: stompy refuses", grade="no"),
+    ),
+    fact(
+        "selector-types",
+        _SELECT,
+        "Which are fulfilled by headers `size:9`, `kind:bc` and `a-b:x`: `size > 5`, `size = '9'`, `size BETWEEN 8 "
+        "AND 10`, `kind LIKE 'b%'`, `a-b = 'x'`?",
+        on((*EMBEDDED, *RABBITMQ), REFUSED, "it has no selectors", grade="no"),
+        on(
+            CLASSIC,
+            "size > 5; size = '9'; size BETWEEN 8 AND 10; kind LIKE 'b%'",
+            "all but the last: text is compared with numbers too",
+        ),
+        on(ARTEMIS, "size = '9'; kind LIKE 'b%'", "the second and the fourth: every header is text", grade="own"),
+    ),
+    fact(
+        "selector-raw",
+        _SELECT,
+        "What does a broker do with a `selector` header, if a client sends one?",
+        on(EMBEDDED, "ERROR", "ERROR"),
+        on((*CLASSIC, *ARTEMIS), "b", "delivers what fulfils it"),
+        on(RABBITMQ, "a b", "ignores it and delivers all", grade="own"),
+    ),
+    fact(
+        "wildcard-topic",
+        _WILD,
+        "Which of `NAME.a` and `NAME.a.b` do the topics `NAME.*`, `NAME.>` and `NAME.#` cover?",
+        on(EMBEDDED, "*: nothing; >: nothing; #: nothing", "none: no character has a meaning", grade="no"),
+        on(CLASSIC, "*: one; >: one two; #: nothing", "`*` the first, `>` both"),
+        on((*ARTEMIS, *RABBITMQ), "*: one; >: nothing; #: one two", "`*` the first, `#` both"),
+    ),
+    fact(
+        "wildcard-queue",
+        _WILD,
+        "And the queues of these names?",
+        on((*EMBEDDED, *RABBITMQ), "*: nothing; >: nothing; #: nothing", "none", grade="no"),
+        on(CLASSIC, "*: one; >: one two; #: nothing", "`*` the first, `>` both"),
+        on(ARTEMIS, "*: one; >: nothing; #: one two", "`*` the first, `#` both"),
+    ),
+    fact(
+        "browse",
+        _BROWSE,
+        "Does `subscribe(browse=True)` look at a queue and take nothing?",
+        on((*EMBEDDED, *ARTEMIS, *RABBITMQ), REFUSED, "no: stompy refuses", grade="no"),
+        on(CLASSIC, REFUSED, "not in 1.0: stompy refuses", versions=["1.0"], grade="no"),
+        on(CLASSIC, "1 2 3; left: 1 2 3", "yes: `browser:true`", versions=ESCAPING),
+    ),
+    fact(
+        "browse-raw",
+        _BROWSE,
+        "What does a broker do with `browser:true`, if a client sends it?",
+        on(
+            (*EMBEDDED, *ARTEMIS, *RABBITMQ),
+            "told the end: False; left: nothing",
+            "ignores it: the message is delivered and gone",
+            grade="own",
+        ),
+        on(CLASSIC, "told the end: True; left: 1", "looks, and tells the end", "MESSAGE\nbrowser:end\nmessage-id:0"),
+    ),
+    fact(
+        "reply",
+        _TEMPORARY,
+        "What does a responder see as `reply-to` of a temporary queue, and what does the reply say?",
+        on(
+            EMBEDDED,
+            True,
+            "the name as it is, unique by itself",
+            "MESSAGE\nreply-to:/temp-queue/*\ncorrelation-id:*",
+            "MESSAGE\ndestination:/temp-queue/*\nsubscription:/temp-queue/*\ncorrelation-id:*",
+        ),
+        on(
+            CLASSIC,
+            True,
+            "a name that any connection can send to",
+            "MESSAGE\nreply-to:/remote-temp-queue/ID:*\ncorrelation-id:*",
+            "MESSAGE\ndestination:/temp-queue/*\ncorrelation-id:*",
+        ),
+        on(
+            ARTEMIS,
+            True,
+            "the name as it is, unique by itself",
+            "MESSAGE\nreply-to:/temp-queue/*\ncorrelation-id:*",
+            "MESSAGE\ndestination:/temp-queue/*\ncorrelation-id:*",
+        ),
+        on(
+            RABBITMQ,
+            True,
+            "a queue of RabbitMQ's own; the reply comes without a SUBSCRIBE",
+            "MESSAGE\nreply-to:/reply-queue/amq.gen-*\ncorrelation-id:*",
+            "MESSAGE\ndestination:*\nsubscription:/temp-queue/*\ncorrelation-id:*",
+            grade="own",
+        ),
+    ),
+    fact(
+        "reply-late",
+        _TEMPORARY,
+        "What does a reply get when the owner of the temporary queue is gone?",
+        on((*EMBEDDED, *ARTEMIS, *RABBITMQ_3), "RECEIPT", "RECEIPT: it is dropped"),
+        on(
+            CLASSIC,
+            "ERROR",
+            "ERROR, which ends the responder's link with stompy",
+            "ERROR\nmessage:temp-queue://ID:*\nreceipt-id:*",
+            grade="own",
+        ),
+        on(
+            RABBITMQ_4,
+            either("RECEIPT", "closed"),
+            "RECEIPT; while the queue is just being removed, sometimes the responder's connection is closed without "
+            "a word",
+            grade="own",
+        ),
+    ),
+    fact(
+        "group",
+        _GROUPS,
+        "Do the messages of `send(group=...)` go to one consumer each?",
+        on((*EMBEDDED, *RABBITMQ), REFUSED, "no: stompy refuses", grade="no"),
+        on((*CLASSIC, *ARTEMIS), "one consumer each", "yes: `JMSXGroupID`"),
+    ),
+    fact(
+        "duplicate",
+        _TWICE,
+        "Does the broker drop a second message of the same `send(dedupe_id=...)`?",
+        on(ARTEMIS, "x", "yes: `_AMQ_DUPL_ID`"),
+        on(KINDS, REFUSED, "no: stompy refuses", grade="no"),
+    ),
+    fact(
+        "expiry",
+        _EXPIRY,
+        "Is a message of `send(expires=...)` gone when its time is over?",
+        on(EMBEDDED, REFUSED, "no: stompy refuses", grade="no"),
+        on((*CLASSIC, *ARTEMIS), "long", "yes: `expires`, in milliseconds since the epoch", "MESSAGE\nexpires:1*"),
+        on(RABBITMQ, "long", "yes: `expiration`, in milliseconds to live", "MESSAGE\nexpiration:100000"),
+    ),
+    fact(
+        "expiry-letter",
+        _EXPIRY,
+        "Where does an expired message end, if it is persistent?",
+        on(EMBEDDED, REFUSED, "it has no expiry", grade="no"),
+        on(
+            CLASSIC,
+            "/queue/ActiveMQ.DLQ",
+            "in `ActiveMQ.DLQ`",
+            "MESSAGE\ndestination:/queue/ActiveMQ.DLQ\noriginalExpiration:1*\noriginal-destination:/queue/*",
+        ),
+        on(ARTEMIS, "/queue/ExpiryQueue", "in `ExpiryQueue`", "MESSAGE\ndestination:/queue/ExpiryQueue"),
+        on(RABBITMQ, "nowhere", "nowhere, without a dead-letter exchange"),
+    ),
+    fact(
+        "priority",
+        _PRIORITY,
+        "In which order are messages of `send(priority=...)` 1, 9 and 5 delivered?",
+        on(EMBEDDED, REFUSED, "it has no priorities: stompy refuses", grade="no"),
+        on(CLASSIC, "1 9 5", "as they were sent, by default", "MESSAGE\npriority:1", grade="own"),
+        on(ARTEMIS, "9 5 1", "by priority", "MESSAGE\npriority:9"),
+        on(
+            RABBITMQ,
+            "1 9 5",
+            "as they were sent, unless the queue was made with `x-max-priority`",
+            "MESSAGE\npriority:1",
+            grade="own",
+        ),
+    ),
+    fact(
+        "delay",
+        _DELAY,
+        "Does a message of `send(delay=...)` come later?",
+        on((*EMBEDDED, *RABBITMQ), REFUSED, "no: stompy refuses", grade="no"),
+        on(CLASSIC, "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`", "MESSAGE\nscheduledJobId:ID:*"),
+        on(ARTEMIS, "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`"),
+    ),
+)

@@ -1,0 +1,166 @@
+"""The brokers that the scenarios run against, each kind behind the same face."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from stompy.connection.config import Config, addresses_of
+from stompy.connection.opening import dialer_of
+from stompy.deadline import Deadline
+from stompy.testing.brokers.container import ContainerBroker
+from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.containers import start_broker
+from stompy.transport.address import parse_addresses
+from stompy.transport.base import Transport
+
+LOGIN, PASSCODE = "scenario", "sesame"
+ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
+"""Somebody whose passcode is another one when it is unescaped."""
+
+USERS = {LOGIN: PASSCODE, ODD_LOGIN: ODD_PASSCODE}
+
+DEAD_LETTERS = {"activemq": "/queue/ActiveMQ.DLQ", "activemq5": "/queue/ActiveMQ.DLQ"}
+"""Where messages end that were given up; `/queue/DLQ` for the other kinds, if they have such a queue at all."""
+
+DIALECTS = {
+    "embedded": "stompy",
+    "activemq": "activemq",
+    "activemq5": "activemq",
+    "artemis": "artemis",
+    "rabbitmq3": "rabbitmq",
+    "rabbitmq4": "rabbitmq",
+}
+"""What `stompy.connect(dialect=...)` calls each kind."""
+
+_FULL_ACTIVEMQ = """\
+<destinationPolicy><policyMap><policyEntries><policyEntry queue="full.>" memoryLimit="2mb">
+<pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy></policyEntry></policyEntries></policyMap></destinationPolicy>
+"""
+
+_FULL_ARTEMIS = """\
+<address-settings>
+<address-setting match="#"><dead-letter-address>DLQ</dead-letter-address>
+<expiry-address>ExpiryQueue</expiry-address><auto-delete-queues>false</auto-delete-queues>
+<auto-delete-addresses>false</auto-delete-addresses></address-setting>
+<address-setting match="full.#"><max-size-bytes>2000000</max-size-bytes>
+<address-full-policy>FAIL</address-full-policy></address-setting>
+</address-settings>
+"""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "embedded": {"max_redeliveries": 2, "max_queue_bytes": 32 * 1024 * 1024},
+    "activemq": {"configuration": _FULL_ACTIVEMQ},
+    "activemq5": {"configuration": _FULL_ACTIVEMQ},
+    "artemis": {"configuration": _FULL_ARTEMIS},
+}
+"""What a kind is told beyond what all are: mostly, that the queues `full.*` hold little."""
+
+TRANSPORT = os.environ.get("STOMPY_SCENARIO_TRANSPORT", "tcp")
+
+_DIAL_TIMEOUT = 20.0
+_SHORT = re.compile(r"(?:ActiveMQ-)?(\w+)/([\w.]+)")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A way to a broker.
+
+    Attributes:
+        settings: of the broker, for it to listen so.
+        options: what `stompy.connect` must be told beside the address.
+        url: tells the address.
+    """
+
+    settings: dict[str, Any]
+    url: Callable[[RunningBroker], str]
+    options: Callable[[RunningBroker], dict[str, Any]] = field(default=lambda _: {})
+
+
+OPENINGS = {"tcp": Opening({}, lambda broker: broker.url())}
+"""By the value of `STOMPY_SCENARIO_TRANSPORT`."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A running broker.
+
+    Attributes:
+        kind: one of `expected.model.KINDS`.
+        broker: what can be killed, paused and restarted.
+        url: its address, without credentials.
+        options: what `stompy.connect` must be told beside it.
+    """
+
+    kind: str
+    broker: RunningBroker
+    url: str
+    options: dict[str, Any] = field(repr=False)
+
+    @property
+    def product(self) -> str:
+        """What it calls itself, for the table."""
+        found = _SHORT.match(self.broker.server)
+        return f"{found[1]} {found[2]}" if found else self.broker.server
+
+    def options_in(self, version: object) -> dict[str, Any]:
+        """Return what `stompy.connect` must be told beside the address in a version of STOMP."""
+        # In 1.0 Artemis does not say what it is.
+        nameless = self.kind == "artemis" and version == "1.0"
+        return {**self.options, "dialect": DIALECTS[self.kind]} if nameless else self.options
+
+    @property
+    def dead_letters(self) -> str:
+        """The queue of messages that were given up, if the broker has one."""
+        return DEAD_LETTERS.get(self.kind, "/queue/DLQ")
+
+    @property
+    def connect_headers(self) -> dict[str, str]:
+        """What a CONNECT by hand must say."""
+        host = parse_addresses(self.url)[0].vhost or "localhost"
+        return {"login": LOGIN, "passcode": PASSCODE, "host": host}
+
+    @contextmanager
+    def squeezed(self) -> Iterator[None]:
+        """Leave RabbitMQ no memory, for a while; the others have queues that hold little, which is for good."""
+        if not self.kind.startswith("rabbitmq"):
+            yield
+            return
+        self._rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1MB")
+        try:
+            yield
+        finally:
+            self._rabbitmqctl("set_vm_memory_high_watermark", "0.6")
+
+    def _rabbitmqctl(self, *words: str) -> None:
+        assert isinstance(self.broker, ContainerBroker), "its command is run within the container"
+        assert self.broker.container is not None
+        code, said = self.broker.container.exec(["rabbitmqctl", *words])
+        assert code == 0, said.decode(errors="replace")
+
+    def dial(self) -> Transport:
+        """Return a new transport to it."""
+        config = Config(addresses=addresses_of(self.url), tls=self.options.get("tls"))
+        return dialer_of(config.addresses[0], config).dial(Deadline(_DIAL_TIMEOUT))
+
+
+@contextmanager
+def start(kind: str, **settings: Any) -> Iterator[Candidate]:
+    """Run a broker of some kind.
+
+    Raises:
+        BrokerUnavailable: there is none here.
+    """
+    if TRANSPORT not in OPENINGS:
+        raise pytest.UsageError(f"STOMPY_SCENARIO_TRANSPORT must be one of {', '.join(OPENINGS)}, not {TRANSPORT!r}")
+    opening = OPENINGS[TRANSPORT]
+    wanted = {"users": USERS, "persistent": True, **OPTIONS.get(kind, {}), **opening.settings, **settings}
+    with start_broker(kind, **wanted) as broker:
+        options = {"login": LOGIN, "passcode": PASSCODE, **opening.options(broker)}
+        yield Candidate(kind, broker, opening.url(broker), options)
