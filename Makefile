@@ -11,7 +11,7 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-load test-brokers dev lint format types conformance docs architecture coverage build check clean
+.PHONY: help demo test test-load test-brokers dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
@@ -19,7 +19,7 @@ help:
 	@echo "make test-brokers  the scenarios against real brokers in containers"
 	@echo "make test-load     the tests that take minutes"
 	@echo "make check         lint, types, architecture, tests, docs, build"
-	@echo "make lint | format | types | architecture | coverage | docs | build | dev | clean"
+	@echo "make lint | format | types | architecture | audit | coverage | docs | build | dev | clean"
 
 # One stamp for each set of extras; a change of the metadata installs anew. Each asks for the environment by order only.
 $(VENV)/.made:
@@ -66,6 +66,11 @@ format: dev
 
 types: dev
 	$(BIN)/mypy
+
+# Known vulnerabilities in the requirements, where their list can be reached; and the code by rules of security.
+audit: dev
+	$(BIN)/ruff check --select S --ignore S101 stompy tools examples docs
+	$(BIN)/python tools/audit.py
 
 architecture: dev
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_layout.py

@@ -315,7 +315,7 @@ class Broker:
             return address
         host, port = address
         scheme = PLAIN if self._tls is None else TLS
-        return f"{scheme}://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"
+        return f"{scheme}://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"  # noqa: S104 - read
 
     def stats(self) -> BrokerStats:
         """Return counters and depths of this moment."""

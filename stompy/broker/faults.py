@@ -333,7 +333,7 @@ class FaultPlan:
 
     def lot(self, number: int, *, link: int) -> random.Random:
         """Return the source of chance for one fault on one link."""
-        return random.Random(f"{self._seed}/{number}/{link}")
+        return random.Random(f"{self._seed}/{number}/{link}")  # noqa: S311 - faults
 
     def struck(self, fault: Fault, *, link: int) -> None:
         """Note that a fault came true."""

@@ -234,7 +234,7 @@ def read_rows(
     Raises:
         OutboxDamaged: one is not what was written; it names it.
     """
-    for columns in db.execute(f"SELECT * FROM {table} {where} ORDER BY seq", values):
+    for columns in db.execute(f"SELECT * FROM {table} {where} ORDER BY seq", values):  # noqa: S608 - names of our own
         try:
             yield row_of(columns, table, identity)
         except ValueError as error:
@@ -244,7 +244,7 @@ def read_rows(
 def write_ledger(db: sqlite3.Connection, ledger: Ledger) -> None:
     """Replace the ledger, within the transaction that it tells of."""
     columns = ledger.columns()
-    db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)
+    db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)  # noqa: S608 - names of our own
 
 
 def _exists(path: str) -> bool:

@@ -156,7 +156,7 @@ class Store:
         """Return since when the first waiting message has waited, or `None` where there is none."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> int | None:
-            found = db.execute(f"SELECT put_ms FROM {WAITING} ORDER BY seq LIMIT 1").fetchone()
+            found = db.execute(f"SELECT put_ms FROM {WAITING} ORDER BY seq LIMIT 1").fetchone()  # noqa: S608 - names of our own
             return found[0] if found else None
 
         return self.writer.call(job)
@@ -181,13 +181,13 @@ class Store:
         ledger.next_seq += 1
 
     def _insert(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
-        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns(table, self._identity))
+        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns(table, self._identity))  # noqa: S608 - names of our own
         ledger.count(row, table, times=1)
 
     def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
         # With its checksum, so that the ledger can only book what really goes.
         key = (row.seq, row.checksum(table, self._identity))
-        if db.execute(f"DELETE FROM {table} WHERE seq = ? AND checksum = ?", key).rowcount != 1:
+        if db.execute(f"DELETE FROM {table} WHERE seq = ? AND checksum = ?", key).rowcount != 1:  # noqa: S608 - names of our own
             raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is gone or was changed")
         ledger.count(row, table, times=-1)
 

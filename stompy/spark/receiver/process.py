@@ -147,7 +147,7 @@ class ProcessCrew:
 
 def main(stdin: IO[bytes], stdout: IO[str]) -> int:
     """Be the child: receive until the parent hangs up; return the exit code."""
-    options, lane = pickle.load(stdin)
+    options, lane = pickle.load(stdin)  # noqa: S301 - of the parent
     closing = threading.Event()
     try:
         spool = make_spool(open_files(options.spool_dir), options.destination)

@@ -112,7 +112,7 @@ class Receiver(HouseThread):
         self._health.lost(error)
         self._failures += 1
         bound = min(_MAX_DELAY, _FIRST_DELAY * 2 ** min(self._failures - 1, 10))
-        self._closing.wait(random.uniform(0, bound))
+        self._closing.wait(random.uniform(0, bound))  # noqa: S311 - a pause
 
     # One session.
 
