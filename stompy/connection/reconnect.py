@@ -41,7 +41,7 @@ class Reconnect:
         """Return the wait before the first attempt, where so many links in a row ended without having been of use."""
         if in_vain < 2:
             return 0.0
-        return random.uniform(0, min(self.max_delay, self.first_delay * 2 ** min(in_vain - 2, 60)))
+        return random.uniform(0, min(self.max_delay, self.first_delay * 2 ** min(in_vain - 2, 60)))  # noqa: S311 - a pause
 
 
 def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
