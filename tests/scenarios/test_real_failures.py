@@ -5,6 +5,7 @@ Each broker runs where it can be had; STOMPY_REQUIRE_BROKERS makes its absence a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -127,6 +128,28 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         print(f"\n{SEED_VARIABLE}={plan.seed} {broker.machine.server} {tally}")
     assert tally.confirmed == tally.consumed == plan.messages
     assert (tally.cuts, tally.restarts, tally.pauses) == (plan.cuts, plan.restarts, plan.pauses)
+
+
+@ON_THE_NEWEST
+def test_a_confirmed_message_survives_a_kill_if_it_was_to_be_persistent(broker: Durable, queue: str) -> None:
+    with stompy.connect(broker.url, **broker.options) as conn:
+        conn.send(queue, b"transient", persistent=False, confirm=True)
+        conn.send(queue, b"unsaid", confirm=True)
+        conn.send(queue, b"persistent", persistent=True, confirm=True)
+    broker.machine.kill()
+    broker.machine.start()
+    with stompy.connect(broker.url, **broker.options) as conn:
+        assert messages_of(conn, queue, 1) == [b"persistent"]
+
+
+def messages_of(conn: stompy.Connection, queue: str, count: int) -> list[bytes]:
+    """Take at least `count` messages from a queue, and what else comes soon."""
+    bodies: list[bytes] = []
+    subscription = conn.subscribe(queue)
+    with contextlib.suppress(stompy.ReceiveTimeout):
+        while True:
+            bodies.append(subscription.receive(SOON if len(bodies) < count else QUIET).body)
+    return bodies
 
 
 # The outbox.

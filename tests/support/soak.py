@@ -37,7 +37,7 @@ QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
 _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""
 
-_CUT_WITHIN = 0.3
+_CUT_WITHIN = 1.0
 """Seconds that an armed cut waits for octets to go through, before it is made where they stand."""
 
 _GLANCE = 0.001
@@ -104,7 +104,7 @@ class Plan:
     window: int = 100
     prefetch: int | None = 100
     timeout: float = 50.0
-    patience: float = 10.0
+    patience: float = 20.0
     destination: str = "/queue/soak"
     headers: dict[str, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
