@@ -202,6 +202,27 @@ class TestTheEnd:
             received += part
         assert received == b"behind and after"
 
+    def test_a_goodbye_never_meets_a_write(self, ends: Ends) -> None:
+        told: list[bytes] = []
+
+        class Watching:
+            def __init__(self, carrier: Transport) -> None:
+                self.carrier = carrier
+
+            def send(self, data: bytes, deadline: Deadline) -> int:
+                ends.client.shutdown()  # by another thread, while this one writes
+                return len(data)
+
+            def sendall(self, data: bytes, deadline: Deadline) -> None:
+                told.append(data)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self.carrier, name)
+
+        ends.client._carrier = Watching(ends.client._carrier)  # type: ignore[assignment]
+        ends.client.sendall(b"x", ample())
+        assert told == []
+
     def test_a_shutdown_in_the_middle_of_a_write_says_nothing_into_it(self, ends: Ends, calling: Calling) -> None:
         writer = calling(lambda: ends.client.sendall(bytes(1 << 22), ample()))
         writer.until_blocked()
@@ -228,6 +249,33 @@ class TestWriting:
         received = reading.result()
         assert received.strip(b"a") == b"c"
         assert 0 < len(received) < 1 << 20
+
+    def test_a_write_to_a_peer_that_is_gone_sent_nothing(self, ends: Ends) -> None:
+        ends.sockets[0].close()  # not by the transport, which would know
+        with pytest.raises(ConnectionLost) as caught:
+            ends.client.sendall(b"x", ample())
+        assert caught.value.outcome == "not-sent"
+
+    def test_a_peer_that_reads_drop_by_drop_does_not_stretch_the_deadline(self, ends: Ends) -> None:
+        class Drops:
+            peer = "server"
+
+            def __init__(self) -> None:
+                self.taken = 0
+
+            def send(self, data: bytes, deadline: Deadline) -> int:
+                self.taken += 1
+                return 1
+
+        drops = Drops()
+        real, ends.client._carrier = ends.client._carrier, drops  # type: ignore[assignment]
+        try:
+            with pytest.raises(SendTimeout) as caught:
+                ends.client.sendall(b"x" * 100, Deadline(0))
+        finally:
+            ends.client._carrier = real
+        assert caught.value.outcome == "unknown"
+        assert drops.taken == 1
 
     def test_what_tls_says_by_itself_goes_out_with_the_next_write(self, ends: Ends) -> None:
         # An answer to the peer's KeyUpdate, say; the reader must not write it.

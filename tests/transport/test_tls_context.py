@@ -122,6 +122,7 @@ class TestServer:
         assert len(context.get_ca_certs()) == 1
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
         assert context.options & ssl.OP_NO_RENEGOTIATION
+        assert context.num_tickets == 0
 
     def test_what_is_for_clients_is_refused(self, certificates: Certificates) -> None:
         with pytest.warns(InsecureTls):
