@@ -486,6 +486,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once: the second one finds what the first one made
+        for left in CACHE.glob(".*-*"):  # by a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
         outcomes = build_all(kinds, anew=arguments.anew)
     print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     return 1 if any(outcome.error for outcome in outcomes) else 0

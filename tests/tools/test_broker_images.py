@@ -172,6 +172,13 @@ def test_everything_is_fetched_and_built_anew_if_wanted(machine: Machine) -> Non
     assert len(machine.calls("mvn")) == 1
 
 
+def test_what_a_killed_run_left_half_done_is_removed(machine: Machine) -> None:
+    left = machine.base / ".cache/stompy/images/.root-x1"
+    left.mkdir(parents=True)
+    machine.build("rabbitmq3")
+    assert not left.exists()
+
+
 def test_only_what_is_asked_for_is_fetched(machine: Machine) -> None:
     assert list(machine.outcomes("rabbitmq3")) == ["rabbitmq3"]
     assert [call[-3] for call in machine.calls("mmdebstrap")] == ["bookworm"]
