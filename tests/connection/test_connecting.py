@@ -102,3 +102,27 @@ def test_a_handler_that_never_returns_does_not_keep_the_program_from_ending() ->
     """
     with Broker() as broker:
         assert run(script, broker.url) == "end of the program\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [
+        ("max_subscriptions", lambda conn: conn.subscribe("/queue/a")),
+        ("max_transactions", lambda conn: conn.transaction().__enter__()),
+        ("max_receipts", lambda conn: conn.send("/queue/a", "x", receipt=True)),
+    ],
+)
+def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any, talking: Talking) -> None:
+    limits: dict[str, Any] = {name: 1}
+    with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0), **limits) as conn:
+        if name == "max_receipts":
+            limited = talking(**limits)
+            act(limited.conn)
+            with pytest.raises(stompy.LimitExceeded, match="max_receipts=1"):
+                act(limited.conn)
+            return
+        act(conn)
+        sent = conn.stats().frames_sent
+        with pytest.raises(stompy.LimitExceeded, match=f"{name}=1"):
+            act(conn)
+        assert conn.stats().frames_sent == sent

@@ -96,3 +96,12 @@ def test_a_slow_handler_holds_the_broker_back_and_loses_nothing(serving: Serving
     until(lambda: len(seen) == 500)
     assert seen == list(range(500))
     assert conn.stats().times_shut > 0
+
+
+def test_a_flood_for_nobody_does_not_flood_the_log(talking: Talking, caplog: pytest.LogCaptureFixture) -> None:
+    talk = talking()
+    for number in range(1, 101):
+        talk.peer.deliver(b"x", subscription="nobody")
+        until(lambda number=number: talk.conn.stats().unrouted == number)  # type: ignore[misc]
+    told = [record for record in caplog.records if "no known subscription" in record.getMessage()]
+    assert len(told) == 7  # at 1, 2, 4, … 64

@@ -196,15 +196,18 @@ SESSIONS = (
     after("MESSAGE without a subscription", b"MESSAGE\nmessage-id:1\ndestination:/queue/a\n\n\0", words="subscription"),
     after("RECEIPT without an id", b"RECEIPT\n\n\0", words="receipt-id"),
     after("RECEIPT with a body", b"RECEIPT\nreceipt-id:1\n\nboo\0", words="must not have a body"),
-    after("receipts that nobody asked for", Flood(b"RECEIPT\nreceipt-id:1\n\n\0", MIB), Fin(), words="closed the"),
+    after("receipts that nobody asked for", Flood(b"RECEIPT\nreceipt-id:1\n\n\0", MIB // 4), Fin(), words="closed the"),
     after(
         "receipts in front of a listener that hangs",
         Flood(b"RECEIPT\nreceipt-id:1\n\n\0", 16 * MIB),
         error=None,
         act="hang_in_a_listener",
         memory=16 * MIB,
+        options={"inbox": stompy.Marks(messages=1_000)},
     ),
-    after("messages for nobody", Flood(message(subscription=b"nobody"), MIB), Fin(), words="closed the connection"),
+    after(
+        "messages for nobody", Flood(message(subscription=b"nobody"), MIB // 4), Fin(), words="closed the connection"
+    ),
     after(
         "empty messages while a receipt is waited for",
         Flood(message(), 16 * MIB),
@@ -212,7 +215,7 @@ SESSIONS = (
         words="inbox is full",
         act="confirm",
         memory=24 * MIB,
-        options={"inbox": stompy.Marks(octets=MIB, hard_octets=4 * MIB), "receipt_timeout": 1.5},
+        options={"inbox": stompy.Marks(octets=MIB // 4, hard_octets=MIB), "receipt_timeout": 2.5},
     ),
     after(
         "messages that are all header while a receipt is waited for",
@@ -221,7 +224,7 @@ SESSIONS = (
         words="inbox is full",
         act="confirm",
         memory=16 * MIB,
-        options={"inbox": stompy.Marks(octets=MIB, hard_octets=4 * MIB), "receipt_timeout": 1.5},
+        options={"inbox": stompy.Marks(octets=MIB // 4, hard_octets=MIB), "receipt_timeout": 2.5},
     ),
     after("never confirms", error=ReceiptTimeout, act="confirm", options={"receipt_timeout": 0.3}),
     after(
