@@ -43,6 +43,9 @@ _CUT_WITHIN = 1.0
 _GLANCE = 0.001
 """Seconds between two looks at what others do."""
 
+_ENDED_WITHIN = 5.0
+"""Seconds that a thread gets to end where something has failed."""
+
 _SILENCE = 0.5
 """Seconds without a message after which a queue counts as empty."""
 
@@ -208,16 +211,24 @@ class Soak:
         producing = [self._thread(self._produce, number, each) for number in range(self.plan.producers)]
         consuming = [self._thread(self._consume) for _ in range(self.plan.consumers)]
         failing = self._thread(self._fail_by_plan)
-        self._await([*producing, failing])
+        try:
+            self._await([*producing, failing])
+            self._await_consumption()
+            self._await(consuming)
+        finally:
+            self._end_all()
+            for thread in (*producing, *consuming, failing):
+                thread.join(_ENDED_WITHIN)
+        self.tally.seconds = time.monotonic() - begin
+        self._check()
+        return self.tally
+
+    def _await_consumption(self) -> None:
         self._last_taken = time.monotonic()
         while not self._all_consumed.wait(0.05) and not self._stop.is_set():
             self._check_time()
             if time.monotonic() > self._last_taken + self.plan.patience:
                 self._end_all()
-        self._await(consuming)
-        self.tally.seconds = time.monotonic() - begin
-        self._check()
-        return self.tally
 
     def _check(self) -> None:
         if self._errors:
