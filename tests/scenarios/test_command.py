@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.candidates import LOGIN, PASSCODE, Candidate
+from tests.support.candidates import LOGIN, Candidate
 
 pytestmark = [pytest.mark.broker, pytest.mark.once, pytest.mark.scenario("the command line")]
 
@@ -22,7 +22,7 @@ FLIGHTS = TOP / "examples" / "data" / "flights.ndjson"
 def stompy_command(candidate: Candidate, *argv: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "stompy", *argv, "--login", LOGIN],
-        env={**os.environ, "PYTHONPATH": str(TOP), "STOMPY_URL": candidate.url, "STOMPY_PASSCODE": PASSCODE},
+        env={**os.environ, "PYTHONPATH": str(TOP), **candidate.environment},
         capture_output=True,
         timeout=50,
         check=False,

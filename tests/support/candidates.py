@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from stompy.connection.opening import dialer_of
 from stompy.deadline import Deadline
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.brokers.settings import BrokerUnavailable
 from stompy.testing.containers import start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
+from stompy.transport.tls_options import Tls, TlsVersion
 
 LOGIN, PASSCODE = "scenario", "sesame"
 ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
@@ -73,17 +76,45 @@ class Opening:
     """A way to a broker.
 
     Attributes:
-        settings: of the broker, for it to listen so.
+        settings: of the broker, for it to listen so; told a folder of its own.
         options: what `stompy.connect` must be told beside the address.
         url: tells the address.
+        kinds: of broker that have it; `None` for all.
     """
 
-    settings: dict[str, Any]
+    settings: Callable[[str], dict[str, Any]]
     url: Callable[[RunningBroker], str]
     options: Callable[[RunningBroker], dict[str, Any]] = field(default=lambda _: {})
+    kinds: frozenset[str] | None = None
 
 
-OPENINGS = {"tcp": Opening({}, lambda broker: broker.url())}
+def _secure(version: TlsVersion | None = None, *, mutual: bool = False) -> Opening:
+    def options(broker: RunningBroker) -> dict[str, Any]:
+        assert broker.certificates is not None
+        cert, key = broker.certificates.client_cert, broker.certificates.client_key
+        tls = Tls(
+            ca=broker.ca_file,
+            cert=cert if mutual else None,
+            key=key if mutual else None,
+            minimum_version=version or "1.2",
+            maximum_version=version,
+        )
+        return {"tls": tls}
+
+    return Opening(lambda _: {"tls": True, "client_certificates": mutual}, lambda broker: broker.url(tls=True), options)
+
+
+OPENINGS = {
+    "tcp": Opening(lambda _: {}, lambda broker: broker.url()),
+    "tls12": _secure("1.2"),
+    "tls13": _secure("1.3"),
+    "mtls": _secure(mutual=True),
+    "unix": Opening(
+        lambda folder: {"unix": f"{folder}/broker"},
+        lambda broker: broker.url("stomp+unix"),
+        kinds=frozenset({"embedded"}),
+    ),
+}
 """By the value of `STOMPY_SCENARIO_TRANSPORT`."""
 
 
@@ -144,6 +175,14 @@ class Candidate:
         code, said = self.broker.container.exec(["rabbitmqctl", *words])
         assert code == 0, said.decode(errors="replace")
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same for the command, as variables."""
+        tls = self.options.get("tls")
+        files = {} if tls is None else {"CA": tls.ca, "CERT": tls.cert, "KEY": tls.key}
+        told = {f"STOMPY_TLS_{name}": str(path) for name, path in files.items() if path is not None}
+        return {"STOMPY_URL": self.url, "STOMPY_PASSCODE": PASSCODE, **told}
+
     def dial(self) -> Transport:
         """Return a new transport to it."""
         config = Config(addresses=addresses_of(self.url), tls=self.options.get("tls"))
@@ -160,7 +199,11 @@ def start(kind: str, **settings: Any) -> Iterator[Candidate]:
     if TRANSPORT not in OPENINGS:
         raise pytest.UsageError(f"STOMPY_SCENARIO_TRANSPORT must be one of {', '.join(OPENINGS)}, not {TRANSPORT!r}")
     opening = OPENINGS[TRANSPORT]
-    wanted = {"users": USERS, "persistent": True, **OPTIONS.get(kind, {}), **opening.settings, **settings}
-    with start_broker(kind, **wanted) as broker:
+    if opening.kinds is not None and kind not in opening.kinds:
+        raise BrokerUnavailable(kind, (f"it does not listen on {TRANSPORT}",))
+    with ExitStack() as stack:
+        own = opening.settings(stack.enter_context(TemporaryDirectory(prefix="stompy-")))
+        wanted = {"users": USERS, "persistent": True, **OPTIONS.get(kind, {}), **own, **settings}
+        broker = stack.enter_context(start_broker(kind, **wanted))
         options = {"login": LOGIN, "passcode": PASSCODE, **opening.options(broker)}
         yield Candidate(kind, broker, opening.url(broker), options)
