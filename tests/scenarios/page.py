@@ -31,6 +31,7 @@ for a header that is not there; of each frame only what matters is shown.
 
 ```sh
 python -m pytest tests/scenarios       # ends with a table: scenario by broker by version
+STOMPY_SCENARIO_BROKERS=embedded,artemis python -m pytest tests/scenarios
 ```
 
 | | |
