@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 from tests.scenarios.expected.facts import ALL, SCENARIOS
@@ -81,9 +80,10 @@ def _answers(fact: Fact) -> Iterator[str]:
     """Yield the table of a fact: a row for each answer that some broker gives in some version."""
     yield _row(["broker", "STOMP", "", "what it does", "frames"])
     yield _row(["---"] * 5)
-    by_kind = [(kind, _by_answer(fact, kind)) for kind in KINDS]
-    for shape, group in groupby(by_kind, key=lambda one: one[1]):
-        kinds = [kind for kind, _ in group]
+    groups: dict[tuple[tuple[Answer, str], ...], list[str]] = {}
+    for kind in KINDS:
+        groups.setdefault(tuple(_by_answer(fact, kind)), []).append(kind)
+    for shape, kinds in groups.items():
         names = "all" if len(kinds) == len(KINDS) else ", ".join(NAMES[kind] for kind in kinds)
         for answer, versions in shape:
             yield _row([names, versions, SIGNS[answer.grade], answer.says, _frames(answer)])

@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.scenario("heart-beats")]
 
 
 def test_what_is_agreed_on(raw: Raw, candidate: Candidate, expect: Expect) -> None:
-    client = raw(connected=False)
-    agreed = []
+    frames = []
     for asked in ("100,100", "5000,0", "0,5000"):
         client = raw(connected=False)
-        agreed.append(client.connect(**candidate.connect_headers, heart_beat=asked).headers.get("heart-beat", "none"))
-    expect("heart-beat-agreed", " ".join(agreed))
+        frames.append(client.connect(**candidate.connect_headers, heart_beat=asked))
+    agreed = (frame.headers.get("heart-beat", "none") for frame in frames)
+    expect("heart-beat-agreed", " ".join(agreed), *frames)
 
 
 @pytest.mark.versions("1.1", "1.2")
