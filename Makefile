@@ -11,13 +11,14 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-load test-brokers dev lint format types conformance docs architecture audit coverage build check clean
+.PHONY: help demo test test-load test-brokers test-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
 	@echo "make test          the tests"
 	@echo "make test-brokers  the scenarios against real brokers in containers"
 	@echo "make test-load     the tests that take minutes"
+	@echo "make test-spark    the tests of the data pipeline, in an environment of their own (.venv-spark)"
 	@echo "make check         lint, types, architecture, tests, docs, build"
 	@echo "make lint | format | types | architecture | audit | coverage | docs | build | dev | clean"
 
@@ -53,6 +54,21 @@ test-brokers: $(VENV)/.installed-test
 # What takes minutes: hundreds of thousands of messages through the embedded broker.
 test-load: $(VENV)/.installed-test
 	STOMPY_LOAD=1 $(BIN)/python -m pytest -m load $(ARGS)
+
+# The data pipeline: Spark takes half a gigabyte and ten seconds to start, so it has an environment and a command of its own.
+# SPARK chooses the release (SPARK='pyspark==4.1.*'), SPARK_VENV another place for it.
+SPARK ?= pyspark
+SPARK_VENV ?= .venv-spark
+SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/documentation
+
+$(SPARK_VENV)/.installed: setup.cfg
+	@tools/make_venv $(SPARK_VENV) $(PYTHON)
+	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[spark,test]" "$(SPARK)"
+	@touch $@
+
+test-spark: $(SPARK_VENV)/.installed
+	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) STOMPY_REQUIRE_SPARK=1 \
+		$(SPARK_VENV)/bin/python -m pytest --timeout 180 $(SPARK_TESTS) $(ARGS)
 
 dev: $(VENV)/.installed-dev
 
@@ -95,5 +111,5 @@ build: dev
 check: lint types architecture test docs build
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(SPARK_VENV) .venv-spark-4.1 build dist *.egg-info docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

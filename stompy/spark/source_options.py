@@ -39,6 +39,8 @@ SPOOL_OPTIONS: tuple[Option, ...] = (
     Option("failOnDataLoss", kinds.flag, "true", "fail where segments are gone; else go on without them, with a "
            "warning"),
     Option("lockTimeout", kinds.seconds, "30", "how long to wait for another query's receiver to let the spool go"),
+    Option("takeOverAfter", kinds.seconds, "20", "a receiver that holds the spool, and has shown no sign of life for "
+           "so long while another waits for it, is taken over from; what it does later is not acknowledged"),
 )  # fmt: skip
 """Options of the receivers."""
 
@@ -106,6 +108,7 @@ class SpoolOptions:
     message_ids: str
     fail_on_data_loss: bool
     lock_timeout: float
+    take_over_after: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ if importlib.util.find_spec("pyspark") is None:
         "sink/test_writer.py",
         "source/test_batch.py",
         "source/test_stream.py",
+        "crashes/test_driver_killed.py",
+        "crashes/test_source_killed.py",
         "test_datasource.py",
         "test_session.py",
     )
@@ -49,10 +51,11 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     top = str(HERE.parent.parent)
+    striking = str(HERE / "crashes" / "site")  # a sitecustomize that does nothing unless a test asks for it
     # For the JVM and the Pythons that it starts: this interpreter, this source tree, nothing but loopback.
     os.environ.update(
         PYSPARK_PYTHON=sys.executable,
-        PYTHONPATH=os.pathsep.join(filter(None, (top, os.environ.get("PYTHONPATH")))),
+        PYTHONPATH=os.pathsep.join(filter(None, (top, striking, os.environ.get("PYTHONPATH")))),
         SPARK_LOCAL_IP="127.0.0.1",
         JAVA_TOOL_OPTIONS=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get('JAVA_TOOL_OPTIONS', '')}",
     )

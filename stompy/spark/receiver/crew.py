@@ -179,7 +179,7 @@ def _open(options: SpoolOptions, spool: Spool, lane: int, closing: threading.Eve
     return LaneWriter(
         spool.files,
         spool.origin(lane),
-        patience=Patience(wait=options.lock_timeout),
+        patience=Patience(wait=options.lock_timeout, frozen=options.take_over_after),
         identifier=Identifier(options.dedup_header),
         fail_on_loss=options.fail_on_data_loss,
         closing=closing,

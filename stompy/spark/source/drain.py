@@ -181,4 +181,5 @@ def _as_spool(options: BatchOptions) -> SpoolOptions:
         message_ids=options.message_ids,
         fail_on_data_loss=True,
         lock_timeout=_PATIENCE.wait,
+        take_over_after=_PATIENCE.frozen,
     )

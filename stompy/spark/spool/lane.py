@@ -332,8 +332,10 @@ def purge_below(
     """Write the low watermark, then remove the files below it: a crash in between leaves files, and never a gap."""
     if low <= (read_mark(files, f"{folder}/{LOW}") or 0):
         return 0
+    # Before the mark is written: who reads the mark takes them out of the index too, and removes no file.
+    gone = snapshot(lambda index: [segment for segment in index.segments if segment.end <= low])
     write_mark(files, f"{folder}/{LOW}", low)
-    gone = snapshot(lambda index: index.remove_below(low))
+    snapshot(lambda index: index.remove_below(low))
     for segment in gone:
         files.remove(f"{folder}/{segment.name}")
     return sum(segment.count for segment in gone)

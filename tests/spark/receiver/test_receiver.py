@@ -16,6 +16,7 @@ from stompy.errors import (
     AckError,
     BrokerError,
     ConfigurationError,
+    ConnectionLost,
     ConnectRefused,
     ConnectTimeout,
     RemoteProtocolError,
@@ -276,3 +277,16 @@ def test_further_headers_go_into_the_subscription(broker: Broker, tmp_path: Path
         eventually(lambda: crew.subscribed_for() > 0)
         fill(broker.url, range(20))
         eventually(lambda: broker.stats().queues[QUEUE].unacked == 7)
+
+
+def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("there was no such thing")
+
+    monkeypatch.setattr("stompy.spark.receiver.receiver.group_of", broken)
+    fill(broker.url, range(10))
+    with receiving(broker, tmp_path) as crew, pytest.raises(ConnectionLost, match=r"a bug.*there was no such thing"):
+        until_it_fails(crew)
+    assert broker.depth(QUEUE) == 10

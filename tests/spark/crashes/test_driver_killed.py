@@ -1,0 +1,212 @@
+"""Kill -9 of the driver's JVM, of executors and of Python workers at moments of chance; no secret in what is left "
+"behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from stompy.broker import Broker
+from stompy.connection.connecting import connect
+from tests.spark.crashes.conftest import Target
+from tests.spark.receiver.filling import eventually
+
+TOP = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+SEED = int(os.environ.get("STOMPY_SEED", random.randrange(2**32)))
+MESSAGES = 4000
+LONGEST_LIFE = 6.0
+"""Seconds from the start of the query."""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@contextmanager
+def driver(
+    url: str, queue: str, folder: Path, *, master: str = "local[2]", **more: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a driver; at the end of the block nothing of it is left."""
+    (folder / "events").mkdir(exist_ok=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(TOP),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **more,
+    }
+    command = [sys.executable, str(HERE / "driver.py"), url, queue, str(folder), master, str(MESSAGES)]
+    with (folder / "log").open("a") as log:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True, cwd=folder
+        )
+    try:
+        yield process
+    finally:
+        for one in (process.pid, *family(process.pid)):
+            strike(one)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def family(parent: int) -> list[int]:
+    """Return the processes below one, in the order of their age."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if entry.name.isdigit():
+            children.setdefault(int(words[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [parent]
+    while waiting:
+        below = sorted(children.get(waiting.pop(0), []))
+        found += below
+        waiting += below
+    return found
+
+
+def named(parent: int, word: str) -> list[int]:
+    """Return the processes below one that have a word in their command."""
+    found = []
+    for one in family(parent):
+        try:
+            if word in Path(f"/proc/{one}/cmdline").read_bytes().decode(errors="replace"):
+                found.append(one)
+        except OSError:
+            continue
+    return found
+
+
+def strike(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def wait_for(process: subprocess.Popen[str], word: str, folder: Path) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(word):
+            return line
+    raise AssertionError((folder / "log").read_text()[-4000:])
+
+
+def send(url: str, queue: str, login: str | None = None, passcode: str | None = None) -> None:
+    with connect(url, login=login, passcode=passcode) as connection:
+        with connection.batch():
+            for number in range(MESSAGES):
+                connection.send(queue, str(number).encode(), headers={"persistent": "true"})
+        connection.flush()
+
+
+def written(folder: Path) -> Counter[int]:
+    """Count what Spark's file sink has committed: its log says which files count."""
+    found: Counter[int] = Counter()
+    for name in committed(folder / "out"):
+        table = pyarrow.parquet.read_table(name, columns=["body"])
+        found.update(int(body) for body in table.column("body").to_pylist())
+    return found
+
+
+def committed(out: Path) -> set[str]:
+    import json
+    from urllib.parse import unquote, urlsplit
+
+    names: set[str] = set()
+    for log in (out / "_spark_metadata").iterdir():
+        if log.name.startswith("."):
+            continue
+        for line in log.read_text().splitlines()[1:]:
+            names.add(unquote(urlsplit(json.loads(line)["path"]).path))
+    return names
+
+
+def check(folder: Path, target: Target) -> None:
+    found = written(folder)
+    assert set(found) == set(range(MESSAGES)), f"seed {SEED}: {MESSAGES - len(found)} lost"
+    twice = sum(found.values()) - MESSAGES
+    if target.stable:
+        assert twice == 0, f"seed {SEED}"
+
+
+def kill_the_jvm(target: Target, folder: Path, *, times: int) -> None:
+    chance = random.Random(SEED)
+    queue = f"/queue/{uuid.uuid4().hex}"
+    send(target.url, queue)
+    for _ in range(times):
+        with driver(target.url, queue, folder) as process:
+            wait_for(process, "started", folder)
+            time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of chance; nothing is waited for
+            for jvm in named(process.pid, "SparkSubmit"):
+                strike(jvm)
+            # The source's process outlives it for a moment; its successor comes at once.
+    with driver(target.url, queue, folder) as process:
+        wait_for(process, "done", folder)
+    check(folder, target)
+
+
+def test_the_drivers_jvm_is_killed_at_moments_of_chance(activemq: Target, tmp_path: Path) -> None:
+    kill_the_jvm(activemq, tmp_path, times=2)
+
+
+@pytest.mark.load
+@pytest.mark.timeout(3600)
+def test_the_drivers_jvm_is_killed_twenty_times(target: Target, tmp_path: Path) -> None:
+    kill_the_jvm(target, tmp_path, times=20)
+
+
+def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    queue = f"/queue/{uuid.uuid4().hex}"
+    send(activemq.url, queue)
+    with driver(activemq.url, queue, tmp_path, master="local-cluster[2,1,1024]") as process:
+        wait_for(process, "started", tmp_path)
+        eventually(lambda: named(process.pid, "pyspark.daemon"), within=120)
+        for word in ("pyspark.daemon", "CoarseGrainedExecutorBackend", "pyspark.daemon"):
+            victims = named(process.pid, word)
+            if victims:
+                strike(chance.choice(victims))
+            time.sleep(chance.uniform(0.2, 1.5))  # the moment of chance
+        wait_for(process, "done", tmp_path)
+    check(tmp_path, activemq)
+
+
+def test_a_passcode_is_nowhere_in_what_spark_leaves_behind(tmp_path: Path) -> None:
+    secret = f"sesame-{uuid.uuid4().hex}"
+    queue = "/queue/a"
+    with Broker(users={"victim": secret}) as broker:
+        send(broker.url, queue, "victim", secret)
+        with driver(broker.url, queue, tmp_path, STOMP_SECRET=secret) as process:
+            told = wait_for(process, "done", tmp_path)
+            process.wait(60)
+        # And in the words of a query that fails, with the local variables of every frame.
+        with driver(broker.url, queue, tmp_path, STOMP_SECRET=f"wrong-{secret}") as process:
+            assert process.stdout is not None
+            told += process.stdout.read()
+            process.wait(120)
+    assert "login" in (tmp_path / "log").read_text().lower()
+    assert secret not in told
+    kinds = set()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            kinds.add(path.relative_to(tmp_path).parts[0])
+            assert secret.encode() not in path.read_bytes(), path
+    assert {"events", "checkpoint", "spool", "out", "log"} <= kinds
