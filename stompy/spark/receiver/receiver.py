@@ -80,7 +80,7 @@ class Receiver(HouseThread):
         self._failures = 0
 
     def close(self) -> None:
-        """Let it come to an end; what is not durable yet is not acknowledged."""
+        """Let it come to an end: what is durable is acknowledged, what is not goes back to the broker."""
         self._closing.set()
 
     def run(self) -> None:
@@ -193,8 +193,7 @@ class Receiver(HouseThread):
             self._writer.seal(group.records)
         else:
             self._writer.check()
-        if self._closing.is_set():
-            return  # it is durable and becomes suspect: nothing is sent any more from a process that was told to stop
+        # Also when it was closed meanwhile: what is durable and not acknowledged comes again.
         try:
             receipt = group.last.ack(receipt=True)
         except AckError as error:

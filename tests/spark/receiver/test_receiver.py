@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,9 @@ from stompy.errors import (
 from stompy.spark.receiver.crew import ThreadCrew
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.lane import LaneWriter
+from stompy.spark.spool.names import Segment
+from stompy.spark.spool.record import Record
 from tests.spark.receiver.filling import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
 from tests.spark.spool.making import lane_writer
 
@@ -290,3 +293,28 @@ def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
     with receiving(broker, tmp_path) as crew, pytest.raises(ConnectionLost, match=r"a bug.*there was no such thing"):
         until_it_fails(crew)
     assert broker.depth(QUEUE) == 10
+
+
+def test_what_is_durable_when_it_is_closed_is_acknowledged(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving(broker, tmp_path) as crew:
+        seal = LaneWriter.seal
+
+        def closed_meanwhile(self: LaneWriter, records: Sequence[Record]) -> Segment:
+            for receiver in crew._receivers:
+                receiver.close()
+            return seal(self, records)
+
+        monkeypatch.setattr(LaneWriter, "seal", closed_meanwhile)
+        eventually(lambda: crew.subscribed_for() > 0)
+        fill(broker.url, range(3))
+        eventually(lambda: crew.finished)
+    held = bodies(tmp_path)
+    assert held
+    assert broker.depth(QUEUE) == 3 - len(held)
+    monkeypatch.undo()
+    with receiving(broker, tmp_path) as crew:
+        assert len(crew.writers[0].suspects) == 0
+        eventually(lambda: crew.lanes[0].next == 3)
+    assert bodies(tmp_path) == [0, 1, 2]
