@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy.frames.frame import Frame
 from tests.scenarios.acts import REFUSED, SOON, acked, left, seen, send_all, texts, until_end
 from tests.scenarios.conftest import Connect, Expect, Raw
+from tests.scenarios.expected.model import CLASSIC
 from tests.support.peer import until
 
 pytestmark = pytest.mark.broker
@@ -156,6 +158,10 @@ def test_a_browser_looks_and_takes_nothing(connect: Connect, queue: str, expect:
     expect("browse", f"{seen(messages)}; left: {seen(left(connection, queue))}", messages[0].frame)
 
 
+def _ends_browsing(frame: Frame) -> bool:
+    return frame.headers.peek("browser") == "end"
+
+
 @pytest.mark.once
 @pytest.mark.scenario("browsing")
 def test_a_browser_that_stompy_does_not_stop(raw: Raw, connect: Connect, queue: str, expect: Expect) -> None:
@@ -164,8 +170,11 @@ def test_a_browser_that_stompy_does_not_stop(raw: Raw, connect: Connect, queue: 
     client.subscribe(queue, browser="true")
     message = client.expect("MESSAGE")
     frames = [message, *client.sync()]
+    if expect.kind in CLASSIC:
+        # The end comes by itself, maybe behind the answer to what was said later.
+        frames = [message, *client.until(_ends_browsing)[0]]
     client.disconnect()
-    ended = any(frame.headers.peek("browser") == "end" for frame in frames)
+    ended = any(map(_ends_browsing, frames))
     expect("browse-raw", f"told the end: {ended}; left: {seen(left(connect(), queue))}", *frames)
 
 
