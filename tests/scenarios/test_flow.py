@@ -48,7 +48,7 @@ def test_what_is_sent_ahead_without_a_prefetch(connect: Connect, queue: str, exp
     seen = -1
     while subscription.queued > seen:
         seen = subscription.queued
-        for _ in range(20):
+        for _ in range(100):  # so long a busy broker may pause
             send_all(connection, f"{queue}.other", "x")
     expect("ahead", "all" if seen == 3_000 else "some" if seen else "none")
 
