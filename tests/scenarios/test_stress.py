@@ -33,7 +33,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_twenty_threads_wait_for_receipts_beside_handlers_that_send(broker: Broker, calling: Calling) -> None:
-    with stompy.connect(broker.url, heartbeat=(0.1, 0.1)) as conn:
+    with stompy.connect(broker.url, heartbeat=(0.5, 0.5)) as conn:
         echoed: list[bytes] = []
         answered: list[bytes] = []
 
