@@ -173,6 +173,7 @@ def picture(spark: SparkSession, out: Path) -> Path:
         points = [(row.local, row.mean) for row in rows if row.origin == origin]
         axes.plot(*zip(*points, strict=True), marker="o", label=origin)
     axes.set(xlabel="scheduled hour", ylabel="mean delay of departure (minutes)", title="Flights from New York, 2013")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(title="airport")
     axes.grid(visible=True, alpha=0.3)
     figure.tight_layout()
