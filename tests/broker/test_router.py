@@ -148,7 +148,8 @@ def test_what_was_never_written_comes_back_after_unsubscribe_too(serve: Serve) -
     served = serve(capacity=1_000)
     stuck, other = served.client(), served.client()
     stuck.subscribe("/queue/a", "auto", id="1")
-    other.send("/queue/a", *[str(number).encode() + b"x" * 500 for number in range(100)])
+    # More than one write takes, however late its thread is.
+    other.send("/queue/a", *[str(number).encode() + b"x" * 10_000 for number in range(100)])
     stuck.say("UNSUBSCRIBE", {"id": "1"})
     served.until(lambda stats: stats.subscriptions == 0)
     assert "/queue/a" not in served.broker.stats().queues
