@@ -133,9 +133,12 @@ class Scripted:
 
     def close(self) -> None:
         self._listener.close()
-        if self._peer is not None:
-            self._peer.transport.shutdown()
-        self._thread.join(WITHIN)
+        deadline = Deadline(WITHIN)
+        while self._thread.is_alive() and not deadline.expired:
+            # Each time anew: a client may have been taken just before the listener was closed.
+            if self._peer is not None:
+                self._peer.transport.shutdown()
+            self._thread.join(0.1)
         assert not self._thread.is_alive()
 
 
