@@ -13,10 +13,12 @@
     broker_options.py   the options that source and sink share, and the connection that they make
     source_options.py   those of the source
     sink_options.py     those of the sink
+    building.py         functions that build options, made from those tables
 """
 
 from __future__ import annotations
 
+from stompy.spark.building import options_for_read, options_for_stream, options_for_write
 from stompy.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["options_for_read", "options_for_stream", "options_for_write", "register", "session"]

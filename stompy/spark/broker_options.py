@@ -29,7 +29,7 @@ BROKER_OPTIONS: tuple[Option, ...] = (
     Option("login", kinds.text, None, "the login, instead of the one in the address"),
     Option("passcodeEnv", kinds.text, None, "the environment variable that holds the passcode, in the process that "
            "connects"),
-    Option("passcodeFile", kinds.text, None, "the file whose first line is the passcode, on the machine that connects"),
+    Option("passcodeFile", kinds.path, None, "the file whose first line is the passcode, on the machine that connects"),
     Option("vhost", kinds.text, None, "the `host` header of CONNECT; by default from the address"),
     Option("clientId", kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription belongs"),
     Option("dialect", kinds.choice(*get_args(DialectName)), None, "the broker's kind, where it does not say it itself"),
@@ -39,10 +39,10 @@ BROKER_OPTIONS: tuple[Option, ...] = (
     Option("receiptTimeout", kinds.seconds, "30", "seconds that the broker may take to confirm"),
     Option("sendTimeout", kinds.seconds, "30", "seconds for one write to leave"),
     Option("maxBodyBytes", kinds.octets, "128m", "the largest body that is accepted from the broker"),
-    Option("tlsCa", kinds.text, None, "for `stomp+ssl://`: the file of authorities to trust instead of the system's"),
-    Option("tlsCert", kinds.text, None, "the file with our certificate, where the broker wants one"),
-    Option("tlsKey", kinds.text, None, "the file with its key, where it is not in the same one"),
-    Option("tlsPasswordFile", kinds.text, None, "the file whose first line is the password of that key"),
+    Option("tlsCa", kinds.path, None, "for `stomp+ssl://`: the file of authorities to trust instead of the system's"),
+    Option("tlsCert", kinds.path, None, "the file with our certificate, where the broker wants one"),
+    Option("tlsKey", kinds.path, None, "the file with its key, where it is not in the same one"),
+    Option("tlsPasswordFile", kinds.path, None, "the file whose first line is the password of that key"),
     Option("tlsServerName", kinds.text, None, "the name to find in the broker's certificate, instead of the host's"),
     Option("connectHeaders", kinds.headers, "{}", 'further headers of CONNECT, as JSON: `{"x-tenant": "a"}`'),
 )  # fmt: skip

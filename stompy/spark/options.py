@@ -4,17 +4,21 @@ Spark gives options as text under names without case. An option is written in ca
 `maxMessages` and `maxmessages` are the same. A name that is not in the table is refused with the nearest one.
 
 Who adds an option adds an `Option` to its table (`broker_options.py`, `source_options.py`, ...) and a field to the
-dataclass beside it; the page of options in the documentation is made from the tables.
+dataclass beside it. The page of options in the documentation and the functions of `building.py` are made from the
+tables (`python -m tests.documentation.spark_options`, `python -m tests.documentation.spark_building`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from stompy.errors import ConfigurationError
@@ -84,6 +88,20 @@ def parse(table: Iterable[Option], given: Mapping[str, str], *, ignored: Iterabl
     return values
 
 
+def written(table: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that Spark would be given for values, those that are `None` left out.
+
+    Args:
+        table: what there is.
+        values: by field; others than those of the table are passed over.
+
+    Raises:
+        ConfigurationError: a value is of a kind that no option has.
+    """
+    found = ((option, values[option.field]) for option in table)
+    return {option.name: _written(option, value) for option, value in found if value is not None}
+
+
 def _key(name: str) -> str:
     return name.replace("_", "").lower()
 
@@ -102,6 +120,29 @@ def _parsed(option: Option, text: str) -> Any:
         raise ConfigurationError(f"option {option.name} must be {error}") from None
 
 
+def _written(option: Option, value: object) -> str:
+    """Return a value as text that the option's own parser takes; what it says about that is its affair."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return _decimal(value)
+    if isinstance(value, (str, os.PathLike)):
+        place = os.fspath(value)
+        if isinstance(place, str):
+            return place
+    if isinstance(value, Mapping):
+        with contextlib.suppress(TypeError):
+            return json.dumps(dict(value))
+    if isinstance(value, (tuple, list)) and all(isinstance(one, (int, float)) for one in value):
+        return ",".join(map(_decimal, value))
+    raise ConfigurationError(f"option {option.name} cannot be a {type(value).__name__}")
+
+
+def _decimal(value: float) -> str:
+    """Return a number without an exponent, which durations do not have."""
+    return f"{Decimal(repr(value)):f}" if math.isfinite(value) else str(value)
+
+
 # What values are.
 
 
@@ -109,6 +150,13 @@ def text(value: str) -> str:
     """Return text of at least one character."""
     if not value:
         raise ValueError("text of at least one character")
+    return value
+
+
+def path(value: str) -> str:
+    """Return a path or URL, as it is."""
+    if not value:
+        raise ValueError("a path")
     return value
 
 
@@ -164,15 +212,22 @@ def flag(value: str) -> bool:
     raise ValueError("true or false")
 
 
-def choice(*choices: str) -> Parse:
-    """Return a parser of one of some words."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words."""
 
-    def parse_choice(value: str) -> str:
-        if value.lower() not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
+    choices: tuple[str, ...]
+
+    def __call__(self, value: str) -> str:
+        """Return the word."""
+        if value.lower() not in self.choices:
+            raise ValueError(f"one of {', '.join(self.choices)}")
         return value.lower()
 
-    return parse_choice
+
+def choice(*choices: str) -> Choice:
+    """Return a parser of one of some words."""
+    return Choice(choices)
 
 
 def headers(value: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from stompy.spark.options import Option, parse
 
 SPOOL_OPTIONS: tuple[Option, ...] = (
     Option("destination", kinds.text, None, "what is subscribed to, such as `/queue/orders`", required=True),
-    Option("spoolDir", kinds.text, None, "the folder for what was received: a path or URL that is as durable as the "
+    Option("spoolDir", kinds.path, None, "the folder for what was received: a path or URL that is as durable as the "
            "checkpoint, and that every executor reaches under this name", required=True),
     Option("subscribeHeaders", kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON"),
     Option("selector", kinds.text, None, "the `selector` header of SUBSCRIBE, where the broker has selectors"),

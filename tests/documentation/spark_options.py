@@ -25,6 +25,9 @@ required.
 A passcode is no option, and none is taken in the address: options travel pickled to every executor, and programs print
 them. Name a place instead (`passcodeEnv`, `passcodeFile`): for the source it is looked up in the driver's Python, for
 `spark.read` and the sink in each executor's.
+
+In Python, `stompy.spark.options_for_stream`, `options_for_read` and `options_for_write` [build them](spark.md) from
+typed keywords, and refuse what is wrong at once.
 """
 
 
