@@ -9,6 +9,8 @@ import contextlib
 import functools
 import logging
 import os
+import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -28,6 +30,7 @@ PULL_LIMIT_VARIABLE = "STOMPY_PULL_TIMEOUT"
 
 _PULL_LIMIT = 300.0
 _DOCKER_TIMEOUT = 30
+_KNOCK_TIMEOUT = 10.0
 
 
 class NoImage(Exception):
@@ -43,11 +46,28 @@ def docker_missing() -> str | None:
     except ImportError as error:
         return f"stompy-client[testing] is not installed: {error}"
     try:
+        _knock(docker.utils.parse_host(os.environ.get("DOCKER_HOST"), sys.platform == "win32"))
         with contextlib.closing(docker.from_env(timeout=10)) as client:
             client.ping()
     except Exception as error:  # docker, requests and the socket have each their own
         return f"docker cannot be reached: {error}"
     return None
+
+
+def _knock(host: str) -> None:
+    """Connect to docker's Unix socket, if that is where it should be.
+
+    Docker's own client leaves its socket to the garbage collector when nobody answers there, and the warning then falls
+    upon whatever test runs at that moment.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    scheme, _, path = host.partition("unix://")
+    if scheme in ("", "http+"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_KNOCK_TIMEOUT)
+            probe.connect(path)
 
 
 @functools.lru_cache(maxsize=1)

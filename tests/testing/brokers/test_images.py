@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +122,18 @@ def test_docker_that_does_not_answer_is_a_reason(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     assert "docker cannot be reached" in (images.docker_missing() or "")
     forget()
+
+
+def test_docker_that_is_not_there_leaves_no_socket_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget()
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'docker.sock'}")
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        assert "docker cannot be reached" in (images.docker_missing() or "")
+        gc.collect()
+    forget()
+    assert [str(one.message) for one in caught] == []
 
 
 def test_the_extra_that_is_not_installed_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
