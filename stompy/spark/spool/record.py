@@ -88,10 +88,16 @@ def storable(text: str) -> str:
     return text
 
 
-def fingerprint(destination: str | None, body: bytes | None) -> str:
-    """Return a short digest of a message's content, so that an id alone never makes a message a duplicate."""
+def fingerprint(destination: str | None, body: bytes | None, moment: int | None = None) -> str:
+    """Return a short digest of a message, so that an id alone never makes a message a duplicate.
+
+    Args:
+        destination: of the message.
+        body: its octets.
+        moment: the broker's timestamp, in microseconds: a broker that lost its disk gives the same numbers again.
+    """
     digest = blake2b((destination or "").encode(), digest_size=8)
-    digest.update(b"\0")
+    digest.update(b"\0" if moment is None else f"\0{moment}\0".encode())
     digest.update(body or b"")
     return digest.hexdigest()
 

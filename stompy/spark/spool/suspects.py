@@ -1,11 +1,12 @@
 """Messages that the broker may deliver again although they are in the spool: durable, their ACK not confirmed.
 
 They are dropped and acknowledged when they come again: dropped alone, they would fill the broker's prefetch for good. A
-message is one of them if its id and its content are the same, or its dedup header is.
+message is one of them if its id, its content and the broker's timestamp are the same, or its dedup header is.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,9 @@ from stompy.spark.spool.state import damaged, dump, path_of, read_document
 FOLDER = "suspects"
 KEPT_FOR = 24 * 3600.0
 """Seconds: a connection that is half open can be given up by the broker, and its messages sent again, hours later."""
+
+_OF_A_CONSUMER = re.compile(r"\d+,(\d+)")
+"""What Artemis writes: the number of the consumer, another one in each session, and the message's own."""
 
 
 class Identifier:
@@ -38,16 +42,23 @@ class Identifier:
             return None if value is None else (value, "")
         if record.message_id is None:
             return None
-        return record.message_id, fingerprint(record.destination, record.body)
+        return _own(record.message_id), fingerprint(record.destination, record.body, record.broker_timestamp)
 
     def of_batch(self, batch: pa.RecordBatch) -> dict[str, str]:
         """Return ids and digests of the messages of a segment."""
         if self._header is not None:
             values = (dict(headers).get(self._header) for headers in batch.column("headers").to_pylist())
             return {value: "" for value in values if value is not None}
-        columns = (batch.column(name).to_pylist() for name in ("message_id", "destination", "body"))
-        rows = zip(*columns, strict=True)
-        return {identity: fingerprint(where, body) for identity, where, body in rows if identity is not None}
+        columns = [batch.column(name).to_pylist() for name in ("message_id", "destination", "body")]
+        moments = batch.column("broker_timestamp").cast(pa.int64()).to_pylist()
+        rows = zip(*columns, moments, strict=True)
+        return {_own(one): fingerprint(where, body, moment) for one, where, body, moment in rows if one is not None}
+
+
+def _own(message_id: str) -> str:
+    """Return the part of an id that is the message's."""
+    found = _OF_A_CONSUMER.fullmatch(message_id)
+    return message_id if found is None else found[1]
 
 
 class Suspects:

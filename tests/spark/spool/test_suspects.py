@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,10 +60,27 @@ def test_the_same_id_with_another_content_is_another_message() -> None:
     assert identifier.of(record(1)) != identifier.of(record(1, body=b"other"))
 
 
+def test_artemis_writes_its_consumer_into_the_id_and_another_one_in_each_session() -> None:
+    identifier = Identifier()
+    first, again, other = (record(1, headers={"message-id": identity}) for identity in ("38,24", "46,24", "38,26"))
+    assert identifier.of(first) == identifier.of(again)
+    assert identifier.of(first) != identifier.of(other)
+
+
+def test_the_same_number_at_another_moment_is_another_message() -> None:
+    identifier = Identifier()
+    early, late = (replace(record(1), broker_timestamp=moment) for moment in (1_000, 2_000))
+    assert identifier.of(early) != identifier.of(late)
+
+
 @pytest.mark.parametrize("header", [None, "dedup"])
 def test_a_message_and_its_row_are_identified_alike(header: str | None) -> None:
     identifier = Identifier(header)
-    rows = [*records(range(3)), record(3, headers={"dedup": "x"})]
+    rows = [
+        *records(range(2)),
+        replace(record(2, headers={"message-id": "7,2"}), broker_timestamp=1_700_000_000_123_000),
+    ]
+    rows.append(record(3, headers={"dedup": "x"}))
     segment, data = encode(rows, origin=Origin("s", 0), first=0, epoch=1)
     batch = decode(data, segment, origin=Origin("s", 0), path="")
     pairs = [identifier.of(row) for row in rows]
