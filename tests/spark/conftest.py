@@ -34,6 +34,7 @@ if importlib.util.find_spec("pyspark") is None:
     if REQUIRED:
         raise pytest.UsageError("pyspark is required: pip install -e '.[spark,test]'")
     collect_ignore += (
+        "brokers",
         "pipelines",
         "sink/test_writer.py",
         "source/test_batch.py",

@@ -20,8 +20,8 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
-from tests.spark.crashes.conftest import Target
 from tests.spark.receiver.filling import eventually
+from tests.spark.work import Target
 
 TOP = Path(__file__).parents[3]
 HERE = Path(__file__).parent

@@ -1,0 +1,129 @@
+"""A broker with a queue, and a query from it into Parquet that is struck, stopped and started again."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stompy.connection.connecting import connect
+from stompy.spark import register
+from stompy.testing.required import broker_or_skip
+from tests.spark.receiver.filling import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stompy.testing.brokers.running import RunningBroker
+
+ENOUGH = 90
+"""Seconds that a query may take."""
+PREFETCH = 300
+STABLE = frozenset({"activemq", "artemis"})
+"""The brokers whose message ids are the messages', so that nothing comes twice."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A broker, and what can be expected of it.
+
+    Attributes:
+        name: its kind.
+        broker: itself.
+        stable: whether its message ids are the messages', so that nothing comes twice.
+    """
+
+    name: str
+    broker: RunningBroker
+    stable: bool
+
+    @property
+    def url(self) -> str:
+        """Its address, without credentials."""
+        return self.broker.url()
+
+
+def targets(kind: str, **options: object) -> Iterator[Target]:
+    """Yield a broker of a kind, for a fixture; where it can, it keeps its messages on disk."""
+    options = {} if kind == "embedded" else {"persistent": True, **options}
+    with broker_or_skip(kind, **options) as broker:
+        yield Target(kind, broker, stable=kind in STABLE)
+
+
+class Work:
+    """A queue, a spool, a checkpoint and what was written."""
+
+    def __init__(self, spark: SparkSession, target: Target, path: Path) -> None:
+        register(spark)
+        self.spark = spark
+        self.target = target
+        self.path = path
+        self.queue = f"/queue/{uuid.uuid4().hex}"
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        with connect(self.target.url) as connection:
+            with connection.batch():
+                for number in range(self.sent, self.sent + count):
+                    connection.send(self.queue, str(number).encode(), headers={"persistent": "true"})
+            connection.flush()
+        self.sent += count
+
+    def start(self, *, name: str = "out", available: bool = False, **given: str) -> Any:
+        """Start the query, or one more on the same spool."""
+        options = {
+            "url": self.target.url, "destination": self.queue, "spoolDir": str(self.path / "spool"),
+            "prefetch": str(PREFETCH), "idleTimeout": "1", **given,
+        }  # fmt: skip
+        writer = (
+            self.spark.readStream.format("stomp")
+            .options(**options)
+            .load()
+            .writeStream.format("parquet")
+            .option("path", str(self.path / name))
+            .option("checkpointLocation", str(self.path / f"{name}-checkpoint"))
+        )
+        return (writer.trigger(availableNow=True) if available else writer).start()
+
+    def finish(self) -> None:
+        """Take everything that is left: what a broker takes its time to deliver again is left to a further run."""
+        for _ in range(6):
+            query = self.start(available=True)
+            assert query.awaitTermination(ENOUGH)
+            if len(self.written()) == self.sent:
+                return
+
+    def strike(self, word: str) -> None:
+        """Have the source's process struck by a signal behind its next segment."""
+        (self.path / "spool.strike").write_text(word)
+
+    def struck(self) -> None:
+        eventually(lambda: not (self.path / "spool.strike").exists(), within=ENOUGH)
+
+    def written(self, *names: str) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for name in names or ("out",):
+            rows = self.spark.read.parquet(str(self.path / name)).select("body").collect()
+            found.update(int(row.body) for row in rows)
+        return found
+
+    def flagged(self) -> int:
+        return self.spark.read.parquet(str(self.path / "out")).where("possible_duplicate").count()
+
+    def check(self) -> None:
+        """Nothing is lost; nothing is twice with stable ids, and what is twice is flagged and bounded without."""
+        found = self.written()
+        assert set(found) == set(range(self.sent)), f"lost: {sorted(set(range(self.sent)) - set(found))[:10]}"
+        twice = sum(found.values()) - self.sent
+        assert twice <= (0 if self.target.stable else self.flagged())
+
+
+def owner(work: Work) -> int:
+    """Return the process that fills the spool, as its claim says."""
+    claim = max((work.path / "spool" / "lane-0" / "epoch").glob("0*"))
+    process: int = json.loads(claim.read_bytes().splitlines()[0])["pid"]
+    return process
