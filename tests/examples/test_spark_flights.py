@@ -39,6 +39,12 @@ pytestmark = [
 ]
 
 
+def test_the_flights_of_the_year_come_by_their_hours_else_the_watermark_would_drop_some() -> None:
+    hours = [flight["time_hour"] for flight in runpy.run_path(str(PROGRAM))["flights"]()]
+    assert len(hours) == ALL
+    assert hours == sorted(hours)
+
+
 @BROKERS
 @pytest.mark.timeout(180)
 def test_flights_become_tables_alerts_and_a_picture(kind: str, tmp_path: Path) -> None:
