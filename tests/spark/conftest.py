@@ -40,6 +40,7 @@ if importlib.util.find_spec("pyspark") is None:
         "source/test_batch.py",
         "source/test_stream.py",
         "crashes/test_driver_killed.py",
+        "crashes/test_sink_killed.py",
         "crashes/test_source_killed.py",
         "test_datasource.py",
         "test_session.py",
@@ -61,7 +62,7 @@ def spark() -> Iterator[SparkSession]:
         JAVA_TOOL_OPTIONS=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get('JAVA_TOOL_OPTIONS', '')}",
     )
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,3]")  # a task that fails has two more attempts
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")

@@ -1,0 +1,23 @@
+"""A driver of its own for a stream to a queue, which is struck where the orders in its folder say.
+
+Arguments: URL, queue, folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from stompy.spark import session
+from tests.spark.sending import Sending
+
+
+def main() -> None:
+    url, queue, folder = sys.argv[1:]
+    spark = session("victim", master="local[2]", spark__ui__enabled="false")
+    sending = Sending(spark, url, Path(folder), queue=queue)
+    sending.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

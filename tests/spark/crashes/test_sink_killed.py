@@ -1,0 +1,166 @@
+"""The sink's Python worker is killed at each moment of a chunk; what lies at the broker is counted row by row."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.broker.faults import Delay, FaultPlan
+from tests.spark.crashes.test_driver_killed import TOP, family, named, strike
+from tests.spark.receiver.filling import eventually
+from tests.spark.sending import CHUNK, PART, ROWS, Sending
+from tests.spark.striking import Order
+from tests.spark.work import ENOUGH, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 3
+"""Of a task, as the session has it."""
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def embedded() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def sending(spark: SparkSession, target: Target, tmp_path: Path) -> Sending:
+    return Sending(spark, target.url, tmp_path)
+
+
+@contextmanager
+def driver(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the stream in a driver of its own; at the end of the block nothing of it is left."""
+    environment = {**os.environ, "PYTHONPATH": str(TOP), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-m", "tests.spark.crashes.sink_driver", sending.url, sending.queue, str(sending.path)]
+    process = subprocess.Popen(command, env=environment, start_new_session=True, cwd=sending.path)
+    try:
+        yield process
+    finally:
+        for one in (*family(process.pid), process.pid):
+            strike(one)
+        process.wait()
+
+
+def test_of_a_transaction_that_is_cut_off_nothing_arrives_and_the_next_attempt_sends_all(sending: Sending) -> None:
+    sending.order(0, Order("sent", 1, "exit"))
+    sending.order(1, Order("sent", 1))
+    sending.save()
+    arrived = sending.arrived()
+    arrived.check()
+    assert arrived.times() == {1: ROWS}
+    assert sorted(sending.orders.noted) == ["sent 1 SIGKILL", "sent 1 exit"]
+
+
+def test_what_was_committed_before_the_kill_comes_again_with_the_same_ids(sending: Sending) -> None:
+    sending.order(0, Order("confirmed", 3))
+    sending.order(1, Order("confirmed", 1), Order("sent", 2))
+    sending.save()
+    arrived = sending.arrived()
+    arrived.check()
+    # The whole partition and the first transaction of the other, which two attempts had committed.
+    assert arrived.times(0) == {2: PART}
+    assert arrived.times(1) == {3: CHUNK, 1: PART - CHUNK}
+
+
+def test_a_commit_whose_receipt_nobody_saw_is_done_or_not_as_a_whole(sending: Sending) -> None:
+    sending.order(0, Order("asked", 1))
+    sending.order(1, Order("asked", 2))
+    sending.save()
+    arrived = sending.arrived()
+    arrived.check()
+    assert arrived.times(0) in ({1: PART}, {2: CHUNK, 1: PART - CHUNK})
+    assert arrived.times(1) in ({2: CHUNK, 1: PART - CHUNK}, {2: 2 * CHUNK, 1: PART - 2 * CHUNK})
+
+
+def test_without_a_further_attempt_the_job_is_aborted_and_what_was_committed_stays(
+    spark: SparkSession, embedded: Broker, tmp_path: Path
+) -> None:
+    sending = Sending(spark, embedded.url, tmp_path)
+    sending.order(1, *[Order("sent", 2)] * ATTEMPTS)
+    with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+        sending.save(jobId="nightly")
+    assert sending.orders.noted[-1] == "abort 1 of 2"
+    # Done again under the same name, it has the same ids.
+    sending.save(jobId="nightly")
+    arrived = sending.arrived()
+    arrived.check()
+    assert arrived.times(0) == {2: PART}
+    assert arrived.times(1) == {ATTEMPTS + 1: CHUNK, 1: PART - CHUNK}
+
+
+def test_a_stream_that_failed_sends_its_batch_again_with_the_same_ids(sending: Sending) -> None:
+    sending.put()
+    sending.order(1, *[Order("sent", 2)] * ATTEMPTS)
+    query = sending.start()
+    with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+        query.awaitTermination(ENOUGH)
+    assert sending.orders.noted[-1] == "abort 1 of 2"
+    sending.put(start=ROWS)
+    assert sending.start().awaitTermination(ENOUGH)
+    arrived = sending.arrived()
+    arrived.check(range(2 * ROWS))
+    batches = Counter(identity.split("/")[1] for identity in arrived.copies)
+    assert batches == {"0": ROWS, "1": ROWS}
+    assert arrived.times() == {ATTEMPTS + 1: CHUNK, 2: PART, 1: 2 * ROWS - CHUNK - PART}
+
+
+def test_a_batch_that_the_drivers_death_cut_off_is_sent_again_with_the_same_ids(
+    spark: SparkSession, embedded: Broker, tmp_path: Path
+) -> None:
+    sending = Sending(spark, embedded.url, tmp_path)
+    sending.put()
+    sending.order(0, Order("confirmed", 3, "stay"))
+    sending.order(1, Order("confirmed", 2, "stay"))
+    with driver(sending) as process:
+        eventually(lambda: len(sending.orders.noted) == 2, within=ENOUGH)
+        for jvm in named(process.pid, "SparkSubmit"):
+            strike(jvm)
+        process.wait(ENOUGH)
+    # The workers end with their JVM, wherever they are.
+    assert sending.start().awaitTermination(ENOUGH)
+    arrived = sending.arrived()
+    arrived.check()
+    assert arrived.times(0) == {2: PART}
+    assert arrived.times(1) == {2: 2 * CHUNK, 1: PART - 2 * CHUNK}
+
+
+def test_a_broker_that_stops_reading_fails_the_query_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    faults = FaultPlan(Delay("SEND", nth=CHUNK + 100))
+    with Broker(faults=faults) as broker:
+        sending = Sending(spark, broker.url, tmp_path)
+        sending.put()
+        query = sending.start(sendTimeout="1s", receiptTimeout="1s")
+        with pytest.raises(Exception, match=r"stopped reading or confirming .* store or memory is full"):
+            query.awaitTermination(ENOUGH)
+        faults.release()
+        # Nobody has touched the rest: the query goes on when there is room again.
+        faults.clear()
+        assert sending.start().awaitTermination(ENOUGH)
+        sending.arrived().check()
+
+
+def test_batches_and_partitions_without_rows_open_no_connection(
+    spark: SparkSession, embedded: Broker, tmp_path: Path
+) -> None:
+    sending = Sending(spark, embedded.url, tmp_path)
+    sending.put()
+    assert sending.start(where="id < 0").awaitTermination(ENOUGH)
+    assert (tmp_path / "checkpoint" / "commits" / "0").exists()
+    assert embedded.stats().sessions_total == 0
+    sending.put()
+    assert sending.start(where="id = 7").awaitTermination(ENOUGH)
+    assert (embedded.stats().sessions_total, embedded.depth(sending.queue)) == (1, 1)
