@@ -271,7 +271,7 @@ def options_for_write(
     destination: str | None = None,
     dedup: Literal["content", "position", "none"] | None = None,
     job_id: str | None = None,
-    transactions: bool | None = None,
+    transactions: Literal["auto", "true", "false"] | None = None,
     transaction_size: int | None = None,
     transaction_bytes: int | str | None = None,
     persistent: Literal["auto", "true", "false"] | None = None,
@@ -312,9 +312,11 @@ def options_for_write(
         dedup: how the id in the header `stompy-dedupe-id` is made, by which a consumer knows a copy (default: content).
         job_id: part of those ids in a batch job, so that a second run of the job has the same; by default new for each
             write.
-        transactions: send in transactions; `false` for a broker without, where each message is confirmed by itself
-            (default: true).
-        transaction_size: messages in one transaction, at most (default: 1000).
+        transactions: send in transactions, or confirm each message by itself, as a broker without transactions needs
+            it; `auto` takes them unless the broker drops duplicates by their ids (Artemis), which it does reliably only
+            outside of them (default: auto).
+        transaction_size: messages in one transaction, at most, or sent before their confirmations are awaited (default:
+            1000).
         transaction_bytes: octets in one transaction, at most, where it has several messages (default: 4m).
         persistent: whether messages without a column `persistent` survive a restart of the broker; `auto` asks for it
             where the broker can be asked (default: auto).

@@ -9,7 +9,7 @@ from stompy.spark import options as kinds
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import Option, parse
 from stompy.spark.sink.identity import Way
-from stompy.spark.sink.publisher import Chunk, Persistence
+from stompy.spark.sink.publisher import Chunk, Persistence, Transactions
 
 SINK_OPTIONS: tuple[Option, ...] = (
     Option("destination", kinds.text, None, "where rows go that have no column `destination`"),
@@ -17,9 +17,11 @@ SINK_OPTIONS: tuple[Option, ...] = (
            "`stompy-dedupe-id` is made, by which a consumer knows a copy"),
     Option("jobId", kinds.text, None, "part of those ids in a batch job, so that a second run of the job has the same; "
            "by default new for each write"),
-    Option("transactions", kinds.flag, "true", "send in transactions; `false` for a broker without, where each "
-           "message is confirmed by itself"),
-    Option("transactionSize", kinds.count, "1000", "messages in one transaction, at most"),
+    Option("transactions", kinds.choice("auto", "true", "false"), "auto", "send in transactions, or confirm each "
+           "message by itself, as a broker without transactions needs it; `auto` takes them unless the broker drops "
+           "duplicates by their ids (Artemis), which it does reliably only outside of them"),
+    Option("transactionSize", kinds.count, "1000", "messages in one transaction, at most, or sent before their "
+           "confirmations are awaited"),
     Option("transactionBytes", kinds.octets, "4m", "octets in one transaction, at most, where it has several messages"),
     Option("persistent", kinds.choice("auto", "true", "false"), "auto", "whether messages without a column "
            "`persistent` survive a restart of the broker; `auto` asks for it where the broker can be asked"),
@@ -38,7 +40,7 @@ class SinkOptions:
     destination: str | None = None
     dedup: Way = "content"
     job_id: str | None = None
-    transactions: bool = True
+    transactions: Transactions = "auto"
     transaction_size: int = 1000
     transaction_bytes: int = 4 << 20
     persistent: Persistence = "auto"

@@ -81,8 +81,8 @@ def test_values_become_the_text_that_the_source_reads() -> None:
 def test_values_of_a_table_and_of_the_sink() -> None:
     read = batch_options(options_for_read(**WHERE, browse=True, max_messages=7, read_id="monday"))
     assert (read.browse, read.max_messages, read.read_id) == (True, 7, "monday")
-    written = SinkOptions.of(options_for_write(url="stomp://localhost", transactions=False, rate_limit=50))
-    assert (written.transactions, written.rate_limit) == (False, 50)
+    written = SinkOptions.of(options_for_write(url="stomp://localhost", transactions="false", rate_limit=50))
+    assert (written.transactions, written.rate_limit) == ("false", 50)
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,3 @@ def digest_of(message: Outgoing) -> bytes:
         digest.update(_SEPARATOR)
     digest.update(message.body.encode() if isinstance(message.body, str) else message.body)
     return digest.digest()
-
-
-def chunk_identity(ids: list[str]) -> str:
-    """Return the id of a transaction: the same if it has the same messages in the same order."""
-    digest = blake2b(digest_size=16)
-    for one in ids:
-        digest.update(one.encode())
-        digest.update(_SEPARATOR)
-    return digest.hexdigest()

@@ -1,4 +1,11 @@
-"""Messages of one partition to the broker: in transactions, each confirmed before the next one begins."""
+"""Messages of one partition to the broker: in chunks, each confirmed before the next one begins.
+
+A chunk is a transaction, but not at a broker that drops duplicates (Artemis): there each message goes by itself, with
+its id. Artemis looks an id up when the SEND comes and notes it at the COMMIT, so two open transactions with one id both
+commit (that of a task that was killed, and its successor's); and to the COMMIT of a duplicate it says only "Error
+committing", as to any failure. Of a single message it notes the id at once, and it confirms the duplicate that it drops
+like the first one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +27,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import Identify, chunk_identity
+from stompy.spark.sink.identity import Identify
 from stompy.spark.sink.pace import Pace
 
 if TYPE_CHECKING:
@@ -30,7 +37,11 @@ _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 5.0
 """Seconds between attempts to reach a broker that is away, at most."""
 
+_PARTING = 1.0
+"""Seconds for the end of a connection that has failed: a broker that has stopped reading answers no DISCONNECT."""
+
 Persistence = Literal["auto", "true", "false"]
+Transactions = Literal["auto", "true", "false"]
 
 Item = tuple[Outgoing, "str | None"]
 """A message and its id."""
@@ -54,7 +65,8 @@ class Publisher:
         connect: makes a connection.
         identify: gives each message its id.
         chunk: how much goes into one transaction.
-        transactions: use them; without, each message of a chunk is confirmed by itself.
+        transactions: make each chunk one; without, each message of a chunk is confirmed by itself. `"auto"` does
+            without where the broker drops duplicates by their ids.
         persistent: of messages that do not say; `"auto"` is `"true"` where the broker can be asked.
         patience: seconds that the broker may be away.
         pace: how fast at most; by default as fast as it goes.
@@ -66,7 +78,7 @@ class Publisher:
         *,
         identify: Identify,
         chunk: Chunk | None = None,
-        transactions: bool = True,
+        transactions: Transactions = "auto",
         persistent: Persistence = "auto",
         patience: float = 60.0,
         pace: Pace | None = None,
@@ -149,14 +161,20 @@ class Publisher:
     def _attempt(self, chunk: list[Item]) -> None:
         try:
             connection = self._live()
-            frames = _Frames(dialect_named(connection.dialect), persistent=self._persistent)
-            if self._transactions:
+            dialect = dialect_named(connection.dialect)
+            frames = _Frames(dialect, persistent=self._persistent)
+            if self._in_transactions(dialect, chunk):
                 _send_as_one(connection, frames, chunk)
             else:
                 _send_each(connection, frames, chunk)
         except StompError:
-            self._drop()
+            self._drop(_PARTING)
             raise
+
+    def _in_transactions(self, dialect: Dialect, chunk: list[Item]) -> bool:
+        if self._transactions != "auto":
+            return self._transactions == "true"
+        return not (dialect.can("dedupe_id") and any(identity is not None for _, identity in chunk))
 
     def _live(self) -> Connection:
         if self._connection is None or not self._connection.connected:
@@ -164,23 +182,23 @@ class Publisher:
             self._connection = self._connect()
         return self._connection
 
-    def _drop(self) -> None:
+    def _drop(self, timeout: float | None = None) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect()
+            connection.disconnect(timeout=timeout)
 
 
 class _Frames:
     """What the arguments of a send are, for one broker."""
 
     def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
-        self.dedupes = dialect.can("dedupe_id")
+        self._drops = dialect.can("dedupe_id")
         # Where it can be asked for, since a broker may take the STOMP default to be a message that a restart loses.
         self._persistent = {"auto": True if dialect.can("persistent") else None, "true": True, "false": False}[
             persistent
         ]
 
-    def options(self, message: Outgoing, identity: str | None, dedupe_id: str | None) -> _Options:
+    def options(self, message: Outgoing, identity: str | None, *, alone: bool) -> _Options:
         headers: dict[str, object] = dict(message.headers)
         if identity is not None:
             headers[DEDUPE_HEADER] = identity
@@ -190,7 +208,7 @@ class _Frames:
             "persistent": self._persistent if message.persistent is None else message.persistent,
             "priority": message.priority,
             "expires": _remaining(message.expires),
-            "dedupe_id": dedupe_id,
+            "dedupe_id": identity if alone and self._drops else None,
         }
 
 
@@ -204,14 +222,9 @@ class _Options(TypedDict):
 
 
 def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
-    # One id for the whole transaction: a broker that drops duplicates (Artemis) then drops all of it, and the ids that
-    # it remembers are as few as the transactions.
-    ids = [identity for _, identity in chunk if identity is not None]
-    whole = chunk_identity(ids) if frames.dedupes and len(ids) == len(chunk) else None
     with connection.transaction() as transaction:
         for message, identity in chunk:
-            transaction.send(message.destination, message.body, **frames.options(message, identity, whole))
-            whole = None
+            transaction.send(message.destination, message.body, **frames.options(message, identity, alone=False))
 
 
 def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
@@ -220,7 +233,7 @@ def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> No
             connection.send(
                 message.destination,
                 message.body,
-                **frames.options(message, identity, identity if frames.dedupes else None),
+                **frames.options(message, identity, alone=True),
                 receipt=True,
             )
             for message, identity in chunk

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import Part, Way, chunk_identity, digest_of, identifier
+from stompy.spark.sink.identity import Part, Way, digest_of, identifier
 
 PART = Part("query", "7", 3)
 MESSAGES = [Outgoing("/queue/a", f"body {number % 40}") for number in range(100)]
@@ -68,8 +68,3 @@ def test_the_digest_does_not_depend_on_the_order_of_headers_or_on_how_text_is_he
     one = Outgoing("/queue/a", "Grüße", {"a": "1", "b": "2"})
     same = Outgoing("/queue/a", "Grüße".encode(), {"b": "2", "a": "1"})
     assert digest_of(one) == digest_of(same)
-
-
-def test_a_chunk_is_known_by_its_messages_in_their_order() -> None:
-    assert chunk_identity(["a", "b"]) == chunk_identity(["a", "b"])
-    assert len({chunk_identity(one) for one in (["a", "b"], ["b", "a"], ["a"], ["ab"], ["a", "b", ""])}) == 5

@@ -7,11 +7,11 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.broker.faults import Cut, CutAfter, Drop, FaultPlan, Insert
+from stompy.broker.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.connection.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import Part, identifier
+from stompy.spark.sink.identity import Part, Way, identifier
 from stompy.spark.sink.pace import Pace
 from stompy.spark.sink.publisher import Chunk, Publisher
 from stompy.testing.proxy import FaultProxy
@@ -38,9 +38,16 @@ def make(broker: Broker) -> Make:
     def made(**options: object) -> Publisher:
         url = options.pop("url", broker.url)
         timeout = options.pop("timeout", 20.0)
+        way = options.pop("way", "content")
+        dialect = options.pop("dialect", None)
         return Publisher(
-            lambda: stompy.connect(url, receipt_timeout=timeout, send_timeout=timeout),  # type: ignore[arg-type]
-            identify=identifier(PART, "content"),
+            lambda: stompy.connect(
+                url,  # type: ignore[arg-type]
+                receipt_timeout=timeout,  # type: ignore[arg-type]
+                send_timeout=timeout,  # type: ignore[arg-type]
+                dialect=dialect,  # type: ignore[arg-type]
+            ),
+            identify=identifier(PART, way),  # type: ignore[arg-type]
             **options,  # type: ignore[arg-type]
         )
 
@@ -101,10 +108,30 @@ def test_a_slow_pace_makes_small_chunks(make: Make) -> None:
 
 
 def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make) -> None:
-    with make(transactions=False, chunk=Chunk(messages=10)) as publisher:
+    with make(transactions="false", chunk=Chunk(messages=10)) as publisher:
         publisher.publish(rows(25))
         assert publisher.confirmed == 25
     assert bodies(stored(broker)) == [f"row {number}" for number in range(25)]
+
+
+@pytest.mark.parametrize(
+    ("transactions", "way", "begins", "told"),
+    [
+        ("auto", "content", 0, True),
+        ("false", "content", 0, True),
+        ("true", "content", 2, False),
+        ("auto", "none", 2, False),
+    ],
+)
+def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_transactions(
+    broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: Way, begins: int, told: bool
+) -> None:
+    faults.add(Delay("BEGIN", seconds=0.0, link=1))
+    with make(dialect="artemis", transactions=transactions, way=way, chunk=Chunk(messages=5)) as publisher:
+        publisher.publish(rows(10))
+    assert len(faults.strikes) == begins
+    for message in stored(broker):
+        assert message.headers.get("_AMQ_DUPL_ID") == (message.headers[DEDUPE_HEADER] if told else None)
 
 
 def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
