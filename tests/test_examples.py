@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-TOP = Path(__file__).parent.parent
+from tests.support.printed import blocks
 
 PROGRAMS = [
-    pytest.param(block, id=f"{page}-{index}")
+    pytest.param(block.text, id=f"{page}-{index}")
     for page in ("README.md", "docs/getting-started.md")
-    for index, block in enumerate(
-        re.findall(r"```python\n(.*?)```", (TOP / page).read_text(encoding="utf-8"), re.DOTALL)
-    )
-    if block.startswith("import stompy\n")
+    for index, block in enumerate(blocks(page, "python"))
+    if block.text.startswith("import stompy\n")
 ]
 """Blocks that begin with the import are whole; the others are parts, which lean on names of the reader's own."""
 

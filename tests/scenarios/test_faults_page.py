@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.printed import blocks
+
 pytest_plugins = ["pytester"]
 
 TOP = Path(__file__).parents[2]
-PAGE = TOP / "docs/how-to/faults.md"
+PAGE = "docs/how-to/faults.md"
 EXAMPLE = TOP / "examples/test_with_stompy.py"
 INSTALLED = any(point.value == "stompy.testing.plugin" for point in entry_points(group="pytest11"))
 
@@ -32,8 +34,8 @@ def passed_of(pytester: pytest.Pytester, *sources: str) -> tuple[int, int]:
 
 @pytest.mark.broker
 def test_the_tests_on_the_page_pass(pytester: pytest.Pytester) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert passed_of(pytester, *blocks) == (6, 6)
+    sources = [block.text for block in blocks(PAGE, "python")]
+    assert passed_of(pytester, *sources) == (6, 6)
 
 
 @pytest.mark.broker
