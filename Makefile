@@ -11,7 +11,7 @@ DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test test-load test-brokers test-spark dev lint format types conformance docs architecture audit coverage build check clean
+.PHONY: help demo flights test test-load test-brokers test-spark bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@echo "make demo          the tour on the embedded broker"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-brokers  the scenarios against real brokers in containers"
 	@echo "make test-load     the tests that take minutes"
 	@echo "make test-spark    the tests of the data pipeline, in an environment of their own (.venv-spark)"
+	@echo "make bench-spark   what the data pipeline costs on this machine"
 	@echo "make check         lint, types, architecture, tests, docs, build"
 	@echo "make lint | format | types | architecture | audit | coverage | docs | build | dev | clean"
 
@@ -77,6 +78,9 @@ BROKER ?= embedded
 flights: $(SPARK_VENV)/.installed
 	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) \
 		$(SPARK_VENV)/bin/python examples/spark/flights.py --broker $(BROKER) $(ARGS)
+
+bench-spark: $(SPARK_VENV)/.installed
+	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) $(SPARK_VENV)/bin/python benchmarks/spark.py $(ARGS)
 
 dev: $(VENV)/.installed-dev
 
