@@ -237,7 +237,8 @@ def options_for_read(
         num_partitions: how many tasks take messages, each over a connection of its own (default: 1).
         read_id: a name for what this read takes: a read with the same name and spool_dir gives the same rows again,
             after a failure of the job as well; without it each load() takes anew.
-        browse: look at messages and leave them in the queue, where the broker can (ActiveMQ, Artemis) (default: false).
+        browse: look at messages and leave them in the queue, where the broker can (ActiveMQ); elsewhere it is refused
+            (default: false).
         body_as: `text` adds a column with the body decoded from UTF-8 (default: binary).
         invalid_text: a body that is not UTF-8 has a null text, or fails the query (default: permissive).
 

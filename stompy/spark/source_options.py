@@ -71,7 +71,7 @@ BATCH_OPTIONS: tuple[Option, ...] = (
     Option("readId", kinds.text, None, "a name for what this read takes: a read with the same name and spoolDir gives "
            "the same rows again, after a failure of the job as well; without it each load() takes anew"),
     Option("browse", kinds.flag, "false", "look at messages and leave them in the queue, where the broker can "
-           "(ActiveMQ, Artemis)"),
+           "(ActiveMQ); elsewhere it is refused"),
     Option("bodyAs", kinds.choice("binary", "text"), "binary", "`text` adds a column with the body decoded from UTF-8"),
     Option("invalidText", kinds.choice("permissive", "fail"), "permissive", "a body that is not UTF-8 has a null text, "
            "or fails the query"),

@@ -2,7 +2,7 @@
 
 | who | does | lock |
 |---|---|---|
-| receiver thread | `subscribed`, `heard`, `lost`, `fail` | health (leaf) |
+| receiver thread | `subscribed`, `heard`, `kept`, `lost`, `fail` | health (leaf) |
 | any thread | `check`, `quiet_for` | the same |
 """
 
@@ -46,7 +46,12 @@ class Health:
                 self._subscribed_at = now
 
     def heard(self) -> None:
-        """Note that messages came."""
+        """Note that messages came: until they are `kept` it is not quiet, however long the disk takes."""
+        with self._lock:
+            self._quiet_since = None
+
+    def kept(self) -> None:
+        """Note that what came is in the spool; the broker could not send while it waited for the ACK."""
         with self._lock:
             self._quiet_since = time.monotonic()
 
@@ -92,7 +97,10 @@ class Health:
             )
 
     def quiet_for(self) -> float:
-        """Return for how many seconds no message has come although there is a subscription; 0 where there is none."""
+        """Return for how many seconds no message has come although there is a subscription.
+
+        0 where there is none, and while messages are on their way into the spool.
+        """
         with self._lock:
             return 0.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
 

@@ -93,9 +93,10 @@ class Receiver(HouseThread):
                     self._after(error)
         except StompError as error:
             self._health.fail(error)
-        except Exception as error:
+        except BaseException as error:  # a thread that ends without a word would look like an empty queue
             self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
-            raise
+            if isinstance(error, Exception):  # anything else has nobody to end here but this thread
+                raise
 
     def _after(self, error: StompError) -> None:
         """Wait before the next session, or raise where another one would be no better."""
@@ -167,8 +168,7 @@ class Receiver(HouseThread):
                 self._keep(
                     group_of(messages, self._writer, broker=connection.address, identified=identified), subscription
                 )
-                # Again, as the disk may have taken its time, and the broker could not send while it waited for the ACK.
-                self._health.heard()
+                self._health.kept()
 
     def _take(self, subscription: Subscription) -> list[Message]:
         """Return what waits, up to the limits of a segment; after a moment of silence, nothing."""

@@ -35,3 +35,12 @@ def test_it_is_quiet_only_while_there_is_a_subscription() -> None:
     health.lost(ConnectionLost("cut"))
     assert health.quiet_for() == 0.0
     assert health.subscribed_for() > 0.0
+
+
+def test_it_is_not_quiet_while_messages_are_on_their_way_into_the_spool() -> None:
+    health = Health("receiver 0")
+    health.subscribed()
+    health.heard()
+    assert health.quiet_for() == 0.0
+    health.kept()
+    assert health.quiet_for() > 0.0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_a_segment_is_no_larger_than_it_may_be(broker: Broker, tmp_path: Path) -
         assert max(segment.count for segment in crew.lanes[0].snapshot(lambda index: index.segments)) <= 20
 
 
+@pytest.mark.hard_case("T24")
 def test_octets_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: Path) -> None:
     sent = [b"", b"\0\n\0", os.urandom(3 << 20)]
     with connect(broker.url) as connection:
@@ -77,6 +79,7 @@ def test_octets_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: 
     assert column(tmp_path, "broker_timestamp")[0].year == 2023
 
 
+@pytest.mark.hard_case("T25")
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_every_version_is_acknowledged(tmp_path: Path, version: str) -> None:
     with Broker(versions=[version]) as broker:
@@ -86,6 +89,7 @@ def test_every_version_is_acknowledged(tmp_path: Path, version: str) -> None:
             eventually(lambda: broker.depth(QUEUE) == 0)
 
 
+@pytest.mark.hard_case("T14")
 def test_a_broker_that_restarts_is_come_back_to(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(100))
     with receiving(broker, tmp_path) as crew:
@@ -98,6 +102,7 @@ def test_a_broker_that_restarts_is_come_back_to(broker: Broker, tmp_path: Path) 
     assert bodies(tmp_path) == list(range(200))
 
 
+@pytest.mark.hard_case("T14")
 def test_a_broker_that_stays_away_is_told_of_after_the_timeout(broker: Broker, tmp_path: Path) -> None:
     with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as crew:
         eventually(lambda: crew.subscribed_for() > 0)
@@ -130,6 +135,7 @@ def test_a_passcode_that_is_not_there_is_told_of(broker: Broker, tmp_path: Path)
         until_it_fails(crew)
 
 
+@pytest.mark.hard_case("T16")
 def test_nothing_is_acknowledged_when_the_disk_is_full(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,15 +244,22 @@ def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
         first.add(number)
 
 
+@pytest.mark.hard_case("T15")
 def test_nothing_but_messages_that_come_again_does_not_stop_it(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More suspects than the prefetch: dropped alone, they would keep the broker from sending anything else."""
-    lose_the_first_acks(monkeypatch, broker, 6)
+    """Three times the prefetch of suspects: dropped alone, they would keep the broker from sending anything else."""
     fill(broker.url, range(60))
-    with receiving(broker, tmp_path, dedupheader="n", prefetch="10", segmentmaxmessages="10") as crew:
-        eventually(lambda: broker.depth(QUEUE) == 0 and crew.lanes[0].next >= 60)
-    assert bodies(tmp_path) == list(range(60))
+    with monkeypatch.context() as patched, receiving(broker, tmp_path, dedupheader="n", prefetch="60") as crew:
+        lose_the_first_acks(patched, broker, 1_000_000)
+        eventually(lambda: crew.lanes[0].next == 60)
+    assert broker.depth(QUEUE) == 60
+    fill(broker.url, range(60, 120))
+    with receiving(broker, tmp_path, dedupheader="n", prefetch="20") as crew:
+        assert len(crew.writers[0].suspects) == 60
+        eventually(lambda: broker.depth(QUEUE) == 0 and crew.writers[0].settled == 120)
+        assert len(crew.writers[0].suspects) == 0
+    assert bodies(tmp_path) == list(range(120))
 
 
 def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(broker: Broker, tmp_path: Path) -> None:
@@ -282,11 +295,13 @@ def test_further_headers_go_into_the_subscription(broker: Broker, tmp_path: Path
         eventually(lambda: broker.stats().queues[QUEUE].unacked == 7)
 
 
+@pytest.mark.hard_case("T29")
+@pytest.mark.parametrize("kind", [RuntimeError, MemoryError, SystemExit])
 def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("there was no such thing")
+        raise kind("there was no such thing")
 
     monkeypatch.setattr("stompy.spark.receiver.receiver.group_of", broken)
     fill(broker.url, range(10))
@@ -318,3 +333,24 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
         assert len(crew.writers[0].suspects) == 0
         eventually(lambda: crew.lanes[0].next == 3)
     assert bodies(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.hard_case("T17")
+def test_a_queue_does_not_count_as_empty_while_a_slow_disk_takes_what_came(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_it, go_on = threading.Event(), threading.Event()
+    seal = LaneWriter.seal
+
+    def slowly(self: LaneWriter, records: Sequence[Record]) -> Segment:
+        at_it.set()
+        assert go_on.wait(SOON)
+        return seal(self, records)
+
+    monkeypatch.setattr(LaneWriter, "seal", slowly)
+    fill(broker.url, range(3))
+    with receiving(broker, tmp_path) as crew:
+        assert at_it.wait(SOON)
+        assert crew.quiet_for() == 0.0
+        go_on.set()
+        eventually(lambda: crew.quiet_for() > 0.0 and crew.lanes[0].next == 3)
