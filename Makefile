@@ -61,7 +61,7 @@ test-load: $(VENV)/.installed-test
 # SPARK chooses the release (SPARK='pyspark==4.1.*'), SPARK_VENV another place for it.
 SPARK ?= pyspark
 SPARK_VENV ?= .venv-spark
-SPARK_EXTRAS ?= spark,examples,test
+SPARK_EXTRAS ?= spark-test,examples
 SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/documentation tests/examples/test_spark_flights.py
 
 $(SPARK_VENV)/.installed: setup.cfg

@@ -25,17 +25,19 @@ _WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
 
 collect_ignore: list[str] = []
 
-if importlib.util.find_spec("pyarrow") is None:
-    if REQUIRED:
-        raise pytest.UsageError("pyarrow is required: pip install -e '.[spark,test]'")
+_MISSING = [name for name in ("pyarrow", "pyspark", "fsspec") if importlib.util.find_spec(name) is None]
+
+if REQUIRED and _MISSING:
+    raise pytest.UsageError(f"{', '.join(_MISSING)} required: pip install -e '.[spark-test]'")
+
+if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW
 
-if importlib.util.find_spec("pyspark") is None:
-    if REQUIRED:
-        raise pytest.UsageError("pyspark is required: pip install -e '.[spark,test]'")
+if "pyspark" in _MISSING:
     collect_ignore += (
         "brokers",
         "pipelines",
+        "queries",
         "sink/test_writer.py",
         "source/test_batch.py",
         "source/test_stream.py",
@@ -70,3 +72,12 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def stomp(spark: SparkSession) -> SparkSession:
+    """The same session, which knows `format("stomp")`."""
+    from stompy.spark import register
+
+    register(spark)
+    return spark

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark import register
 from stompy.spark.schema import COLUMNS
+from tests.spark.asking import ENOUGH, WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
 from tests.spark.receiver.filling import QUEUE, eventually, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ENOUGH = 90
-"""Seconds that a query may take."""
 
 pytestmark = [
     pytest.mark.timeout(150),
     # What pyspark itself leaves unclosed is none of the source's business.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-WITH_LIMITS = tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2)
-"""Whether this Spark has admission control and Trigger.AvailableNow for Python."""
-
-needs_available_now = pytest.mark.skipif(not WITH_LIMITS, reason="Spark before 4.2 has no AvailableNow for Python")
 
 
 @pytest.fixture
@@ -38,45 +29,7 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture
-def stomp(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
-
-
-def table(spark: SparkSession, broker: Broker, path: Path, **given: str) -> DataFrame:
-    options = {"url": broker.url, "destination": QUEUE, "spoolDir": str(path / "spool"), "idleTimeout": "2", **given}
-    return spark.read.format("stomp").options(**options).load()
-
-
-def stream(spark: SparkSession, broker: Broker, path: Path, **given: str) -> DataFrame:
-    options = {"url": broker.url, "destination": QUEUE, "spoolDir": str(path / "spool"), "idleTimeout": "2", **given}
-    return spark.readStream.format("stomp").options(**options).load()
-
-
-def run_once(frame: DataFrame, path: Path) -> Any:
-    """Run a query over what is available into Parquet, and return it when it has ended."""
-    query = (
-        frame.writeStream.format("parquet")
-        .option("path", str(path / "out"))
-        .option("checkpointLocation", str(path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(ENOUGH)
-    return query
-
-
-def until(query: Any, condition: Callable[[], object]) -> None:
-    """Return when the condition holds; fail with what the query has failed of."""
-    eventually(lambda: condition() or query.exception(), within=ENOUGH)
-    assert query.exception() is None
-
-
-def written(spark: SparkSession, path: Path) -> list[int]:
-    return sorted(int(row.body) for row in spark.read.parquet(str(path / "out")).select("body").collect())
-
-
+@pytest.mark.hard_case("T19")
 def test_a_table_has_the_columns_of_a_message_and_is_taken_once(
     stomp: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -101,20 +54,23 @@ def test_a_view_in_sql(stomp: SparkSession, broker: Broker, tmp_path: Path) -> N
     stomp.catalog.dropTempView("orders")
 
 
+@pytest.mark.hard_case("T18")
 @needs_available_now
 def test_a_query_over_what_is_available_goes_on_where_it_ended(
     stomp: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     fill(broker.url, range(1000))
-    query = run_once(stream(stomp, broker, tmp_path, maxMessagesPerTrigger="400"), tmp_path)
+    limits = {"maxMessagesPerTrigger": "330", "segmentMaxMessages": "70"}
+    query = run_once(stream(stomp, broker, tmp_path, **limits), tmp_path)
     counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
-    assert counts == [400, 400, 200]
+    assert counts == [330, 330, 330, 10]
     fill(broker.url, range(1000, 1100))
     query = run_once(stream(stomp, broker, tmp_path), tmp_path)
     assert written(stomp, tmp_path) == list(range(1100))
     assert broker.depth(QUEUE) == 0
 
 
+@pytest.mark.hard_case("T8")
 def test_a_running_query_gets_what_comes_and_tells_its_backlog(
     stomp: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -142,6 +98,7 @@ def test_a_running_query_gets_what_comes_and_tells_its_backlog(
     assert sorted(rows) == list(range(300))
 
 
+@pytest.mark.hard_case("T9")
 def test_stop_and_start_at_once(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(200))
     for _ in range(3):
@@ -155,6 +112,7 @@ def test_stop_and_start_at_once(stomp: SparkSession, broker: Broker, tmp_path: P
         query.stop()
 
 
+@pytest.mark.hard_case("T14")
 def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
     query = (
         stream(stomp, broker, tmp_path, brokerTimeout="1", connectTimeout="1")
@@ -170,6 +128,7 @@ def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Bro
         query.processAllAvailable()
 
 
+@pytest.mark.hard_case("T23")
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -29,6 +29,7 @@ def with_python(python: str) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=python))
 
 
+@pytest.mark.hard_case("T26")
 @pytest.mark.parametrize("package", ["pyarrow", "pyspark"])
 def test_a_package_that_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else object())
@@ -66,12 +67,17 @@ def test_a_java_that_fits_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     check_java()
 
 
+@pytest.mark.hard_case("T26")
 @pytest.mark.parametrize(
     ("script", "words"),
     [
         ("exit 3", "which does not run"),
         ("echo 2.7", "which is Python 2.7; this is"),
         (f"echo {sys.version_info[0]}.{sys.version_info[1]} pyarrow,stompy", "which lacks pyarrow, stompy"),
+        (
+            f'exec {sys.executable} -I -S "$@"',
+            "which lacks pyarrow, pyspark, stompy",
+        ),  # a real one, without its packages
     ],
 )
 def test_a_python_that_cannot_be_a_worker_is_told_of(tmp_path: Path, script: str, words: str) -> None:
@@ -90,6 +96,7 @@ def test_of_a_remote_session_nothing_is_claimed() -> None:
     check_worker_python(SimpleNamespace())  # it has no sparkContext
 
 
+@pytest.mark.hard_case("T26")
 def test_the_door_does_not_import_spark() -> None:
     source = "import sys, stompy.spark; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     top = str(Path(__file__).parent.parent.parent)

@@ -16,7 +16,7 @@ from stompy.testing.required import broker_or_skip
 from tests.spark.receiver.filling import eventually
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from stompy.testing.brokers.running import RunningBroker
 
@@ -89,6 +89,14 @@ class Work:
         )
         return (writer.trigger(availableNow=True) if available else writer).start()
 
+    def table(self, **given: str) -> DataFrame:
+        """Return the queue as a table."""
+        options = {
+            "url": self.target.url, "destination": self.queue, "spoolDir": str(self.path / "tables"),
+            "idleTimeout": "1", **given,
+        }  # fmt: skip
+        return self.spark.read.format("stomp").options(**options).load()
+
     def finish(self) -> None:
         """Take everything that is left: what a broker takes its time to deliver again is left to a further run."""
         for _ in range(6):
@@ -97,19 +105,28 @@ class Work:
             if len(self.written()) == self.sent:
                 return
 
-    def strike(self, word: str) -> None:
-        """Have the source's process struck by a signal behind its next segment."""
-        (self.path / "spool.strike").write_text(word)
+    def strike(self, word: str, *, at: str = "seg-") -> None:
+        """Have the source's process struck when it has given a file its name: by a signal, or by an exception.
 
-    def struck(self) -> None:
-        eventually(lambda: not (self.path / "spool.strike").exists(), within=ENOUGH)
+        Args:
+            word: the name of either.
+            at: what the name of the file begins with.
+        """
+        (self.path / f"spool.strike-{at}").write_text(word)
+
+    def struck(self, *, at: str = "seg-") -> None:
+        eventually(lambda: not (self.path / f"spool.strike-{at}").exists(), within=ENOUGH)
 
     def written(self, *names: str) -> Counter[int]:
         found: Counter[int] = Counter()
         for name in names or ("out",):
-            rows = self.spark.read.parquet(str(self.path / name)).select("body").collect()
+            rows = self.spark.read.schema("body BINARY").parquet(str(self.path / name)).collect()
             found.update(int(row.body) for row in rows)
         return found
+
+    def written_if_any(self) -> Counter[int]:
+        """Return what is written, also before anything is."""
+        return self.written() if any((self.path / "out").glob("_spark_metadata/*")) else Counter()
 
     def flagged(self) -> int:
         return self.spark.read.parquet(str(self.path / "out")).where("possible_duplicate").count()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.hard_case("T1", "T2")
 def test_killed_between_rename_and_ack_twice_with_a_purge_between(
     spark: SparkSession, target: Target, tmp_path: Path
 ) -> None:
@@ -32,3 +33,27 @@ def test_killed_between_rename_and_ack_twice_with_a_purge_between(
     work.check()
     twice = sum(work.written().values()) - work.sent
     assert twice == 0 if target.stable else 0 < twice <= 2 * PREFETCH
+
+
+def test_browsing_looks_at_a_queue_of_activemq_and_leaves_it(
+    spark: SparkSession, activemq: Target, tmp_path: Path
+) -> None:
+    work = Work(spark, activemq, tmp_path)
+    work.send(150)
+    look = work.table(browse="true", readId="look")
+    assert sorted(int(row.body) for row in look.select("body").collect()) == list(range(150))
+    assert look.count() == 150, "the same rows for every action"
+    assert work.table(browse="true", maxMessages="7").count() == 7
+    taken = work.table(readId="take")
+    assert sorted(int(row.body) for row in taken.select("body").collect()) == list(range(150))
+    assert work.table(browse="true").count() == 0
+
+
+def test_where_a_broker_cannot_browse_it_is_refused_and_nothing_is_taken(
+    spark: SparkSession, target: Target, tmp_path: Path
+) -> None:
+    work = Work(spark, target, tmp_path)
+    work.send(20)
+    with pytest.raises(Exception, match="browse"):
+        work.table(browse="true").count()
+    assert work.table().count() == 20

@@ -172,16 +172,19 @@ def kill_the_jvm(target: Target, folder: Path, *, times: int) -> None:
     check(folder, target, kills=times)
 
 
+@pytest.mark.hard_case("T4")
 def test_the_drivers_jvm_is_killed_at_moments_of_chance(activemq: Target, tmp_path: Path) -> None:
     kill_the_jvm(activemq, tmp_path, times=2)
 
 
+@pytest.mark.hard_case("T4")
 @pytest.mark.load
 @pytest.mark.timeout(3600)
 def test_the_drivers_jvm_is_killed_twenty_times(target: Target, tmp_path: Path) -> None:
     kill_the_jvm(target, tmp_path, times=20)
 
 
+@pytest.mark.hard_case("T6", "T7")
 def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     queue = f"/queue/{uuid.uuid4().hex}"
@@ -198,6 +201,7 @@ def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, 
     check(tmp_path, activemq, kills=3)
 
 
+@pytest.mark.hard_case("T23")
 def test_a_passcode_is_nowhere_in_what_spark_leaves_behind(tmp_path: Path) -> None:
     secret = f"sesame-{uuid.uuid4().hex}"
     queue = "/queue/a"

@@ -24,6 +24,7 @@ def work(spark: SparkSession, target: Target, tmp_path: Path) -> Work:
     return Work(spark, target, tmp_path)
 
 
+@pytest.mark.hard_case("T1", "T2")
 def test_killed_between_rename_and_ack_twice_with_a_purge_between(work: Work) -> None:
     work.send(3000)
     for _ in range(2):
@@ -40,6 +41,7 @@ def test_killed_between_rename_and_ack_twice_with_a_purge_between(work: Work) ->
         assert sum(work.written().values()) == 5000
 
 
+@pytest.mark.hard_case("T28")
 def test_sigterm_between_rename_and_ack(work: Work) -> None:
     work.send(2000)
     for _ in range(2):
@@ -51,6 +53,7 @@ def test_sigterm_between_rename_and_ack(work: Work) -> None:
     work.check()
 
 
+@pytest.mark.hard_case("T11")
 def test_a_frozen_predecessor_acknowledges_nothing_after_the_fence(work: Work) -> None:
     work.send(1000)
     first = work.start(name="first")
@@ -78,6 +81,7 @@ def test_a_frozen_predecessor_acknowledges_nothing_after_the_fence(work: Work) -
     assert set(found) | set(work.written("first")) == set(range(2000))
 
 
+@pytest.mark.hard_case("T9")
 def test_stop_and_start_at_once(work: Work) -> None:
     work.send(2000)
     for _ in range(4):
@@ -86,5 +90,20 @@ def test_stop_and_start_at_once(work: Work) -> None:
         assert query.exception() is None
         query.stop()
         work.send(200)
+    work.finish()
+    work.check()
+
+
+@pytest.mark.hard_case("T29")
+def test_what_a_receivers_thread_raises_fails_the_query(spark: SparkSession, activemq: Target, tmp_path: Path) -> None:
+    work = Work(spark, activemq, tmp_path)
+    work.send(500)
+    for word in ("RuntimeError", "SystemExit"):
+        work.strike(word)
+        query = work.start()
+        work.struck()
+        eventually(lambda query=query: not query.isActive, within=ENOUGH)  # type: ignore[misc]
+        assert f"the receiver has a bug: {word}('struck')" in str(query.exception())
+        work.send(100)
     work.finish()
     work.check()

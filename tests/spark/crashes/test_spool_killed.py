@@ -114,6 +114,7 @@ def live_and_die(path: Path, step: str) -> int:
     return int(told[-1]) if len(told) > 1 else 0
 
 
+@pytest.mark.hard_case("T1", "T2", "T3")
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_is_suspect(
     tmp_path: Path, step: str
@@ -141,6 +142,7 @@ def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_i
     assert [name for name in os.listdir(files.path("lane-0")) if name.startswith(".tmp")] == []
 
 
+@pytest.mark.hard_case("T10")
 def test_of_two_processes_the_second_is_refused_and_gets_the_lane_when_the_first_is_killed(tmp_path: Path) -> None:
     files = spool_files(tmp_path / "spool")
     with running(tmp_path / "spool") as first:
@@ -153,6 +155,7 @@ def test_of_two_processes_the_second_is_refused_and_gets_the_lane_when_the_first
     writer.close()
 
 
+@pytest.mark.hard_case("T11")
 def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(tmp_path: Path) -> None:
     files = spool_files(tmp_path / "spool")
     with running(tmp_path / "spool") as zombie:
@@ -170,6 +173,7 @@ def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(t
     assert ids_in(files) == [f"id-{number}" for number in range(begun_at + 6)]
 
 
+@pytest.mark.hard_case("T16")
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_full_disk_is_told_and_what_was_there_is_kept(tmp_path: Path) -> None:
     small = tmp_path / "small"

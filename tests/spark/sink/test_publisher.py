@@ -134,6 +134,7 @@ def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_tra
         assert message.headers.get("_AMQ_DUPL_ID") == (message.headers[DEDUPE_HEADER] if told else None)
 
 
+@pytest.mark.hard_case("T20")
 def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
     assert len(faults.strikes) == 1
 
 
+@pytest.mark.hard_case("T20")
 def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_ids(
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_broker_that_stops_confirming_is_named_for_what_it_is(make: Make, faul
     assert stalled.value.confirmed == 5
 
 
+@pytest.mark.hard_case("T21")
 def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, make: Make) -> None:
     large = [Outgoing(QUEUE, b"x" * 100_000) for _ in range(200)]
     with FaultProxy(broker.url) as proxy, make(url=proxy.url, timeout=0.5) as publisher:
@@ -192,6 +195,7 @@ def test_a_broker_that_refuses_is_not_asked_again(make: Make, faults: FaultPlan)
     assert len(faults.strikes) == 1
 
 
+@pytest.mark.hard_case("T20")
 def test_a_row_that_cannot_be_written_aborts_its_transaction(broker: Broker, make: Make) -> None:
     with make() as publisher, pytest.raises(LocalProtocolError):
         publisher.publish([*rows(3), Outgoing(QUEUE, "x", {"": "no name"})])

@@ -56,6 +56,7 @@ def test_every_row_of_every_partition_arrives(session: SparkSession, broker: Bro
     assert len(ids(messages)) == 2500
 
 
+@pytest.mark.hard_case("T22")
 def test_empty_partitions_open_no_connection(session: SparkSession, broker: Broker) -> None:
     save(session.range(1, numPartitions=1).repartition(6).selectExpr("cast(cast(id as string) as binary) body"), broker)
     assert (broker.stats().sessions_total, broker.depth(QUEUE)) == (1, 1)

@@ -33,6 +33,7 @@ def taken(options: BatchOptions, *, load: str = "one", lane: int = 0) -> list[in
     return [int(body) for batch in drain(options, spool, lane) for body in batch.column("body").to_pylist()]
 
 
+@pytest.mark.hard_case("T19")
 def test_it_takes_once_and_gives_the_same_rows_again(broker: Broker, tmp_path: Path) -> None:
     asked = options(broker, tmp_path)
     fill(broker.url, range(500))
@@ -70,6 +71,7 @@ def test_tasks_share_the_limit(broker: Broker, tmp_path: Path) -> None:
     assert taken(few, lane=0) == [0]
 
 
+@pytest.mark.hard_case("T19")
 def test_a_task_goes_on_where_its_predecessor_died(broker: Broker, tmp_path: Path) -> None:
     asked = options(broker, tmp_path)
     spool = make_read(asked, "one")
@@ -81,6 +83,7 @@ def test_a_task_goes_on_where_its_predecessor_died(broker: Broker, tmp_path: Pat
     assert found == list(range(8))
 
 
+@pytest.mark.hard_case("T19")
 def test_of_two_attempts_at_once_one_takes_and_both_read_it(broker: Broker, tmp_path: Path) -> None:
     asked = options(broker, tmp_path)
     fill(broker.url, range(100))

@@ -76,6 +76,7 @@ def test_a_query_goes_through_its_batches_and_what_was_processed_is_removed(brok
     assert names == []
 
 
+@pytest.mark.hard_case("T18")
 @pytest.mark.parametrize("limit", [1, 7, 150, 200, 1000])
 def test_a_batch_has_exactly_as_many_messages_as_it_may_across_segments(
     broker: Broker, tmp_path: Path, limit: int
@@ -148,6 +149,7 @@ def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broke
         assert at(engine.latest(None, Limits(most=5))) == {"0": 95}
 
 
+@pytest.mark.hard_case("T12")
 def test_without_a_checkpoint_a_query_begins_with_the_oldest_message(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(100))
     with engine_on(broker, tmp_path, segmentmaxmessages="10") as engine:
@@ -159,6 +161,7 @@ def test_without_a_checkpoint_a_query_begins_with_the_oldest_message(broker: Bro
         assert at(engine.initial()) == {"0": 40}
 
 
+@pytest.mark.hard_case("T12")
 def test_a_deleted_spool_under_a_checkpoint_is_an_error_with_the_remedy(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(10))
     with engine_on(broker, tmp_path) as engine:
@@ -173,6 +176,7 @@ def test_a_deleted_spool_under_a_checkpoint_is_an_error_with_the_remedy(broker: 
             engine.latest(end, ALL)
 
 
+@pytest.mark.hard_case("T13")
 def test_a_deleted_segment_is_data_loss_unless_it_is_given_up(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(300))
     with engine_on(broker, tmp_path, segmentmaxmessages="100", prefetch="100") as engine:
@@ -202,6 +206,7 @@ def test_a_checkpoint_ahead_of_the_spool_is_data_loss(broker: Broker, tmp_path: 
         assert engine.latest(ahead, ALL) == ahead
 
 
+@pytest.mark.hard_case("T10")
 def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path) as first:
         start = first.initial()
@@ -212,6 +217,7 @@ def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(broker: Br
         assert at(first.latest(start, ALL)) == {"0": 10}
 
 
+@pytest.mark.hard_case("T9")
 def test_stop_and_start_at_once_waits_for_the_predecessor(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path) as first:
         first.initial()
@@ -243,6 +249,7 @@ def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path:
         assert engine.latest(end, Limits(most=70)) == end
 
 
+@pytest.mark.hard_case("T17")
 def test_available_now_of_an_empty_queue_is_empty(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path, idletimeout="0.2") as engine:
         engine.prepare_available_now()
@@ -250,6 +257,7 @@ def test_available_now_of_an_empty_queue_is_empty(broker: Broker, tmp_path: Path
         assert engine.latest(start, ALL) == start
 
 
+@pytest.mark.hard_case("T17")
 def test_available_now_waits_for_a_broker_that_comes_late(tmp_path: Path) -> None:
     broker = Broker()
     broker.start()
@@ -264,6 +272,7 @@ def test_available_now_waits_for_a_broker_that_comes_late(tmp_path: Path) -> Non
         broker.stop()
 
 
+@pytest.mark.hard_case("T17")
 def test_available_now_ends_though_a_producer_never_rests(broker: Broker, tmp_path: Path) -> None:
     stop = threading.Event()
 

@@ -168,6 +168,7 @@ def test_a_damaged_watermark_is_an_error(files: LocalFiles, name: str) -> None:
         lane_writer(files)
 
 
+@pytest.mark.hard_case("T13")
 def test_a_truncated_segment_whose_ids_are_needed_is_named(files: LocalFiles) -> None:
     filled(files, 10).close()
     (name,) = segment_names(files)

@@ -30,6 +30,7 @@ def test_a_segment_that_is_gone_is_named() -> None:
         decode(None, segment, origin=ORIGIN, path=PATH)
 
 
+@pytest.mark.hard_case("T13")
 @pytest.mark.parametrize("keep", [0, 1, 0.5, 0.99])
 def test_a_truncated_segment_is_named(keep: float) -> None:
     segment, data = encode(records(range(20)), origin=ORIGIN, first=0, epoch=1)

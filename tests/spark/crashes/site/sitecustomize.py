@@ -1,30 +1,44 @@
-"""Strikes a Python of Spark between the moment that a segment has its name and its ACK, when a test asks for it.
+"""Strikes a Python of Spark at the moment that a file of a spool has got its name, when a test asks for it.
 
-A test leaves a file `<spool>.strike` with the name of a signal; whoever next gives a segment of that spool its name
-takes the file away and sends itself the signal. Python imports this module by itself where its folder is on the path.
+A test leaves a file `<spool>.strike-<beginning>` with the name of a signal or of an exception; whoever next gives a
+file of a lane of that spool a name with that beginning takes the order away and sends itself the signal, or raises the
+exception. Python imports this module by itself where its folder is on the path.
 """
 
 from __future__ import annotations
 
+import builtins
 import os
 import signal
+from collections.abc import Callable
+from typing import Any
 
-_replace = os.replace
+BEGINNINGS = ("seg-", "low", "done")
 
 
-def _replaced(source: str, target: str) -> None:
-    _replace(source, target)
-    folder, name = os.path.split(str(target))
-    if not name.startswith("seg-"):
-        return
-    order = os.path.dirname(folder) + ".strike"
+def _struck(move: Callable[..., None]) -> Callable[..., None]:
+    def moved(source: str, target: str, **more: Any) -> None:
+        move(source, target, **more)
+        folder, name = os.path.split(str(target))
+        for beginning in BEGINNINGS:
+            if name.startswith(beginning):
+                _obey(f"{os.path.dirname(folder)}.strike-{beginning}")
+
+    return moved
+
+
+def _obey(order: str) -> None:
     try:
         with open(order) as file:
             word = file.read().strip()
         os.unlink(order)
     except OSError:
         return
-    os.kill(os.getpid(), getattr(signal, word))
+    if word.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, word))
+    else:
+        raise getattr(builtins, word)("struck")
 
 
-os.replace = _replaced  # type: ignore[assignment]
+os.replace = _struck(os.replace)
+os.link = _struck(os.link)

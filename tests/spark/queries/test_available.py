@@ -1,0 +1,71 @@
+"""AvailableNow: a query ends with what is there, whatever the queue and the broker do meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.testing.proxy import FaultProxy
+from tests.spark.asking import needs_available_now, run_once, stream, written
+from tests.spark.receiver.filling import QUEUE, eventually, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    needs_available_now,
+    pytest.mark.timeout(150),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.mark.hard_case("T17")
+def test_an_empty_queue_ends_without_a_row(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    query = run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5"), tmp_path)
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 0
+    assert written(stomp, tmp_path) == []
+
+
+@pytest.mark.hard_case("T17")
+def test_a_broker_that_answers_later_than_the_queue_counts_as_empty_is_waited_for(
+    stomp: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    fill(broker.url, range(50))
+    with FaultProxy(broker.url) as proxy:
+        # CONNECTED and the subscription each take longer than idleTimeout; no row would be a wrong result.
+        proxy.upcoming.delay(0.6)
+        run_once(stream(stomp, proxy.url, tmp_path, idleTimeout="0.3"), tmp_path)
+    assert written(stomp, tmp_path) == list(range(50))
+
+
+@pytest.mark.hard_case("T17")
+def test_a_producer_that_never_rests_does_not_keep_the_query(
+    stomp: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        while not stop.wait(0.01):
+            fill(broker.url, [number])
+            number += 1
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        run_once(stream(stomp, broker, tmp_path, idleTimeout="60", availableNowTimeout="1"), tmp_path)
+    finally:
+        stop.set()
+        producer.join()
+    found = written(stomp, tmp_path)
+    assert found == list(range(len(found)))
+    assert found
+    # What came later is neither lost nor taken twice.
+    run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5"), tmp_path)
+    eventually(lambda: broker.depth(QUEUE) == 0)
+    found = written(stomp, tmp_path)
+    assert found == list(range(len(found)))

@@ -1,0 +1,69 @@
+"""What a message may hold comes out of Spark as it went in, over every version of STOMP."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.connection.connecting import connect
+from tests.spark.asking import needs_available_now, run_once, stream, table
+from tests.spark.receiver.filling import QUEUE, eventually, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.timeout(150),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+BODIES = (b"", b"\0", b"a\0\nb\r\n\0", "ä€😀".encode(), b"\xff\xfe no text \x80", os.urandom(5 << 20))
+HEADERS = {"plain": "x", "a:b": "c:d\ne\\f\rg", "name": "ä€", "empty": ""}
+
+
+def repeat_a_header(broker: Broker) -> None:
+    """Send a message with a header that is there twice, which no client of ours would."""
+    frames = (
+        b"CONNECT\naccept-version:1.2\nhost:a\n\n\0",
+        f"SEND\ndestination:{QUEUE}\ntwice:first\ntwice:second\nreceipt:r\n\n\0".encode(),
+    )
+    where = urlsplit(broker.url)
+    with socket.create_connection((where.hostname, where.port)) as raw:
+        raw.sendall(b"".join(frames))
+        heard = b""
+        while b"RECEIPT" not in heard:
+            heard += raw.recv(4096)
+
+
+@needs_available_now
+@pytest.mark.hard_case("T24")
+def test_every_octet_of_bodies_and_headers_comes_through(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    with connect(broker.url) as connection:
+        for body in BODIES:
+            connection.send(QUEUE, body, headers=HEADERS, confirm=True)
+    repeat_a_header(broker)
+    run_once(stream(stomp, broker, tmp_path, bodyAs="text", idleTimeout="0.5"), tmp_path)
+    rows = stomp.read.parquet(str(tmp_path / "out")).orderBy("sequence").collect()
+    assert [bytes(row.body) for row in rows] == [*BODIES, b""]
+    assert [row.text for row in rows[:5]] == ["", "\0", "a\0\nb\r\n\0", "ä€😀", None]
+    assert rows[5].text is None
+    for row in rows[: len(BODIES)]:
+        assert HEADERS.items() <= row.headers.items()
+    assert rows[-1].headers["twice"] == "first", "STOMP 1.2: of a repeated header the first one counts"
+
+
+@pytest.mark.hard_case("T25")
+def test_a_broker_of_stomp_1_0_is_read_and_acknowledged(stomp: SparkSession, tmp_path: Path) -> None:
+    with Broker(versions=["1.0"]) as old:
+        fill(old.url, range(300))
+        frame = table(stomp, old, tmp_path, idleTimeout="0.5").selectExpr("cast(body as string) AS n", "headers")
+        rows = frame.collect()
+        assert sorted(int(row.n) for row in rows) == list(range(300))
+        assert not any("ack" in row.headers for row in rows)
+        eventually(lambda: old.depth(QUEUE) == 0)

@@ -1,0 +1,44 @@
+"""A table whose task is killed: every later attempt reads what was taken, and takes the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stompy.broker import Broker
+from tests.spark.asking import table
+from tests.spark.receiver.filling import QUEUE, eventually, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.timeout(150),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.mark.hard_case("T19")
+@pytest.mark.parametrize("moment", ["seg-", "done"])
+def test_a_task_that_is_killed_while_it_takes_or_behind_it_is_gone_on_with(
+    stomp: SparkSession, broker: Broker, tmp_path: Path, moment: str
+) -> None:
+    fill(broker.url, range(500))
+    # With local[2] Spark tries no task again by itself; to the source the next action is the same second attempt.
+    given = {"readId": "x", "dedupHeader": "n", "idleTimeout": "0.5", "prefetch": "100"}
+    frame = table(stomp, broker, tmp_path, **given)
+    (tmp_path / "spool").mkdir()
+    order = tmp_path / "spool" / f"read-x.strike-{moment}"
+    order.write_text("SIGKILL")
+    with pytest.raises(Exception, match=r"crashed|EOFException|Python worker"):
+        frame.count()
+    assert not order.exists()
+    for _ in range(2):
+        assert sorted(int(row.body) for row in frame.select("body").collect()) == list(range(500))
+    eventually(lambda: broker.depth(QUEUE) == 0)
+    # The same by name in another load(); a load() without a name takes anew.
+    fill(broker.url, range(500, 503))
+    assert table(stomp, broker, tmp_path, **given).count() == 500
+    assert table(stomp, broker, tmp_path, idleTimeout="0.5").count() == 3
