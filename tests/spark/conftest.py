@@ -41,9 +41,12 @@ if "pyspark" in _MISSING:
         "sink/test_writer.py",
         "source/test_batch.py",
         "source/test_stream.py",
+        "crashes/test_broker_gone.py",
+        "crashes/test_committed.py",
         "crashes/test_driver_killed.py",
         "crashes/test_sink_killed.py",
         "crashes/test_source_killed.py",
+        "crashes/test_spool_gone.py",
         "test_datasource.py",
         "test_session.py",
     )
