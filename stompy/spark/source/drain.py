@@ -20,7 +20,6 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import NotConnected, ReceiveTimeout, SpoolBusy, SpoolError
 from stompy.spark.receiver.crew import ThreadCrew
-from stompy.spark.source.pieces import pieces_of
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import BatchOptions, SpoolOptions
 from stompy.spark.spool.claims import Patience
@@ -68,8 +67,8 @@ def drain(options: BatchOptions, spool: Spool, lane: int) -> Iterator[pa.RecordB
     if end is None:
         end = _taken(options, spool, lane)
     view = LaneView(spool.files, spool.origin(lane))
-    slices = view.snapshot(lambda index: index.slices(0, end))
-    return read_pieces(spool.files.url, spool.identity, pieces_of(lane, slices), text=text)
+    pieces = view.snapshot(lambda index: index.pieces(0, end))
+    return read_pieces(spool.files.url, spool.identity, pieces, text=text)
 
 
 def limit_of(options: BatchOptions, lane: int) -> int | None:

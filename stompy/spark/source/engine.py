@@ -22,8 +22,9 @@ from stompy.spark.receiver.crew import Crew, Lane, Onlooker, ThreadCrew
 from stompy.spark.receiver.process import ProcessCrew
 from stompy.spark.source.admission import Limits, shares
 from stompy.spark.source.offsets import Offset
-from stompy.spark.source.pieces import Piece, pieces_of, split
+from stompy.spark.source.pieces import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
+from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
 
 _LOG = logging.getLogger("stompy.spark")
@@ -203,7 +204,7 @@ class StreamEngine:
 
     def _pieces(self, lane: Lane, start: int, end: int) -> list[Piece]:
         fail = self._options.spool.fail_on_data_loss
-        found = pieces_of(lane.lane, lane.snapshot(lambda index: index.slices(start, end, fail=fail)))
+        found = lane.snapshot(lambda index: index.pieces(start, end, fail=fail))
         missing = end - start - sum(piece.rows for piece in found)
         if missing:
             _LOG.warning("lane %d has lost %d of the messages %d to %d", lane.lane, missing, start, end - 1)

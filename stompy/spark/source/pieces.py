@@ -3,45 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from stompy.spark.spool.index import Slice
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.index import Piece
 
 ROWS_A_TASK = 10_000
 OCTETS_A_TASK = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of one segment of a lane.
-
-    Attributes:
-        lane: its number.
-        segment: the file.
-        start: the first sequence number that is meant.
-        end: the number behind the last one.
-    """
-
-    lane: int
-    segment: Segment
-    start: int
-    end: int
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return self.end - self.start
-
-    @property
-    def size(self) -> int:
-        """About how many octets they have."""
-        return self.segment.size * self.rows // max(1, self.segment.count)
-
-
-def pieces_of(lane: int, slices: Sequence[Slice]) -> list[Piece]:
-    """Return what a lane's index found as pieces."""
-    return [Piece(lane, one.segment, one.start, one.end) for one in slices]
 
 
 def split(pieces: Sequence[Piece], *, most: int | None, octets: int = OCTETS_A_TASK) -> list[list[Piece]]:

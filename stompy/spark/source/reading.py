@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stompy.errors import BodyDecodeError, SpoolError
 from stompy.spark.schema import arrow_schema
-from stompy.spark.source.pieces import Piece
+from stompy.spark.spool.index import Piece
 from stompy.spark.spool.lane import read_segment
 from stompy.spark.spool.spool import check_identity, find_spool, open_files
 

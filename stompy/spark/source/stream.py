@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from stompy.spark.source.admission import Limits
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source.pieces import Piece
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source.signals import end_on_sigterm
 from stompy.spark.source_options import StreamOptions
+from stompy.spark.spool.index import Piece
 
 try:
     from pyspark.sql.streaming.datasource import (

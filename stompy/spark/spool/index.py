@@ -18,15 +18,17 @@ _ADVICE = "Restore the files from a backup, or go on without these messages with
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Piece:
     """Rows of one segment.
 
     Attributes:
+        lane: its number.
         segment: the file.
         start: the first sequence number that is meant.
         end: the number behind the last one.
     """
 
+    lane: int
     segment: Segment
     start: int
     end: int
@@ -46,12 +48,14 @@ class LaneIndex:
     """The segments of a lane in order, from its low watermark up.
 
     Args:
+        lane: its number.
         low: everything below was processed.
         path: of the lane, named by errors.
     """
 
-    def __init__(self, *, low: int, path: str) -> None:
+    def __init__(self, *, lane: int, low: int, path: str) -> None:
         self.low = low
+        self._lane = lane
         self._path = path
         self._segments: list[Segment] = []
         self._octets = 0
@@ -90,7 +94,7 @@ class LaneIndex:
         self._octets -= sum(segment.size for segment in gone)
         return gone
 
-    def slices(self, start: int, end: int, *, fail: bool = True) -> list[Slice]:
+    def pieces(self, start: int, end: int, *, fail: bool = True) -> list[Piece]:
         """Return what covers the numbers from `start` up to `end`.
 
         Args:
@@ -101,7 +105,7 @@ class LaneIndex:
         Raises:
             SpoolDataLoss: not all of them are there.
         """
-        found: list[Slice] = []
+        found: list[Piece] = []
         at = start
         position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
         for segment in self._segments[position:]:
@@ -111,7 +115,7 @@ class LaneIndex:
                 continue
             if segment.first > at and fail:
                 raise lost(self._path, at, segment.first)
-            found.append(Slice(segment, max(at, segment.first), min(end, segment.end)))
+            found.append(Piece(self._lane, segment, max(at, segment.first), min(end, segment.end)))
             at = min(end, segment.end)
         if at < end and fail:
             raise lost(self._path, at, end)
@@ -120,7 +124,7 @@ class LaneIndex:
     def octets_up_to(self, start: int, octets: int) -> int:
         """Return the number up to which there are about so many octets from `start` on, at least one message's."""
         at = start
-        for piece in self.slices(start, self.next, fail=False):
+        for piece in self.pieces(start, self.next, fail=False):
             size = piece.size
             if size > octets:
                 rows = octets * piece.rows // max(1, size)

@@ -85,7 +85,7 @@ class LaneWriter:
     def _open(self, fail_on_loss: bool) -> None:
         files, folder = self._files, self._folder
         predecessor = begun(files, folder, before=self._claim.epoch) or Begun(0, 0)
-        self._index, orphans = load_index(files, folder, predecessor)
+        self._index, orphans = load_index(files, self._origin.lane, predecessor)
         self._settled = read_mark(files, f"{folder}/{SETTLED}") or 0
         self._planned = read_mark(files, f"{folder}/{PLANNED}") or 0
         self._written = {SETTLED: (self._settled, time.monotonic()), PLANNED: (self._planned, time.monotonic())}
@@ -116,7 +116,7 @@ class LaneWriter:
     def _identities_from(self, start: int) -> dict[str, str]:
         """Return the ids of what is durable from `start` on: a predecessor may not have got its ACK through."""
         found: dict[str, str] = {}
-        for piece in self._index.slices(start, self._index.next, fail=False):
+        for piece in self._index.pieces(start, self._index.next, fail=False):
             found.update(self._identifier.of_batch(read_segment(self._files, self._origin, piece.segment)))
         return found
 
@@ -293,12 +293,13 @@ def make_lane(files: Files, folder: str) -> None:
     write_mark(files, f"{folder}/{LOW}", 0)
 
 
-def load_index(files: Files, folder: str, newest: Begun) -> tuple[LaneIndex, list[Segment]]:
+def load_index(files: Files, lane: int, newest: Begun) -> tuple[LaneIndex, list[Segment]]:
     """List a lane; return its index and what is to be removed: leftovers, and what a fenced receiver wrote.
 
     Raises:
         SpoolDamaged: its low watermark is gone.
     """
+    folder = lane_folder(lane)
     low = read_mark(files, f"{folder}/{LOW}")
     if low is None:
         raise damaged(path_of(files, f"{folder}/{LOW}"), "the file that says where the lane begins is gone")
@@ -306,7 +307,7 @@ def load_index(files: Files, folder: str, newest: Begun) -> tuple[LaneIndex, lis
     listed = [segment for segment in names if segment is not None]
     left = [segment for segment in listed if segment.end <= low]
     kept, orphans = sound([one for one in listed if one.end > low], epoch=newest.epoch, start=newest.start)
-    index = LaneIndex(low=low, path=path_of(files, folder))
+    index = LaneIndex(lane=lane, low=low, path=path_of(files, folder))
     for segment in kept:
         index.add(segment)
     return index, [*left, *orphans]

@@ -44,7 +44,7 @@ class LaneView:
         make_lane(files, self._folder)
         self._planned = self._written = read_mark(files, f"{self._folder}/{PLANNED}") or 0
         self._wrote = time.monotonic()
-        self._index = LaneIndex(low=self._low(), path=path_of(files, self._folder))
+        self._index = LaneIndex(lane=self.lane, low=self._low(), path=path_of(files, self._folder))
         self.refresh()
 
     def _low(self) -> int:
@@ -81,7 +81,7 @@ class LaneView:
         if newest is None:
             return
         kept, _ = sound(listed, epoch=newest.epoch, start=newest.start)
-        index = LaneIndex(low=low, path=path_of(self._files, self._folder))
+        index = LaneIndex(lane=self.lane, low=low, path=path_of(self._files, self._folder))
         for segment in kept:
             index.add(segment)
         if index.next < self._index.next:

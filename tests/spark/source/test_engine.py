@@ -14,9 +14,9 @@ from stompy.broker import Broker
 from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolMismatch
 from stompy.spark.source.admission import Limits
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source.pieces import Piece
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
+from stompy.spark.spool.index import Piece
 from tests.spark.receiver.filling import QUEUE, eventually, fill, receiving
 
 ALL = Limits()

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.spark.source.pieces import Piece, pieces_of, split
-from stompy.spark.spool.index import Slice
+from stompy.spark.source.pieces import split
+from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment
 
 
@@ -14,12 +14,6 @@ def piece(first: int, count: int, *, lane: int = 0, size: int = 100) -> Piece:
 
 def numbers(part: list[Piece]) -> list[tuple[int, int]]:
     return [(one.lane, at) for one in part for at in range(one.start, one.end)]
-
-
-def test_a_lanes_slices_are_pieces() -> None:
-    segment = Segment(10, 10, 1, "0" * 16, 1000)
-    (made,) = pieces_of(3, [Slice(segment, 12, 17)])
-    assert (made.lane, made.start, made.end, made.rows, made.size) == (3, 12, 17, 5, 500)
 
 
 def test_nothing_is_no_part() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from stompy.errors import BodyDecodeError, SpoolDamaged, SpoolError, SpoolMismatch
 from stompy.spark.schema import arrow_schema
-from stompy.spark.source.pieces import Piece
 from stompy.spark.source.reading import read_pieces
+from stompy.spark.spool.index import Piece
 from tests.spark.spool.making import lane_writer, origin_of, record, records, spool_files
 
 

@@ -16,7 +16,7 @@ def segment(first: int, count: int, *, epoch: int = 1, size: int = 0) -> Segment
 
 
 def index_of(*segments: Segment, low: int = 0) -> LaneIndex:
-    index = LaneIndex(low=low, path="/spool/lane-0")
+    index = LaneIndex(lane=3, low=low, path="/spool/lane-0")
     for one in segments:
         index.add(one)
     return index
@@ -27,19 +27,26 @@ def test_an_empty_lane_goes_on_at_its_low_watermark() -> None:
     assert index_of(segment(0, 10), segment(10, 5)).next == 15
 
 
-def test_slices_cover_exactly_what_is_asked() -> None:
+def test_a_piece_knows_its_lane_and_about_how_large_it_is() -> None:
+    index = LaneIndex(lane=3, low=10, path="/spool/lane-3")
+    index.add(Segment(10, 10, 1, "0" * 16, 1000))
+    (made,) = index.pieces(12, 17)
+    assert (made.lane, made.start, made.end, made.rows, made.size) == (3, 12, 17, 5, 500)
+
+
+def test_pieces_cover_exactly_what_is_asked() -> None:
     index = index_of(segment(0, 10), segment(10, 5), segment(15, 10))
-    assert [(one.start, one.end) for one in index.slices(3, 17)] == [(3, 10), (10, 15), (15, 17)]
-    assert [(one.start, one.end) for one in index.slices(10, 15)] == [(10, 15)]
-    assert index.slices(7, 7) == []
+    assert [(one.start, one.end) for one in index.pieces(3, 17)] == [(3, 10), (10, 15), (15, 17)]
+    assert [(one.start, one.end) for one in index.pieces(10, 15)] == [(10, 15)]
+    assert index.pieces(7, 7) == []
 
 
 @pytest.mark.parametrize(("start", "end", "gap"), [(0, 12, "5 to 9"), (6, 12, "6 to 9"), (10, 30, "20 to 29")])
 def test_a_gap_is_an_error_that_names_the_messages(start: int, end: int, gap: str) -> None:
     index = index_of(segment(0, 5), segment(10, 10))
     with pytest.raises(SpoolDataLoss, match=rf"/spool/lane-0: the segments with the messages {gap} "):
-        index.slices(start, end)
-    assert sum(one.rows for one in index.slices(start, end, fail=False)) < end - start
+        index.pieces(start, end)
+    assert sum(one.rows for one in index.pieces(start, end, fail=False)) < end - start
 
 
 def test_what_lies_below_the_low_watermark_is_taken_out() -> None:
@@ -51,13 +58,13 @@ def test_what_lies_below_the_low_watermark_is_taken_out() -> None:
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=20), st.data())
-def test_slices_are_contiguous(counts: list[int], data: st.DataObject) -> None:
+def test_pieces_are_contiguous(counts: list[int], data: st.DataObject) -> None:
     firsts = [0, *itertools.accumulate(counts)]
     index = index_of(*(segment(first, count) for first, count in zip(firsts, counts, strict=False)))
     start = data.draw(st.integers(0, index.next))
     end = data.draw(st.integers(start, index.next))
     at = start
-    for piece in index.slices(start, end):
+    for piece in index.pieces(start, end):
         assert piece.start == at
         assert piece.segment.first <= piece.start < piece.end <= piece.segment.end
         at = piece.end
