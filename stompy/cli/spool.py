@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import re
 import sys
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from stompy.spark.receiver.crew import ThreadCrew
 
 _PASSCODE = "STOMPY_PASSCODE"
-_LOOK = 0.2
-"""Seconds between looks at the receivers."""
+_TELLING = 1.0
+"""Seconds between two lines on a terminal."""
 _POSITIONAL = frozenset({"destination", "spoolDir"})
 _NOT_HERE = frozenset({"receiverMode"})
 
@@ -80,14 +81,18 @@ def _receive(crew: ThreadCrew, idle_timeout: float | None) -> None:
     """Look after the receivers, and tell on a terminal how it goes; raises as `Crew.check`."""
     shown = sys.stderr is not None and sys.stderr.isatty()
     before, since = _count(crew), time.monotonic()
-    while idle_timeout is None or crew.quiet_for() < idle_timeout:
-        crew.check()
-        time.sleep(_LOOK)
+
+    def left() -> float:
+        nonlocal before, since
         elapsed = time.monotonic() - since
-        if shown and elapsed >= 1.0:
+        if shown and elapsed >= _TELLING:
             now = _count(crew)
             tell(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
-            before, since = now, time.monotonic()
+            before, since, elapsed = now, time.monotonic(), 0.0
+        quiet = math.inf if idle_timeout is None else idle_timeout - crew.quiet_for()
+        return min(quiet, _TELLING - elapsed) if shown else quiet
+
+    crew.watch(left)
 
 
 def _count(crew: ThreadCrew) -> int:

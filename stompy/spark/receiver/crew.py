@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from stompy.deadline import Deadline
+from stompy.spark.receiver.bell import Bell
 from stompy.spark.receiver.health import Health
 from stompy.spark.receiver.receiver import Receiver, join
 from stompy.spark.source_options import SpoolOptions
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 _STOPPING = 5.0
 """Seconds that receivers get for their end."""
+_MOMENT = 0.01
+"""Seconds, the least that are waited for."""
 
 
 class Lane(Protocol):
@@ -83,6 +86,15 @@ class Crew(Protocol):
         """Return for how many seconds all of them have had a subscription."""
         ...
 
+    def watch(self, left: Callable[[], float]) -> None:
+        """Wait until `left` returns 0 or less; raises as `check`, as soon as there is something to raise.
+
+        Args:
+            left: seconds after which it is to be asked again; it is also when a receiver gets or loses its broker, or
+                ends.
+        """
+        ...
+
     def stop(self) -> None:
         """End them; idempotent."""
         ...
@@ -125,7 +137,8 @@ class ThreadCrew:
             raise
         lanes: list[Lane] = [*self._writers, *others]
         self._lanes = sorted(lanes, key=lambda lane: lane.lane)
-        self.healths = [Health(f"receiver {lane} of {options.destination}") for lane in own]
+        self._bell = Bell()
+        self.healths = [Health(f"receiver {lane} of {options.destination}", changed=self._bell.ring) for lane in own]
         """One a receiver."""
         pairs = zip(self._writers, self.healths, strict=True)
         self._receivers = [Receiver(options, *pair, limit=limit) for pair in pairs]
@@ -145,7 +158,7 @@ class ThreadCrew:
     @property
     def finished(self) -> bool:
         """Whether all receivers have ended, as they do at their limit."""
-        return all(receiver.ended for receiver in self._receivers)
+        return all(health.ended for health in self.healths)
 
     def check(self) -> None:
         """Raise what keeps messages from coming; see `Health.check`."""
@@ -159,6 +172,17 @@ class ThreadCrew:
     def subscribed_for(self) -> float:
         """Return for how many seconds all of them have had a subscription."""
         return min(health.subscribed_for() for health in self.healths)
+
+    def watch(self, left: Callable[[], float]) -> None:
+        """Wait until `left` returns 0 or less; raises as `check`, as soon as there is something to raise."""
+
+        def look() -> float:
+            self.check()
+            seconds = left()
+            patience = min(health.patience(self._options.broker_timeout) for health in self.healths)
+            return seconds if seconds <= 0 else min(seconds, patience + _MOMENT)
+
+        self._bell.watch(look)
 
     def stop(self) -> None:
         """End the receivers and close the lanes; idempotent."""
@@ -219,6 +243,10 @@ class Onlooker:
     def subscribed_for(self) -> float:
         """Return the same."""
         return float("inf")
+
+    def watch(self, left: Callable[[], float]) -> None:
+        """Wait until `left` returns 0 or less."""
+        Bell().watch(left)
 
     def stop(self) -> None:
         """Write what was left for later."""

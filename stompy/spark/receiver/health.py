@@ -2,14 +2,16 @@
 
 | who | does | lock |
 |---|---|---|
-| receiver thread | `subscribed`, `heard`, `kept`, `lost`, `fail` | health (leaf) |
-| any thread | `check`, `quiet_for` | the same |
+| receiver thread | `subscribed`, `heard`, `kept`, `lost`, `fail`, `end` | health (leaf) |
+| any thread | `check`, `quiet_for`, `patience` | the same |
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Callable
 
 from stompy.errors import ConnectTimeout, StompError
 from stompy.link.locks import Rank, make_lock
@@ -22,10 +24,12 @@ class Health:
 
     Args:
         name: of the receiver, for the log and errors.
+        changed: called, without the lock, when the receiver gets or loses its broker, and when it ends.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, changed: Callable[[], None] = lambda: None) -> None:
         self._name = name
+        self._changed = changed
         self._lock = make_lock(Rank.LEAF, "receiver health")
         self._error: StompError | None = None
         self._lost_since: float | None = time.monotonic()
@@ -34,6 +38,8 @@ class Health:
         self._subscribed_at: float | None = None
         self.links = 0
         """How many sessions there were."""
+        self.ended = False
+        """Whether the receiver receives no more, for whatever reason."""
 
     def subscribed(self) -> None:
         """Note that the broker has confirmed the subscription."""
@@ -44,6 +50,7 @@ class Health:
             self._quiet_since = now
             if self._subscribed_at is None:
                 self._subscribed_at = now
+        self._changed()
 
     def heard(self) -> None:
         """Note that messages came: until they are `kept` it is not quiet, however long the disk takes."""
@@ -63,6 +70,7 @@ class Health:
             self._words = str(reason)
             self._quiet_since = None
         _LOG.warning("%s has no broker: %s", self._name, reason)
+        self._changed()
 
     def fail(self, error: StompError) -> None:
         """Note that the receiver has ended for good."""
@@ -71,6 +79,12 @@ class Health:
                 self._error = error
             self._quiet_since = None
         _LOG.error("%s has ended: %s", self._name, error)
+        self._changed()
+
+    def end(self) -> None:
+        """Note that the receiver receives no more."""
+        self.ended = True
+        self._changed()
 
     @property
     def error(self) -> StompError | None:
@@ -95,6 +109,12 @@ class Health:
             raise ConnectTimeout(
                 f"{self._name} has had no broker for more than {broker_timeout:g} s (option brokerTimeout): {words}"
             )
+
+    def patience(self, broker_timeout: float) -> float:
+        """Return after how many seconds `check` may raise for want of a broker; infinity while there is one."""
+        with self._lock:
+            since = self._lost_since
+        return math.inf if since is None else max(0.0, broker_timeout - (time.monotonic() - since))
 
     def quiet_for(self) -> float:
         """Return for how many seconds no message has come although there is a subscription.

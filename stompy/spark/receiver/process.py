@@ -19,13 +19,14 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, ConnectTimeout, SpoolError, StompError
 from stompy.link.thread import HouseThread
+from stompy.spark.receiver.bell import Bell
 from stompy.spark.receiver.crew import Lane, ThreadCrew
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.spool import Spool, make_spool, open_files
@@ -40,9 +41,10 @@ _STOPPING = 5.0
 class _Child(HouseThread):
     """One receiver's process, and what it has told. The thread ends with the process."""
 
-    def __init__(self, options: SpoolOptions, lane: int) -> None:
+    def __init__(self, options: SpoolOptions, lane: int, bell: Bell) -> None:
         super().__init__(f"stompy-spool-{lane}-watch")
         self._lane = lane
+        self._bell = bell
         self.told: dict[str, Any] = {"quiet": 0.0, "subscribed": 0.0, "error": None}
         self._stopping = False
         self._process = subprocess.Popen(
@@ -61,9 +63,11 @@ class _Child(HouseThread):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.told = json.loads(line)
+            self._bell.ring()
         code = self._process.wait()
         if self.told["error"] is None and not self._stopping:
             self.told = {**self.told, "quiet": 0.0, "error": ["ConnectionLost", f"its process ended with code {code}"]}
+        self._bell.ring()
 
     def check(self) -> None:
         """Raise what keeps messages from coming."""
@@ -104,10 +108,11 @@ class ProcessCrew:
         self._stopped = False
         known = {*spool.lanes(), *range(options.receivers)}
         self._lanes = [LaneView(spool.files, spool.origin(lane)) for lane in sorted(known)]
+        self._bell = Bell()
         self._children: list[_Child] = []
         try:
             for lane in range(options.receivers):
-                self._children.append(_Child(options, lane))
+                self._children.append(_Child(options, lane, self._bell))
                 self._children[-1].start()
         except BaseException:
             self.stop()
@@ -130,6 +135,15 @@ class ProcessCrew:
     def subscribed_for(self) -> float:
         """Return for how many seconds all of them have had a subscription."""
         return min(float(child.told["subscribed"]) for child in self._children)
+
+    def watch(self, left: Callable[[], float]) -> None:
+        """Wait until `left` returns 0 or less; raises as `check`. A child that says something is looked at."""
+
+        def look() -> float:
+            self.check()
+            return left()
+
+        self._bell.watch(look)
 
     def stop(self) -> None:
         """End the processes; idempotent."""

@@ -97,6 +97,8 @@ class Receiver(HouseThread):
             self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
             if isinstance(error, Exception):  # anything else has nobody to end here but this thread
                 raise
+        finally:
+            self._health.end()
 
     def _after(self, error: StompError) -> None:
         """Wait before the next session, or raise where another one would be no better."""

@@ -10,7 +10,6 @@ for each other.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -31,8 +30,6 @@ from stompy.spark.spool.spool import Spool, make_spool, open_files
 from stompy.spark.spool.state import dump, path_of, read_document
 from stompy.spark.spool.view import LaneView
 
-_LOOK = 0.05
-"""Seconds between looks at whether the queue is empty."""
 _PATIENCE = Patience(wait=1.0)
 """With another attempt, before a look whether it is done."""
 _OTHER_ATTEMPT = 3600.0
@@ -101,9 +98,7 @@ def _receive(options: BatchOptions, spool: Spool, lane: int) -> int:
         return 0
     crew = ThreadCrew(_as_spool(options), spool, first=lane, limit=limit)
     try:
-        while crew.quiet_for() < options.idle_timeout and not crew.finished:
-            crew.check()
-            time.sleep(_LOOK)
+        crew.watch(lambda: 0.0 if crew.finished else options.idle_timeout - crew.quiet_for())
         crew.check()
     finally:
         crew.stop()

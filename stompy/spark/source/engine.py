@@ -29,9 +29,6 @@ from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_fil
 
 _LOG = logging.getLogger("stompy.spark")
 
-_LOOK = 0.05
-"""Seconds between looks at whether a queue is empty."""
-
 
 class StreamEngine:
     """The driver's side of one streaming query.
@@ -133,9 +130,9 @@ class StreamEngine:
         """
         _, crew = self._opened()
         options = self._options
-        while crew.quiet_for() < options.idle_timeout and crew.subscribed_for() < options.available_now_timeout:
-            crew.check()
-            time.sleep(_LOOK)
+        crew.watch(
+            lambda: min(options.idle_timeout - crew.quiet_for(), options.available_now_timeout - crew.subscribed_for())
+        )
         crew.check()
         for lane in crew.lanes:
             lane.refresh()

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import SpoolBusy
-from stompy.spark.receiver.crew import Onlooker
-from tests.spark.receiver.filling import bodies, eventually, fill, receiving, spool_in
+from stompy.errors import ConnectTimeout, SpoolBusy, SpoolFull
+from stompy.spark.receiver.crew import Onlooker, ThreadCrew
+from stompy.spark.source_options import spool_options
+from tests.spark.receiver.filling import QUEUE, bodies, eventually, fill, receiving, spool_in
+
+HOUR = 3600.0
 
 
 def test_lanes_share_what_comes(tmp_path: Path) -> None:
@@ -45,6 +49,44 @@ def test_stopping_twice_is_once(tmp_path: Path) -> None:
     with Broker() as broker, receiving(broker, tmp_path) as crew:
         crew.stop()
         crew.stop()
+
+
+def test_who_watches_is_woken_when_a_receiver_cannot_go_on(tmp_path: Path) -> None:
+    with Broker() as broker, receiving(broker, tmp_path) as crew:
+
+        def left() -> float:
+            crew.healths[0].fail(SpoolFull("no room", path="/spool"))
+            return HOUR
+
+        with pytest.raises(SpoolFull):
+            crew.watch(left)
+
+
+def test_who_watches_is_woken_when_the_receivers_are_done(tmp_path: Path) -> None:
+    options = {"destination": QUEUE, "spooldir": str(tmp_path / "spool")}
+    with Broker() as broker:
+        crew = ThreadCrew(spool_options({"url": broker.url, **options}), spool_in(tmp_path), limit=10)
+
+        def left() -> float:
+            if not crew.finished and not crew.writers[0].next:
+                fill(broker.url, range(10))
+            return 0.0 if crew.finished else HOUR
+
+        try:
+            crew.watch(left)
+        finally:
+            crew.stop()
+    assert bodies(tmp_path) == list(range(10))
+
+
+def test_who_watches_hears_of_a_broker_that_was_away_for_too_long(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the call, and says nothing
+        url = f"stomp://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            receiving(url, tmp_path, brokertimeout="200ms", connecttimeout="2") as crew,
+            pytest.raises(ConnectTimeout, match=r"brokerTimeout.*no connection yet"),
+        ):
+            crew.watch(lambda: HOUR)
 
 
 def test_an_onlooker_sees_lanes_that_come_later(tmp_path: Path) -> None:

@@ -44,3 +44,24 @@ def test_it_is_not_quiet_while_messages_are_on_their_way_into_the_spool() -> Non
     assert health.quiet_for() == 0.0
     health.kept()
     assert health.quiet_for() > 0.0
+
+
+def test_it_tells_of_every_change_but_messages() -> None:
+    changes: list[int] = []
+    health = Health("receiver 0", changed=lambda: changes.append(1))
+    health.subscribed()
+    health.heard()
+    assert len(changes) == 1
+    health.lost(ConnectionLost("cut"))
+    health.fail(ConnectionLost("for good"))
+    health.end()
+    assert len(changes) == 4
+    assert health.ended
+
+
+def test_its_patience_ends_when_the_check_raises() -> None:
+    health = Health("receiver 0")
+    assert 0.0 < health.patience(60.0) <= 60.0
+    assert health.patience(0.0) == 0.0
+    health.subscribed()
+    assert health.patience(0.0) == float("inf")

@@ -63,7 +63,7 @@ def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
         eventually(lambda: crew.subscribed_for() > 0)
         os.kill(crew._children[0]._process.pid, signal.SIGKILL)
         with pytest.raises(ConnectionLost, match=r"receiver 0: .*its process ended with code -9"):
-            until_it_fails(crew.check)
+            crew.watch(lambda: 3600.0)
 
 
 def test_what_ails_a_process_is_told_in_its_words(tmp_path: Path) -> None:
