@@ -216,6 +216,36 @@ def test_a_message_that_is_sent_twice(connect: Connect, queue: str, expect: Expe
     expect("duplicate", seen(left(connection, queue)))
 
 
+@pytest.mark.scenario("duplicates")
+def test_a_transaction_with_a_message_that_was_sent_before(connect: Connect, queue: str, expect: Expect) -> None:
+    first, second = connect(), connect()
+    try:
+        first.send(queue, "first", dedupe_id=queue, confirm=True)
+    except stompy.ConfigurationError:
+        expect("duplicate-commit", REFUSED)
+        return
+    with pytest.raises(stompy.BrokerError) as refused, second.transaction() as transaction:  # noqa: PT012 - the block
+        transaction.send(queue, "again", dedupe_id=queue)
+        transaction.send(queue, "and another")
+    expect("duplicate-commit", f"ERROR; left: {seen(left(connect(), queue))}", refused.value.frame)
+
+
+@pytest.mark.once
+@pytest.mark.scenario("duplicates")
+def test_open_transactions_with_the_same_message(connect: Connect, queue: str, expect: Expect) -> None:
+    first, second = connect(), connect()
+    try:
+        with first.transaction() as one, second.transaction() as other:
+            other.send(queue, b"2" + b" " * 70_000, dedupe_id=queue)  # so that it has left
+            one.send(queue, b"1" + b" " * 70_000, dedupe_id=queue)
+            second.send(f"{queue}.other", "x", confirm=True)
+            one.commit()
+    except stompy.ConfigurationError:
+        expect("duplicate-open", REFUSED)
+        return
+    expect("duplicate-open", " ".join(message.text.strip() for message in left(connect(), queue)))
+
+
 # Temporary queues.
 
 

@@ -181,6 +181,26 @@ SUBSCRIBING: tuple[Fact, ...] = (
         on(KINDS, REFUSED, "no: stompy refuses", grade="no"),
     ),
     fact(
+        "duplicate-commit",
+        _TWICE,
+        "What becomes of a transaction with a message whose `dedupe_id` the broker has seen?",
+        on(
+            ARTEMIS,
+            "ERROR; left: first",
+            "ERROR to the COMMIT, which does not say why; nothing of the transaction is stored",
+            "ERROR\nmessage:AMQ339013 Error committing *",
+            grade="own",
+        ),
+        on(KINDS, REFUSED, "as above", grade="no"),
+    ),
+    fact(
+        "duplicate-open",
+        _TWICE,
+        "Two transactions are open, and each has a message of the same `dedupe_id`. Which are committed?",
+        on(ARTEMIS, "1 2", "both: the id is noted at the COMMIT", grade="own"),
+        on(KINDS, REFUSED, "as above", grade="no"),
+    ),
+    fact(
         "expiry",
         _EXPIRY,
         "Is a message of `send(expires=...)` gone when its time is over?",

@@ -69,4 +69,4 @@ def test_a_broker_whose_memory_is_full_fails_the_job_in_words(spark: SparkSessio
     with broker_or_skip(kind, memory_limit=1_000_000) as broker:
         sending = Sending(spark, broker.url(), tmp_path)
         with pytest.raises(Exception, match=r"stopped reading or confirming .* store or memory is full"):
-            sending.save(sendTimeout="2s", receiptTimeout="2s")
+            sending.save(sendTimeout="1s", receiptTimeout="1s")
