@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import uuid
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -10,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from stompy.connection.connecting import connect
 from stompy.connection.dialects.dialect import DEDUPE_HEADER
 from stompy.spark import register
+from tests.spark.crashes.test_driver_killed import TOP, family, named, strike
+from tests.spark.receiver.filling import eventually
 from tests.spark.striking import NAME, Order, Orders, StruckDataSource
 
 if TYPE_CHECKING:
@@ -104,6 +109,25 @@ class Sending:
             .trigger(availableNow=True)
             .start()
         )
+
+    def start_and_kill_the_driver(self, *, within: float) -> None:
+        """Start the stream in a driver of its own, whose JVM is killed when every order was met."""
+        environment = {**os.environ, "PYTHONPATH": str(TOP), "SPARK_LOCAL_IP": "127.0.0.1"}
+        command = [sys.executable, "-m", "tests.spark.crashes.sink_driver", self.url, self.queue, str(self.path)]
+        wanted = self.orders.waiting
+        process = subprocess.Popen(command, env=environment, start_new_session=True, cwd=self.path)
+        try:
+            eventually(lambda: len(self.orders.noted) == wanted, within=within)
+            (jvm,) = named(process.pid, "SparkSubmit")
+            below = family(jvm)
+            strike(jvm)
+            process.wait(within)
+            # The workers end with their JVM, also those that stay at their moment.
+            eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in below), within=within)
+        finally:
+            for one in (*family(process.pid), process.pid):
+                strike(one)
+            process.wait()
 
     def arrived(self) -> Arrived:
         """Take all that lies in the queue."""

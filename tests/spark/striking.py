@@ -73,6 +73,11 @@ class Orders:
             return Order(moment, int(chunk), blow)  # type: ignore[arg-type]
         return None
 
+    @property
+    def waiting(self) -> int:
+        """How many orders nobody has taken."""
+        return len(list(self.folder.glob("[0-9]*-*")))
+
     def note(self, word: str) -> None:
         """Note that something has happened."""
         with (self.folder / "noted").open("a") as file:

@@ -14,7 +14,8 @@
 | dedup_id | STRING | the id by which a copy is known, instead of the one that is made |
 
 Only the body is a must; an unknown column is refused. What a broker itself writes on a MESSAGE (`message-id`,
-`subscription`, ...) is left out of `headers`, so that rows of the source can be sent as they are.
+`subscription`, ...) is left out of `headers`, so that rows of the source can be sent as they are; so is `_AMQ_DUPL_ID`, by
+which Artemis would take them for copies of what they were.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 OF_THE_FRAME = frozenset({
     "destination", "content-type", "content-length", "message-id", "subscription", "ack", "redelivered", "receipt",
-    "receipt-id", "transaction", "timestamp",
+    "receipt-id", "transaction", "timestamp", "_AMQ_DUPL_ID",
 })  # fmt: skip
 """Headers that belong to one frame on one link, or have a column of their own; never taken from `headers`."""
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxy import FaultProxy
 from stompy.testing.required import broker_or_skip
+from stompy.testing.switches import Direction
 from tests.spark.sending import CHUNK, ROWS, Sending
 from tests.spark.striking import Order
 from tests.spark.work import ENOUGH, Target
@@ -39,6 +42,36 @@ def test_of_a_stream_that_failed_and_starts_again_each_row_is_there_once(sending
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
         sending.start().awaitTermination(ENOUGH)
     assert sending.start().awaitTermination(ENOUGH)
+    arrived = sending.arrived()
+    arrived.check()
+    assert arrived.times() == {1: ROWS}
+
+
+def test_of_a_batch_that_the_drivers_death_cut_off_each_row_is_there_once(sending: Sending) -> None:
+    sending.put()
+    sending.order(0, Order("confirmed", 3, "stay"))
+    sending.order(1, Order("asked", 2, "stay"))
+    sending.start_and_kill_the_driver(within=ENOUGH)
+    assert sending.start().awaitTermination(ENOUGH)
+    arrived = sending.arrived()
+    arrived.check()
+    assert arrived.times() == {1: ROWS}
+
+
+def test_of_chunks_whose_link_is_cut_each_row_is_there_once(sending: Sending) -> None:
+    cuts: list[tuple[Direction, int]] = [("up", 300_000), ("down", 8_000), ("up", 900_000), ("down", 30_000)]
+
+    def cut(link: ProxyLink) -> None:
+        if cuts:
+            direction, octets = cuts.pop(0)
+            link.cut_after(octets, direction=direction)
+
+    direct = sending.url
+    with FaultProxy(direct, on_connection=cut) as proxy:
+        sending.url = proxy.url
+        sending.save()
+        assert proxy.stats().accepted == 6
+    sending.url = direct
     arrived = sending.arrived()
     arrived.check()
     assert arrived.times() == {1: ROWS}

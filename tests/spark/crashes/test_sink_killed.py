@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +11,6 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.broker.faults import Delay, FaultPlan
-from tests.spark.crashes.test_driver_killed import TOP, family, named, strike
-from tests.spark.receiver.filling import eventually
 from tests.spark.sending import CHUNK, PART, ROWS, Sending
 from tests.spark.striking import Order
 from tests.spark.work import ENOUGH, Target
@@ -39,20 +33,6 @@ def embedded() -> Iterator[Broker]:
 @pytest.fixture
 def sending(spark: SparkSession, target: Target, tmp_path: Path) -> Sending:
     return Sending(spark, target.url, tmp_path)
-
-
-@contextmanager
-def driver(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the stream in a driver of its own; at the end of the block nothing of it is left."""
-    environment = {**os.environ, "PYTHONPATH": str(TOP), "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, "-m", "tests.spark.crashes.sink_driver", sending.url, sending.queue, str(sending.path)]
-    process = subprocess.Popen(command, env=environment, start_new_session=True, cwd=sending.path)
-    try:
-        yield process
-    finally:
-        for one in (*family(process.pid), process.pid):
-            strike(one)
-        process.wait()
 
 
 def test_of_a_transaction_that_is_cut_off_nothing_arrives_and_the_next_attempt_sends_all(sending: Sending) -> None:
@@ -125,12 +105,7 @@ def test_a_batch_that_the_drivers_death_cut_off_is_sent_again_with_the_same_ids(
     sending.put()
     sending.order(0, Order("confirmed", 3, "stay"))
     sending.order(1, Order("confirmed", 2, "stay"))
-    with driver(sending) as process:
-        eventually(lambda: len(sending.orders.noted) == 2, within=ENOUGH)
-        for jvm in named(process.pid, "SparkSubmit"):
-            strike(jvm)
-        process.wait(ENOUGH)
-    # The workers end with their JVM, wherever they are.
+    sending.start_and_kill_the_driver(within=ENOUGH)
     assert sending.start().awaitTermination(ENOUGH)
     arrived = sending.arrived()
     arrived.check()
@@ -143,7 +118,7 @@ def test_a_broker_that_stops_reading_fails_the_query_in_words(spark: SparkSessio
     with Broker(faults=faults) as broker:
         sending = Sending(spark, broker.url, tmp_path)
         sending.put()
-        query = sending.start(sendTimeout="1s", receiptTimeout="1s")
+        query = sending.start(sendTimeout="300ms", receiptTimeout="300ms")
         with pytest.raises(Exception, match=r"stopped reading or confirming .* store or memory is full"):
             query.awaitTermination(ENOUGH)
         faults.release()

@@ -96,7 +96,7 @@ def test_a_row_with_no_destination_at_all_is_refused() -> None:
 def test_headers_of_a_received_frame_are_left_out() -> None:
     headers = [
         ("message-id", "7"), ("subscription", "0"), ("ack", "7"), ("destination", "/queue/old"), ("timestamp", "1"),
-        ("redelivered", "true"), ("content-length", "3"), ("kind", "order"),
+        ("redelivered", "true"), ("content-length", "3"), ("_AMQ_DUPL_ID", "d-1"), ("kind", "order"),
     ]  # fmt: skip
     message = one({"body": "string", "headers": "map<string,string>"}, "x", headers)
     assert message.headers == {"kind": "order"}
