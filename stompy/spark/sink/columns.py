@@ -14,8 +14,8 @@
 | dedup_id | STRING | the id by which a copy is known, instead of the one that is made |
 
 Only the body is a must; an unknown column is refused. What a broker itself writes on a MESSAGE (`message-id`,
-`subscription`, ...) is left out of `headers`, so that rows of the source can be sent as they are; so is `_AMQ_DUPL_ID`, by
-which Artemis would take them for copies of what they were.
+`subscription`, ...) is left out of `headers`, so that rows of the source can be sent as they are; so is `_AMQ_DUPL_ID`,
+by which Artemis would take them for copies of what they were.
 """
 
 from __future__ import annotations

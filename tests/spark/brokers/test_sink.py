@@ -26,6 +26,7 @@ def sending(spark: SparkSession, artemis: Target, tmp_path: Path) -> Sending:
     return Sending(spark, artemis.url, tmp_path)
 
 
+@pytest.mark.hard_case("T20")
 def test_of_tasks_that_are_killed_each_row_is_there_once(sending: Sending) -> None:
     sending.order(0, Order("asked", 2), Order("confirmed", 3))
     sending.order(1, Order("confirmed", 1), Order("asked", 1, "exit"))
@@ -36,6 +37,7 @@ def test_of_tasks_that_are_killed_each_row_is_there_once(sending: Sending) -> No
     assert len(sending.orders.noted) == 4
 
 
+@pytest.mark.hard_case("T20")
 def test_of_a_stream_that_failed_and_starts_again_each_row_is_there_once(sending: Sending) -> None:
     sending.put()
     sending.order(1, *[Order("asked", 2)] * 3)
@@ -47,6 +49,7 @@ def test_of_a_stream_that_failed_and_starts_again_each_row_is_there_once(sending
     assert arrived.times() == {1: ROWS}
 
 
+@pytest.mark.hard_case("T20")
 def test_of_a_batch_that_the_drivers_death_cut_off_each_row_is_there_once(sending: Sending) -> None:
     sending.put()
     sending.order(0, Order("confirmed", 3, "stay"))
@@ -58,6 +61,7 @@ def test_of_a_batch_that_the_drivers_death_cut_off_each_row_is_there_once(sendin
     assert arrived.times() == {1: ROWS}
 
 
+@pytest.mark.hard_case("T20")
 def test_of_chunks_whose_link_is_cut_each_row_is_there_once(sending: Sending) -> None:
     cuts: list[tuple[Direction, int]] = [("up", 300_000), ("down", 8_000), ("up", 900_000), ("down", 30_000)]
 
@@ -77,6 +81,7 @@ def test_of_chunks_whose_link_is_cut_each_row_is_there_once(sending: Sending) ->
     assert arrived.times() == {1: ROWS}
 
 
+@pytest.mark.hard_case("T20")
 def test_the_broker_knows_the_rows_in_another_order_in_other_chunks_and_after_its_own_death(
     sending: Sending, artemis: Target
 ) -> None:
@@ -89,6 +94,7 @@ def test_the_broker_knows_the_rows_in_another_order_in_other_chunks_and_after_it
     assert arrived.times() == {1: ROWS}
 
 
+@pytest.mark.hard_case("T20")
 def test_in_transactions_the_broker_drops_nothing_and_the_copies_have_equal_ids(sending: Sending) -> None:
     sending.order(0, Order("confirmed", 1))
     sending.save(transactions="true")
@@ -98,6 +104,7 @@ def test_in_transactions_the_broker_drops_nothing_and_the_copies_have_equal_ids(
 
 
 @pytest.mark.parametrize("kind", ["activemq", "rabbitmq4"])
+@pytest.mark.hard_case("T21")
 def test_a_broker_whose_memory_is_full_fails_the_job_in_words(spark: SparkSession, kind: str, tmp_path: Path) -> None:
     with broker_or_skip(kind, memory_limit=1_000_000) as broker:
         sending = Sending(spark, broker.url(), tmp_path)

@@ -35,6 +35,7 @@ def sending(spark: SparkSession, target: Target, tmp_path: Path) -> Sending:
     return Sending(spark, target.url, tmp_path)
 
 
+@pytest.mark.hard_case("T20")
 def test_of_a_transaction_that_is_cut_off_nothing_arrives_and_the_next_attempt_sends_all(sending: Sending) -> None:
     sending.order(0, Order("sent", 1, "exit"))
     sending.order(1, Order("sent", 1))
@@ -45,6 +46,7 @@ def test_of_a_transaction_that_is_cut_off_nothing_arrives_and_the_next_attempt_s
     assert sorted(sending.orders.noted) == ["sent 1 SIGKILL", "sent 1 exit"]
 
 
+@pytest.mark.hard_case("T20")
 def test_what_was_committed_before_the_kill_comes_again_with_the_same_ids(sending: Sending) -> None:
     sending.order(0, Order("confirmed", 3))
     sending.order(1, Order("confirmed", 1), Order("sent", 2))
@@ -56,6 +58,7 @@ def test_what_was_committed_before_the_kill_comes_again_with_the_same_ids(sendin
     assert arrived.times(1) == {3: CHUNK, 1: PART - CHUNK}
 
 
+@pytest.mark.hard_case("T20")
 def test_a_commit_whose_receipt_nobody_saw_is_done_or_not_as_a_whole(sending: Sending) -> None:
     sending.order(0, Order("asked", 1))
     sending.order(1, Order("asked", 2))
@@ -66,6 +69,7 @@ def test_a_commit_whose_receipt_nobody_saw_is_done_or_not_as_a_whole(sending: Se
     assert arrived.times(1) in ({2: CHUNK, 1: PART - CHUNK}, {2: 2 * CHUNK, 1: PART - 2 * CHUNK})
 
 
+@pytest.mark.hard_case("T20")
 def test_without_a_further_attempt_the_job_is_aborted_and_what_was_committed_stays(
     spark: SparkSession, embedded: Broker, tmp_path: Path
 ) -> None:
@@ -82,6 +86,7 @@ def test_without_a_further_attempt_the_job_is_aborted_and_what_was_committed_sta
     assert arrived.times(1) == {ATTEMPTS + 1: CHUNK, 1: PART - CHUNK}
 
 
+@pytest.mark.hard_case("T20")
 def test_a_stream_that_failed_sends_its_batch_again_with_the_same_ids(sending: Sending) -> None:
     sending.put()
     sending.order(1, *[Order("sent", 2)] * ATTEMPTS)
@@ -98,6 +103,7 @@ def test_a_stream_that_failed_sends_its_batch_again_with_the_same_ids(sending: S
     assert arrived.times() == {ATTEMPTS + 1: CHUNK, 2: PART, 1: 2 * ROWS - CHUNK - PART}
 
 
+@pytest.mark.hard_case("T20")
 def test_a_batch_that_the_drivers_death_cut_off_is_sent_again_with_the_same_ids(
     spark: SparkSession, embedded: Broker, tmp_path: Path
 ) -> None:
@@ -113,6 +119,7 @@ def test_a_batch_that_the_drivers_death_cut_off_is_sent_again_with_the_same_ids(
     assert arrived.times(1) == {2: 2 * CHUNK, 1: PART - 2 * CHUNK}
 
 
+@pytest.mark.hard_case("T21")
 def test_a_broker_that_stops_reading_fails_the_query_in_words(spark: SparkSession, tmp_path: Path) -> None:
     faults = FaultPlan(Delay("SEND", nth=CHUNK + 100))
     with Broker(faults=faults) as broker:
@@ -128,6 +135,7 @@ def test_a_broker_that_stops_reading_fails_the_query_in_words(spark: SparkSessio
         sending.arrived().check()
 
 
+@pytest.mark.hard_case("T22")
 def test_batches_and_partitions_without_rows_open_no_connection(
     spark: SparkSession, embedded: Broker, tmp_path: Path
 ) -> None:
