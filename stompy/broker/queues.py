@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from stompy.broker.stats import QueueDepth
 from stompy.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Queue:
     def consumers(self) -> int:
         """Subscriptions that take part."""
         return len(self._consumers)
+
+    @property
+    def depth(self) -> QueueDepth:
+        """What it tells about itself."""
+        return QueueDepth(ready=self.ready, unacked=self.unacked, consumers=self.consumers)
 
     @property
     def forgettable(self) -> bool:

@@ -23,7 +23,7 @@ from stompy.broker.outbox import Outbox
 from stompy.broker.pool import Pool
 from stompy.broker.queues import Queue
 from stompy.broker.settings import Settings, is_topic
-from stompy.broker.stats import BrokerStats, Counters, QueueDepth
+from stompy.broker.stats import BrokerStats, Counters
 from stompy.errors import LimitExceeded
 
 if TYPE_CHECKING:
@@ -339,11 +339,7 @@ class Router:
             LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
         """
         transaction = account.transactions[name]
-        needed: dict[str, tuple[int, int]] = {}
-        for message in transaction.messages:
-            if not is_topic(message.destination):
-                count, size = needed.get(message.destination, (0, 0))
-                needed[message.destination] = (count + 1, size + message.size)
+        needed = transaction.needed()
         self._check_queues(needed)
         for destination, (count, size) in needed.items():
             if not self._queue(destination).fits(count, size):
@@ -384,10 +380,7 @@ class Router:
             return BrokerStats(
                 sessions=len(self._accounts),
                 sessions_total=counters.sessions,
-                queues={
-                    name: QueueDepth(ready=queue.ready, unacked=queue.unacked, consumers=queue.consumers)
-                    for name, queue in self._queues.items()
-                },
+                queues={name: queue.depth for name, queue in self._queues.items()},
                 topics={name: len(followers) for name, followers in self._topics.items()},
                 subscriptions=sum(len(account.consumers) for account in self._accounts),
                 transactions=sum(len(account.transactions) for account in self._accounts),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompy.broker.settings import is_topic
+
 if TYPE_CHECKING:
     from stompy.broker.message import Delivery, Message
     from stompy.protocol.ack import Entry
@@ -26,6 +28,15 @@ class Transaction:
     def frames(self) -> int:
         """How many frames it holds."""
         return len(self.messages) + len(self.settled)
+
+    def needed(self) -> dict[str, tuple[int, int]]:
+        """Return how many messages and octets are meant for each queue."""
+        found: dict[str, tuple[int, int]] = {}
+        for message in self.messages:
+            if not is_topic(message.destination):
+                count, size = found.get(message.destination, (0, 0))
+                found[message.destination] = (count + 1, size + message.size)
+        return found
 
     def send(self, message: Message) -> None:
         """Hold a SEND."""
