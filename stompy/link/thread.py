@@ -21,16 +21,25 @@ class HouseThread:
 
     def __init__(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run_reported, name=name, daemon=True)
+        # `threading` gives a thread its identity before it calls it started, and between the two refuses to join it.
+        self._asked = False
+        self._running = threading.Event()
 
     def start(self) -> None:
         """Start it."""
-        self._thread.start()
+        self._asked = True
+        try:
+            self._thread.start()
+        except BaseException:
+            self._asked = False
+            raise
 
     def run(self) -> None:
         """Do the job; overridden."""
         raise NotImplementedError
 
     def _run_reported(self) -> None:
+        self._running.set()
         try:
             self.run()
         except Exception:
@@ -43,14 +52,16 @@ class HouseThread:
     @property
     def ended(self) -> bool:
         """Whether it ran and is over."""
-        return self._thread.ident is not None and not self._thread.is_alive()
+        return self._running.is_set() and not self._thread.is_alive()
 
     def join_until(self, deadline: Deadline) -> bool:
         """Wait for its end; return whether it has ended.
 
         `True` at once from the thread itself, and before its start.
         """
-        if self.is_current() or self._thread.ident is None:
+        if self.is_current() or not self._asked:
             return True
+        if not self._running.wait(deadline.remaining()):
+            return False
         self._thread.join(deadline.remaining())
         return not self._thread.is_alive()

@@ -49,6 +49,43 @@ def test_a_thread_that_was_never_started_needs_no_join() -> None:
     assert not thread.ended
 
 
+def test_a_join_in_the_middle_of_the_start_waits_for_the_end() -> None:
+    class Begun(threading.Event):
+        """Keeps a thread where it has an identity, and `threading` does not call it started yet."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.reached, self.go = threading.Event(), threading.Event()
+
+        def set(self) -> None:
+            self.reached.set()
+            assert self.go.wait(WITHIN)
+            super().set()
+
+    thread = Gated()
+    begun = thread._thread._started = Begun()  # type: ignore[attr-defined]
+    starter = threading.Thread(target=thread.start, daemon=True)
+    starter.start()
+    assert begun.reached.wait(WITHIN)
+    assert (thread.join_until(Deadline(0)), thread.ended) == (False, False)
+    begun.go.set()
+    thread.go.set()
+    assert (thread.join_until(Deadline(WITHIN)), thread.ended) == (True, True)
+    starter.join(WITHIN)
+
+
+def test_a_thread_that_could_not_be_started_needs_no_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    thread = Gated()
+    with pytest.raises(RuntimeError):
+        thread.start()
+    assert thread.join_until(Deadline(0))
+    assert not thread.ended
+
+
 def test_a_bug_in_a_thread_is_logged_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(HouseThread):
         def run(self) -> None:
