@@ -29,8 +29,9 @@ import itertools
 import os
 import sys
 import threading
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,15 @@ def start(rows: DataFrame, name: str, out: Path) -> StreamingQuery:
     return writing.options(path=str(out / name), checkpointLocation=str(out / "checkpoints" / name)).start()
 
 
+def wait(until: Callable[[], bool], query: StreamingQuery, timeout: float = 600.0) -> None:
+    """Wait until something is so; raises what the query failed with, and ends the program when it takes too long."""
+    give_up = time.monotonic() + timeout
+    while not until():
+        if time.monotonic() >= give_up:
+            raise SystemExit(f"{query.name} got nowhere within {timeout:g} s")
+        query.awaitTermination(0.5)
+
+
 def picture(spark: SparkSession, out: Path) -> Path:
     """Draw the mean delay by hour of the day (New York's) and airport."""
     import matplotlib
@@ -200,15 +210,11 @@ def run(url: str, out: Path, most: int | None) -> None:
         sent = publish(conn, most)
         print(f"sent {sent:,} flights", flush=True)
         # A reader that finds files without the log of those that count would take each as soon as it is seen.
-        while not (out / "flights" / "_spark_metadata" / "0").exists():
-            first.awaitTermination(0.5)
+        wait((out / "flights" / "_spark_metadata" / "0").exists, first)
         others = [delays(spark, out), alerts(spark, url, out)]
         for query in others:
             ending.callback(query.stop)
-        taken = 0
-        while taken < sent + 2:
-            first.awaitTermination(0.5)
-            taken = spark.read.schema(SCHEMA).parquet(str(out / "flights")).count()
+        wait(lambda: spark.read.schema(SCHEMA).parquet(str(out / "flights")).count() >= sent + 2, first)
         kept = spark.read.schema(SCHEMA).parquet(str(out / "flights")).where("origin != 'end'")
         counted = 0
         for _ in range(60):
