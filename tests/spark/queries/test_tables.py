@@ -26,15 +26,13 @@ def test_a_task_that_is_killed_while_it_takes_or_behind_it_is_gone_on_with(
     stomp: SparkSession, broker: Broker, tmp_path: Path, moment: str
 ) -> None:
     fill(broker.url, range(500))
-    # With local[2] Spark tries no task again by itself; to the source the next action is the same second attempt.
     given = {"readId": "x", "dedupHeader": "n", "idleTimeout": "0.5", "prefetch": "100"}
     frame = table(stomp, broker, tmp_path, **given)
     (tmp_path / "spool").mkdir()
     order = tmp_path / "spool" / f"read-x.strike-{moment}"
     order.write_text("SIGKILL")
-    with pytest.raises(Exception, match=r"crashed|EOFException|Python worker"):
-        frame.count()
-    assert not order.exists()
+    assert frame.count() == 500
+    assert not order.exists(), "the first attempt was killed"
     for _ in range(2):
         assert sorted(int(row.body) for row in frame.select("body").collect()) == list(range(500))
     eventually(lambda: broker.depth(QUEUE) == 0)
