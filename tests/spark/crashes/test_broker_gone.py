@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(240)
 PREFETCH = 100
 
 
-@pytest.mark.hard_case("T14", "T15")
+@pytest.mark.hard_case("T14")
 def test_a_broker_that_dies_before_it_gets_the_acks_sends_again_what_is_known(
     spark: SparkSession, activemq: Target, tmp_path: Path
 ) -> None:
