@@ -29,7 +29,7 @@ from stompy.spark.receiver.crew import ThreadCrew
 from stompy.spark.receiver.process import ProcessCrew
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.spool import make_spool
+from stompy.spark.spool.spool import get_spool, make_spool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,9 +70,9 @@ def plain(url: str, count: int) -> tuple[float, float]:
         return count / (time.perf_counter() - began), 1e6 * (time.process_time() - cpu) / count
 
 
-def ingest(url: str, count: int, *, lanes: int, mode: str, folder: Path) -> float:
+def ingest(url: str, count: int, *, lanes: int, mode: str, place: str) -> float:
     """Receive into a spool; return messages per second from the first segment on."""
-    queue, place = fill(url, count), str(folder / uuid.uuid4().hex)
+    queue = fill(url, count)
     options = spool_options({"url": url, "destination": queue, "spooldir": place, "receivers": str(lanes)})
     crew = (ThreadCrew if mode == "thread" else ProcessCrew)(options, make_spool(LocalFiles(place), queue))
     began = first = 0.0
@@ -91,11 +91,13 @@ def ingest(url: str, count: int, *, lanes: int, mode: str, folder: Path) -> floa
         crew.stop()
 
 
-def stream(spark: SparkSession, url: str, queue: str, folder: Path, **options: object) -> DataFrame:
-    """Return a queue as a stream with a spool of its own."""
+def filled(spark: SparkSession, url: str, folder: Path, rows: int) -> DataFrame:
+    """Return a stream of full micro-batches: its spool is full before it starts, however fast the broker gives."""
     place = str(folder / uuid.uuid4().hex)
-    reading = spark.readStream.format("stomp").options(url=url, destination=queue, spoolDir=place)
-    return reading.options(**{name: str(value) for name, value in options.items()}).load()
+    ingest(url, rows * BATCHES, lanes=1, mode="thread", place=place)
+    found = get_spool(LocalFiles(place)).destination
+    reading = spark.readStream.format("stomp").options(url=url, destination=found, spoolDir=place, receivers="0")
+    return reading.option("maxMessagesPerTrigger", str(rows)).load()
 
 
 @contextlib.contextmanager
@@ -128,8 +130,7 @@ def took(seen: list[dict[str, Any]]) -> str:
 def streaming(spark: SparkSession, url: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Measure micro-batches of several sizes, triggers without data, and the end of a query."""
     for rows, kind in ((1, "noop"), (4000, "noop"), (4000, "parquet"), (RATE, "noop"), (RATE, "stomp")):
-        queue = fill(url, rows * BATCHES)
-        source = stream(spark, url, queue, folder, maxMessagesPerTrigger=rows, segmentMaxMessages=min(rows, WINDOW))
+        source = filled(spark, url, folder, rows)
         more: dict[str, object] = {"path": str(folder / uuid.uuid4().hex)} if kind == "parquet" else {}
         if kind == "stomp":
             source = source.select("body").repartition(2)
@@ -201,7 +202,7 @@ def measure(spark: SparkSession, url: str, folder: Path, count: int) -> Iterator
     yield "plain client, ack each 200", f"{rate:,.0f} messages/s, {cpu:.1f} us CPU each"
     for mode in ("thread", "process"):
         for lanes in (1, 2):
-            speed = ingest(url, count, lanes=lanes, mode=mode, folder=folder)
+            speed = ingest(url, count, lanes=lanes, mode=mode, place=str(folder / uuid.uuid4().hex))
             yield f"ingest, {lanes} lane{'s'[: lanes - 1]} ({mode})", f"{speed:,.0f} messages/s"
     yield "spool read by Spark", drained(spark, url, folder, count)
     yield from streaming(spark, url, folder)

@@ -150,6 +150,8 @@ class Connection:
     def flush(self, *, timeout: float | None = None) -> None:
         """Write out this thread's batch, and wait until every receipt under way has come.
 
+        What was sent without a receipt is not confirmed by this.
+
         Args:
             timeout: seconds for all of it; `None` takes the receipt timeout.
 
