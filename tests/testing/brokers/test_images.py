@@ -65,6 +65,7 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     made = Client(set(), set(), [])
     monkeypatch.setattr(docker, "from_env", lambda timeout: made)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # no socket of this machine's is looked for
     monkeypatch.delenv(images.PULL_LIMIT_VARIABLE, raising=False)
     forget()
     yield made
