@@ -164,7 +164,7 @@ def test_a_wrong_login_is_refused_and_the_passcode_stays_secret(
     serve: Serve, caplog: pytest.LogCaptureFixture, version: str, headers: dict[str, str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    served = serve(users=USERS)
+    served = serve(users=USERS, login_delay=0)
     client = served.dial(version)
     with pytest.raises(AssertionError, match="access refused: wrong login or passcode") as caught:
         client.connect(**headers)

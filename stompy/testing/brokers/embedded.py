@@ -32,7 +32,8 @@ class EmbeddedBroker(RunningBroker):
 
     Args:
         settings: what is asked of it; it has no limit of memory. With TLS it speaks nothing else.
-        options: more arguments of `stompy.broker.Broker`; with `unix` it listens on that socket and nowhere else.
+        options: more arguments of `stompy.broker.Broker`; with `unix` it listens on that socket and nowhere else. A
+            wrong login is answered at once, unless `login_delay` says otherwise.
 
     Raises:
         ConfigurationError: the setting is another broker's.
@@ -48,6 +49,7 @@ class EmbeddedBroker(RunningBroker):
                 raise ConfigurationError(f"the embedded broker has no setting {name!r}")
         self.settings = settings
         self.freezer = Freezer()
+        options.setdefault("login_delay", 0.0)
         users = None if settings.users is None else dict(settings.users)
         self._connector = "stomp+unix" if options.get("unix") is not None else "stomp"
         self._certificates: Certificates | None = None
