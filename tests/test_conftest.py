@@ -97,6 +97,14 @@ def test_has_it_in_a_variable_of_its_own():
         LOG.exception("failed")
 @pytest.mark.parametrize("level", [logging.DEBUG])
 def test_other_loggers_are_none_of_ours(level): logging.getLogger("other").debug("planted-mark")
+
+@pytest.mark.load
+def test_logs_it_under_load(): LOG.info("planted-mark")
+@pytest.mark.load
+def test_makes_no_record_of_each_frame_under_load():
+    LOG.debug("planted-mark")
+    assert not LOG.isEnabledFor(logging.DEBUG)
+def test_logs_it_after_the_load(): LOG.debug("planted-mark")
 """
 
 
@@ -105,6 +113,7 @@ def test_a_passcode_that_shows_fails_the_test_that_showed_it(pytester: pytest.Py
     pytester.makepyfile(SHOWING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("STOMPY_LOAD", "1")
         result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(failed=6, passed=3)
+    result.assert_outcomes(failed=8, passed=4)
     result.stdout.fnmatch_lines(["*a passcode showed in*planted-mark*"])

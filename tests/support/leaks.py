@@ -4,6 +4,9 @@ Wherever a test has a passcode that could show, one of `MARKS` stands in it. Eve
 level and with the local variables of our frames where it has a traceback, everything that a test wrote to the standard
 streams, and what the programs that it started wrote, is searched for them; the test that showed one fails. What a test
 reads from a stream by itself (`capsys`, a pipe of `subprocess`) is searched when it reads it.
+
+Tests that are marked `load` send millions of frames, of kinds that other tests send too: there the record that each
+frame has at the lowest level is made only if somebody has asked for it, as in a program.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ class Watch(logging.Handler):
         self.found: list[str] = []
         self.seen = 0
         """Characters that were searched."""
+        self.lowest = logging.NOTSET
+        """The level from which on records are made and searched that nobody has asked for."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Search a record."""
@@ -77,7 +82,7 @@ def watching() -> Iterator[Watch]:
     watch = Watch()
 
     def enabled(self: logging.Logger, level: int, *, usual: Callable[..., bool] = logging.Logger.isEnabledFor) -> bool:
-        return usual(self, level) or self.name.startswith("stompy")
+        return usual(self, level) or (level >= watch.lowest and self.name.startswith("stompy"))
 
     def handle(
         self: logging.Logger, record: logging.LogRecord, *, usual: Callable[..., None] = logging.Logger.handle
