@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import stompy
+from stompy.broker import Broker
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
 from stompy.testing.brokers import handshake
@@ -29,6 +30,17 @@ def test_it_serves_its_users_alone(broker: EmbeddedBroker) -> None:
         conn.send("/queue/a", "x", confirm=True)
     with pytest.raises(stompy.ConnectError):
         stompy.connect(broker.url())
+
+
+def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = Broker.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "login_delay", 3600.0)
+    with (
+        EmbeddedBroker(BrokerSettings(users={"ann": "secret"})) as broker,
+        pytest.raises(stompy.ConnectRefused, match="wrong login"),
+    ):
+        stompy.connect(broker.url(), connect_timeout=5)
 
 
 def test_it_keeps_queues_and_port_over_restart_and_kill(broker: EmbeddedBroker) -> None:
