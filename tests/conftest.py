@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -48,13 +47,6 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         session.testsfailed += 1
         print("a passcode showed outside of any test:", *left, sep="\n")
     return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let volume be sent without a record of every frame."""
-    item.config.stash[WATCH].lowest = logging.NOTSET if item.get_closest_marker("load") is None else logging.INFO
-    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

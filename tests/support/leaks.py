@@ -4,9 +4,6 @@ Wherever a test has a passcode that could show, one of `MARKS` stands in it. Eve
 level and with the local variables of our frames where it has a traceback, everything that a test wrote to the standard
 streams, and what the programs that it started wrote, is searched for them; the test that showed one fails. What a test
 reads from a stream by itself (`capsys`, a pipe of `subprocess`) is searched when it reads it.
-
-Tests that are marked `load` send millions of frames, of kinds that other tests send too: there the record that each
-frame has at the lowest level is made only if somebody has asked for it, as in a program.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -36,18 +33,13 @@ class Watch(logging.Handler):
         self.found: list[str] = []
         self.seen = 0
         """Characters that were searched."""
-        self.lowest = logging.NOTSET
-        """The level from which on records are made and searched that nobody has asked for."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Search a record."""
         self.look(self._text(record), f"the log of {record.name}")
 
     def _text(self, record: logging.LogRecord) -> str:
-        try:
-            text = record.getMessage()
-        except Exception as error:
-            text = repr(error)
+        text = _filled(record.msg, record.args)
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += shown_with_our_locals(record.exc_info[1])
         return text
@@ -67,6 +59,16 @@ class Watch(logging.Handler):
         return found
 
 
+def _filled(message: object, arguments: Any) -> str:
+    """Return a message with its arguments filled in, as a `logging.LogRecord` does it."""
+    if isinstance(arguments, tuple) and len(arguments) == 1 and isinstance(arguments[0], Mapping):
+        arguments = arguments[0]
+    try:
+        return str(message) % arguments if arguments else str(message)
+    except Exception as error:
+        return repr(error)
+
+
 def shown_with_our_locals(error: BaseException) -> str:
     """Return an error as a tool shows it that prints local variables, those of frames of ours."""
     parts = []
@@ -80,9 +82,18 @@ def shown_with_our_locals(error: BaseException) -> str:
 def watching() -> Iterator[Watch]:
     """Let a watch see every record of the package, whatever the levels, and what tests read from streams."""
     watch = Watch()
+    is_enabled, make_record = logging.Logger.isEnabledFor, logging.Logger._log
 
-    def enabled(self: logging.Logger, level: int, *, usual: Callable[..., bool] = logging.Logger.isEnabledFor) -> bool:
-        return usual(self, level) or (level >= watch.lowest and self.name.startswith("stompy"))
+    def enabled(self: logging.Logger, level: int) -> bool:
+        return is_enabled(self, level) or self.name.startswith("stompy")
+
+    def log(
+        self: logging.Logger, level: int, message: object, arguments: Any, exc_info: Any = None, **more: Any
+    ) -> None:
+        if exc_info or is_enabled(self, level):
+            make_record(self, level, message, arguments, exc_info, **more)
+        else:  # nobody else gets it, and each frame has one, so that a whole record would cost much
+            watch.look(_filled(message, arguments), f"the log of {self.name}")
 
     def handle(
         self: logging.Logger, record: logging.LogRecord, *, usual: Callable[..., None] = logging.Logger.handle
@@ -95,6 +106,7 @@ def watching() -> Iterator[Watch]:
 
     with (
         mock.patch.object(logging.Logger, "isEnabledFor", enabled),
+        mock.patch.object(logging.Logger, "_log", log),
         mock.patch.object(logging.Logger, "handle", handle),
         _seen(watch, pytest.CaptureFixture, "readouterr", "what it printed"),
         _seen(watch, subprocess.Popen, "communicate", "what a program printed"),
