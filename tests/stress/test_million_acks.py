@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from tests.support.broker_process import BrokerProcess, Held
+from tests.support.broker_process import Held, broker_process
 
 MESSAGES = int(os.environ.get("STOMPY_LOAD_MESSAGES", "1000000"))
 THREADS = 4
@@ -33,7 +33,7 @@ def test_a_million_acks_from_four_threads_end_with_an_empty_queue_and_no_growth(
     early: dict[str, int] = {}
 
     with (
-        BrokerProcess() as broker,
+        broker_process() as broker,
         stompy.connect(broker.url) as producer,
         stompy.connect(broker.url) as consumer,
     ):

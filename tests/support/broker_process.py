@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stompy.broker import Broker
+from tests.support.printed import TOP
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-ROOT: Final = Path(__file__).parents[2]
-END_WITHIN: Final = 30.0
-"""Seconds that the process gets to end by itself."""
+WITHIN: Final = 30.0
+"""Seconds that the process gets for an answer, and to end by itself."""
 
 
 @dataclass(frozen=True)
@@ -31,39 +30,37 @@ class Held:
 
 
 class BrokerProcess:
-    """Run the broker; `url` is where it listens."""
+    """The broker that runs in `process`; `url` is where it listens."""
 
-    def __enter__(self) -> BrokerProcess:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.pid = process.pid
         self.url = self._line()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with self._process:
-            try:
-                self._process.communicate(timeout=END_WITHIN)
-            finally:
-                self._process.kill()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def held(self) -> Held:
         """Ask the broker what it holds now."""
-        assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
         return Held(**json.loads(self._line()))
 
     def _line(self) -> str:
         assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], WITHIN)
+        assert ready, f"the broker's process said nothing within {WITHIN:g} s"
         line = self._process.stdout.readline()
         assert line, "the broker's process has ended"
         return line.rstrip()
+
+
+@contextmanager
+def broker_process() -> Iterator[BrokerProcess]:
+    """Run a broker until the block ends."""
+    command = [sys.executable, "-m", __name__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TOP) as process:
+        try:
+            yield BrokerProcess(process)
+            process.communicate(timeout=WITHIN)
+        finally:
+            process.kill()
 
 
 def main() -> None:
