@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 import stompy
 from stompy.spark import session
-from stompy.spark.receiver.crew import ThreadCrew
-from stompy.spark.receiver.process import ProcessCrew
+from stompy.spark.receiver.pool import ReceiverPool
+from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.spool import get_spool, make_spool
+from stompy.spark.spool.view import SpoolView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,33 +71,35 @@ def plain(url: str, count: int) -> tuple[float, float]:
         return count / (time.perf_counter() - began), 1e6 * (time.process_time() - cpu) / count
 
 
-def ingest(url: str, count: int, *, lanes: int, mode: str, place: str) -> float:
+def ingest(url: str, count: int, *, receivers: int, mode: str, place: str) -> float:
     """Receive into a spool; return messages per second from the first segment on."""
     queue = fill(url, count)
-    options = spool_options({"url": url, "destination": queue, "spooldir": place, "receivers": str(lanes)})
-    crew = (ThreadCrew if mode == "thread" else ProcessCrew)(options, make_spool(LocalFiles(place), queue))
+    options = spool_options({"url": url, "destination": queue, "spooldir": place, "receivers": str(receivers)})
+    spool = make_spool(LocalFiles(place), queue)
+    filling = ReceiverPool(options, spool) if mode == "thread" else ReceiverProcess(options)
+    view = SpoolView(spool)
     began = first = 0.0
     try:
         while True:
-            for lane in crew.lanes:
-                lane.refresh()
-            there = sum(lane.next for lane in crew.lanes)
+            view.refresh()
+            there = view.next
             if there and not first:
                 began, first = time.perf_counter(), there
             if there >= count:
                 return (count - first) / (time.perf_counter() - began)
-            crew.check()
+            filling.check()
             time.sleep(0.01)
     finally:
-        crew.stop()
+        filling.stop()
 
 
 def filled(spark: SparkSession, url: str, folder: Path, rows: int) -> DataFrame:
     """Return a stream of full micro-batches: its spool is full before it starts, however fast the broker gives."""
     place = str(folder / uuid.uuid4().hex)
-    ingest(url, rows * BATCHES, lanes=1, mode="thread", place=place)
-    found = get_spool(LocalFiles(place)).destination
-    reading = spark.readStream.format("stomp").options(url=url, destination=found, spoolDir=place, receivers="0")
+    ingest(url, rows * BATCHES, receivers=1, mode="thread", place=place)
+    queue = get_spool(LocalFiles(place)).destination
+    options = {"url": url, "destination": queue, "spoolDir": place, "receivers": "0", "brokerTimeout": "1h"}
+    reading = spark.readStream.format("stomp").options(**options).load()
     return reading.option("maxMessagesPerTrigger", str(rows)).load()
 
 
@@ -201,9 +204,9 @@ def measure(spark: SparkSession, url: str, folder: Path, count: int) -> Iterator
     rate, cpu = plain(url, count)
     yield "plain client, ack each 200", f"{rate:,.0f} messages/s, {cpu:.1f} us CPU each"
     for mode in ("thread", "process"):
-        for lanes in (1, 2):
-            speed = ingest(url, count, lanes=lanes, mode=mode, place=str(folder / uuid.uuid4().hex))
-            yield f"ingest, {lanes} lane{'s'[: lanes - 1]} ({mode})", f"{speed:,.0f} messages/s"
+        for receivers in (1, 2, 4):
+            speed = ingest(url, count, receivers=receivers, mode=mode, place=str(folder / uuid.uuid4().hex))
+            yield f"ingest, {receivers} receiver{'s' if receivers > 1 else ''} ({mode})", f"{speed:,.0f} messages/s"
     yield "spool read by Spark", drained(spark, url, folder, count)
     yield from streaming(spark, url, folder)
     for name in ("topic", "queue"):

@@ -1,4 +1,4 @@
-"""`stompy spark`: the two ready pipelines, on a session of Spark of their own."""
+"""`stompy spark`: the two ready pipelines. The archive has a session of Spark of its own, the replay needs none."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from stompy.cli.exits import Exit
 from stompy.cli.options import add_headers, add_verbose, count, headers_of
+from stompy.cli.spool import check_pyarrow
 
 
 def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,7 +20,7 @@ def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser = commands.add_parser(
         "spark",
         help="archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
-        description="Ready pipelines on Spark, in a session of their own or, under spark-submit, in that one.",
+        description="Ready pipelines: into Parquet files with Spark, and from there back to a broker without it.",
     )
     pipelines = parser.add_subparsers(title="pipelines", metavar="PIPELINE", required=True)
     _add_archive(pipelines)
@@ -48,6 +49,9 @@ def _add_archive(pipelines: Any) -> None:
     parser.add_argument("--schema", metavar="DDL", help="of JSON bodies, such as 'id BIGINT, at TIMESTAMP'")
     parser.add_argument("--interval", default="10 seconds", help="between micro-batches (default: '10 seconds')")
     parser.add_argument("--once", action="store_true", help="end when what is there now was archived")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--master", metavar="MASTER", help="where Spark runs (default: local[*])")
+    where.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://host")
     parser.set_defaults(run=run_archive)
 
 
@@ -55,7 +59,8 @@ def _add_replay(pipelines: Any) -> None:
     parser = pipelines.add_parser(
         "replay",
         help="an archive back to a destination",
-        description="Send the messages of an archive, in order. A replay that finds its checkpoint goes on there.",
+        description="Send the messages of an archive, in order. A replay that finds its checkpoint goes on there. It "
+        "needs pyarrow (stompy-client[spool]), but no Spark.",
     )
     parser.add_argument("path", metavar="PATH", help="of the archive")
     parser.add_argument(
@@ -65,18 +70,14 @@ def _add_replay(pipelines: Any) -> None:
     parser.add_argument("--since", type=_moment, metavar="TIME", help="from this moment on, as 2026-01-31T08:00+00:00")
     parser.add_argument("--until", type=_moment, metavar="TIME", help="before this moment")
     add_headers(parser, "the messages that are meant")
-    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of the archive")
+    parser.add_argument("--bad", action="store_true", help="send the messages that could not be read, not the others")
     parser.add_argument("--rate", type=count, metavar="N", help="messages per second, at most")
-    parser.add_argument(
-        "--tasks", type=count, default=1, metavar="N", help="connections; with one, in order (default: 1)"
-    )
-    parser.add_argument("--files", type=count, default=1, metavar="N", help="files in a micro-batch (default: 1)")
     parser.add_argument("--replay-id", metavar="ID", help="part of the ids by which copies are known")
     parser.set_defaults(run=run_replay)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="the state of the query; kept between runs")
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="how far it got; kept between runs")
     parser.add_argument("--url", metavar="URL", help="the broker (default: $STOMPY_URL, else stomp://localhost:61613)")
     parser.add_argument("--login", metavar="LOGIN")
     parser.add_argument("--passcode-env", metavar="NAME", help="the environment variable that holds the passcode")
@@ -89,7 +90,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a further option of the source or sink; may be repeated",
     )
-    parser.add_argument("--master", metavar="MASTER", help="where Spark runs (default: local[*])")
     add_verbose(parser)
 
 
@@ -107,50 +107,53 @@ def run_archive(arguments: argparse.Namespace) -> Exit:
             interval=arguments.interval,
             available_now=arguments.once,
         )
-        _watch(running, "archived")
+        _watch(running)
     return Exit.OK
 
 
 def run_replay(arguments: argparse.Namespace) -> Exit:
     """Send an archive."""
-    with _session(arguments) as spark:
-        from stompy.spark.pipelines.replay import Which, replay
+    check_pyarrow("a replay")
+    from stompy.spark.pipelines.progress import ProgressLine
+    from stompy.spark.pipelines.replay import Which, replay
 
-        to = {} if arguments.destination is None else {"destination": arguments.destination}
-        running = replay(
-            spark,
-            path=arguments.path,
-            sink={**_options(arguments), **to},
-            checkpoint=arguments.checkpoint,
-            which=Which(arguments.since, arguments.until, headers_of(arguments.header), arguments.where),
-            rate=arguments.rate,
-            tasks=arguments.tasks,
-            files_per_batch=arguments.files,
-            replay_id=arguments.replay_id,
-        )
-        _watch(running, "sent")
+    given = {"destination": arguments.destination, "rateLimit": arguments.rate, "jobId": arguments.replay_id}
+    line = ProgressLine(sys.stderr, "sent")
+    sent = replay(
+        path=arguments.path,
+        sink={**_options(arguments), **{name: str(value) for name, value in given.items() if value is not None}},
+        checkpoint=arguments.checkpoint,
+        which=Which(arguments.since, arguments.until, headers_of(arguments.header)),
+        bad=arguments.bad,
+        on_sent=lambda count: line.show({"sent": count}),
+    )
+    line.end({"sent": sent})
     return Exit.OK
 
 
 @contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[Any]:
+    from stompy.spark.causes import told_in_one_line
     from stompy.spark.session import session
 
     # Under spark-submit the master is named there.
-    master = arguments.master or (None if "SPARK_ENV_LOADED" in os.environ else "local[*]")
-    spark = session(f"stompy {arguments.path}", master=master)
+    elsewhere = arguments.remote is not None or "SPARK_REMOTE" in os.environ or "SPARK_ENV_LOADED" in os.environ
+    master = arguments.master or (None if elsewhere else "local[*]")
+    spark = session(f"stompy {arguments.path}", master=master, remote=arguments.remote)
     try:
-        spark.sparkContext.setLogLevel("ERROR" if arguments.verbose == 0 else "WARN")
-        yield spark
+        if arguments.remote is None and "SPARK_REMOTE" not in os.environ:
+            spark.sparkContext.setLogLevel("ERROR" if arguments.verbose == 0 else "WARN")
+        with told_in_one_line():
+            yield spark
     finally:
         spark.stop()
 
 
-def _watch(running: Any, verb: str) -> None:
-    from stompy.spark.pipelines.progress import watch
+def _watch(running: Any) -> None:
+    from stompy.spark.pipelines.progress import ProgressLine, watch
 
     try:
-        watch(running.query, running.tally.rows, to=sys.stderr, verb=verb)
+        watch(running.query, running.rows, ProgressLine(sys.stderr, "archived"))
     finally:
         running.query.stop()
 

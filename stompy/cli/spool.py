@@ -9,9 +9,10 @@ import os
 import re
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.cli.console import tell
+from stompy.cli.console import say, tell
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_verbose, seconds
 from stompy.connection.connecting import DEFAULT_URL
@@ -20,7 +21,7 @@ from stompy.spark.options import Option
 from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
 
 if TYPE_CHECKING:
-    from stompy.spark.receiver.crew import ThreadCrew
+    from stompy.spark.receiver.pool import ReceiverPool
 
 _PASSCODE = "STOMPY_PASSCODE"
 _TELLING = 1.0
@@ -37,7 +38,9 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         description="Receive messages into a spool: durable first, then acknowledged. Spark reads it with the options "
         "spoolDir and receivers=0.",
     )
-    parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
+    parser.add_argument(
+        "destination", metavar="DESTINATION", help="such as /queue/orders; `status` tells what a spool holds, and ends"
+    )
     parser.add_argument("spool_dir", metavar="FOLDER", help="a path or URL that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
@@ -45,9 +48,6 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         for option in table:
             if option.name not in _POSITIONAL | _NOT_HERE:
                 group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
-    receivers.add_argument(
-        "--first-lane", type=int, default=0, metavar="N", help="the number of the first lane to fill (default: 0)"
-    )
     receivers.add_argument(
         "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing came for S seconds"
     )
@@ -57,46 +57,82 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def run_spool(arguments: argparse.Namespace) -> Exit:
     """Receive until a signal ends it, nothing came for long enough, or no messages can come any more."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise Failure("a spool needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
-    from stompy.spark.receiver.crew import ThreadCrew
+    check_pyarrow("a spool")
+    if arguments.destination == "status":
+        return _tell_status(arguments.spool_dir)
+    from stompy.spark.receiver.pool import ReceiverPool
     from stompy.spark.spool.spool import make_spool, open_files
 
     options = spool_options(_given(arguments))
     if not options.receivers:
         raise Failure("--receivers must be 1 or more here", Exit.USAGE)
     spool = make_spool(open_files(options.spool_dir), options.destination)
-    crew = ThreadCrew(options, spool, first=arguments.first_lane)
+    if arguments.lock_timeout is None:
+        # One that waits without a limit takes over when the other one ends or hangs.
+        options = replace(options, lock_timeout=math.inf)
+    pool: ReceiverPool | None = None
     try:
-        _receive(crew, arguments.idle_timeout)
+        pool = ReceiverPool(options, spool)
+        _receive(pool, arguments.idle_timeout)
     except KeyboardInterrupt as signal:
         return interruption(signal)
     finally:
-        crew.stop()
-        tell(f"{_count(crew)} messages in {spool.files.url} so far")
+        if pool is not None:
+            pool.stop()
+            tell(f"{pool.writer.next} messages in {spool.files.url} so far")
     return Exit.OK
 
 
-def _receive(crew: ThreadCrew, idle_timeout: float | None) -> None:
-    """Look after the receivers, and tell on a terminal how it goes; raises as `Crew.check`."""
+def check_pyarrow(what: str) -> None:
+    """Raise `Failure` if pyarrow is missing, which `what` needs."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise Failure(f"{what} needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
+
+
+def _tell_status(folder: str) -> Exit:
+    """Print what a spool holds and how fast it gets more; nothing of it is changed."""
+    from stompy.spark.spool.claims import last_beat, owner_of
+    from stompy.spark.spool.spool import get_spool, open_files
+    from stompy.spark.spool.view import SpoolView
+
+    spool = get_spool(open_files(folder))
+    view = SpoolView(spool, fail_on_loss=False)
+    before, since = view.next, time.monotonic()
+    time.sleep(_TELLING)
+    view.refresh()
+    index = view.index
+    rate = (view.next - before) / (time.monotonic() - since)
+    waiting = [segment for segment in index.segments if segment.end > max(view.planned, index.low)]
+    beat = last_beat(spool.files)
+    say(f"destination  {spool.destination}")
+    say(f"messages     {index.low} to {view.next - 1}, {rate:,.0f} more a second")
+    say(f"backlog      {view.next - min(view.next, max(view.planned, index.low))} that no query was told of")
+    say(f"oldest       {_age(min((segment.modified for segment in waiting), default=None))}")
+    say(f"size         {index.octets} octets in {len(index.segments)} files")
+    say(f"filled by    {owner_of(spool.files) or 'nobody yet'}, last sign of life {_age(beat and beat[1])}")
+    return Exit.OK
+
+
+def _age(moment: float | None) -> str:
+    return "-" if moment is None else f"{max(0.0, time.time() - moment):,.0f} s ago"
+
+
+def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
+    """Look after the receivers, and tell on a terminal how it goes; raises as `ReceiverPool.check`."""
     shown = sys.stderr is not None and sys.stderr.isatty()
-    before, since = _count(crew), time.monotonic()
+    before, since = pool.writer.next, time.monotonic()
 
     def left() -> float:
         nonlocal before, since
         elapsed = time.monotonic() - since
         if shown and elapsed >= _TELLING:
-            now = _count(crew)
+            now = pool.writer.next
             tell(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
             before, since, elapsed = now, time.monotonic(), 0.0
-        quiet = math.inf if idle_timeout is None else idle_timeout - crew.quiet_for()
+        quiet = math.inf if idle_timeout is None else idle_timeout - pool.quiet_for()
         return min(quiet, _TELLING - elapsed) if shown else quiet
 
-    crew.watch(left)
-
-
-def _count(crew: ThreadCrew) -> int:
-    return sum(writer.next for writer in crew.writers)
+    pool.watch(left)
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, str]:

@@ -4,6 +4,7 @@
 
     session.py          register(spark), session(): what makes format("stomp") known, and words for what is missing
     datasource.py       what format("stomp") stands for
+    causes.py           the one line that says why Spark failed
     source/             a spool as a stream, a queue as a table
     sink/               rows as messages
     receiver/           from a broker into a spool
@@ -19,6 +20,7 @@
 from __future__ import annotations
 
 from stompy.spark.building import options_for_read, options_for_stream, options_for_write
+from stompy.spark.causes import cause
 from stompy.spark.session import register, session
 
-__all__ = ["options_for_read", "options_for_stream", "options_for_write", "register", "session"]
+__all__ = ["cause", "options_for_read", "options_for_stream", "options_for_write", "register", "session"]

@@ -112,20 +112,21 @@ def options_for_stream(
             and one receiver.
         prefetch: how many unacknowledged messages the broker may send ahead; it bounds how many can come twice
             (default: 1000).
-        receivers: how many connections fill the spool, each a lane of its own; 0 when another process does (`stompy
-            spool`) (default: 1).
-        receiver_mode: whether receivers are threads of the driver's Python, or processes, which use further cores
-            (default: thread).
+        receivers: how many connections fill the spool, each with a thread; 0 when another process does (`stompy spool`)
+            (default: 1).
+        receiver_mode: whether receivers are threads of the driver's Python, or of a process of their own, which uses
+            another core (default: thread).
         segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
         segment_max_bytes: the same in octets (default: 8m).
-        max_spool_messages: so many messages in a lane stop the receiver until some were processed; 0 for no limit
+        max_spool_messages: so many messages in the spool stop the receivers until some were processed; 0 for no limit
             (default: 0).
         max_spool_bytes: the same in octets (default: 8g).
-        broker_timeout: without a broker for so long, the query fails (default: 60).
+        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a sign of life of the
+            process that fills the spool (default: 60).
         dedup_header: a header whose value tells one message from another; without it the message id does, where the
             broker's ids are stable.
-        message_ids: whether a message that is delivered again has the same message id: `auto` knows that of ActiveMQ
-            and Artemis they are stable (default: auto).
+        message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
+            ActiveMQ, Artemis and the embedded broker are (default: auto).
         fail_on_data_loss: fail where segments are gone; else go on without them, with a warning (default: true).
         lock_timeout: how long to wait for another query's receiver to let the spool go (default: 30).
         take_over_after: a receiver that holds the spool, and has shown no sign of life for so long while another waits
@@ -176,6 +177,7 @@ def options_for_read(
     subscribe_headers: Mapping[str, str] | None = None,
     selector: str | None = None,
     prefetch: int | None = None,
+    receivers: int | None = None,
     segment_max_messages: int | None = None,
     segment_max_bytes: int | str | None = None,
     broker_timeout: float | None = None,
@@ -225,16 +227,19 @@ def options_for_read(
         selector: the `selector` header of SUBSCRIBE, where the broker has selectors.
         prefetch: how many unacknowledged messages the broker may send ahead; it bounds how many can come twice
             (default: 1000).
+        receivers: how many connections fill the spool, each with a thread; 0 when another process does (`stompy spool`)
+            (default: 1).
         segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
         segment_max_bytes: the same in octets (default: 8m).
-        broker_timeout: without a broker for so long, the query fails (default: 60).
+        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a sign of life of the
+            process that fills the spool (default: 60).
         dedup_header: a header whose value tells one message from another; without it the message id does, where the
             broker's ids are stable.
-        message_ids: whether a message that is delivered again has the same message id: `auto` knows that of ActiveMQ
-            and Artemis they are stable (default: auto).
+        message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
+            ActiveMQ, Artemis and the embedded broker are (default: auto).
         max_messages: take at most so many messages; 0 for all (default: 0).
         idle_timeout: after so long without a message the queue counts as empty (default: 5).
-        num_partitions: how many tasks take messages, each over a connection of its own (default: 1).
+        num_partitions: the most tasks that read what was taken (default: 1).
         read_id: a name for what this read takes: a read with the same name and spool_dir gives the same rows again,
             after a failure of the job as well; without it each load() takes anew.
         browse: look at messages and leave them in the queue, where the broker can (ActiveMQ); elsewhere it is refused

@@ -16,6 +16,11 @@ from stompy.spark.source.batch import StompBatchReader
 from stompy.spark.source.stream import StompStreamReader
 from stompy.spark.source_options import batch_options, check_read_options, stream_options
 
+_NO_TABLE = (
+    ": Spark keeps the options of such a table to itself. Use CREATE TEMPORARY VIEW ... USING stomp OPTIONS (...), "
+    "which takes each message once"
+)
+
 
 class StompDataSource(DataSource):
     """A STOMP broker as source and sink; `stompy.spark.register` makes it known to a session.
@@ -39,26 +44,38 @@ class StompDataSource(DataSource):
             ConfigurationError: the options fit neither a stream nor a table. Of a stream Spark would otherwise hear it
                 only when the query runs, in the background.
         """
-        check_read_options(dict(self.options))
+        check_read_options(self._given())
         return ddl(text=self._text())
 
     def reader(self, schema: Any) -> StompBatchReader:
         """Return what `spark.read` reads with."""
+        options = batch_options(self._given())
         self._check_schema(schema)
-        return StompBatchReader(batch_options(dict(self.options)), self._load)
+        return StompBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> StompStreamReader:  # noqa: N802  # Spark's name
         """Return what `spark.readStream` reads with."""
+        options = stream_options(self._given())
         self._check_schema(schema)
-        return StompStreamReader(stream_options(dict(self.options)))
+        return StompStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Return what `df.write` writes with."""
-        return batch_writer(SinkOptions.of(dict(self.options)), schema, overwrite=overwrite)
+        return batch_writer(SinkOptions.of(self._given()), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
         """Return what `df.writeStream` writes with."""
-        return stream_writer(SinkOptions.of(dict(self.options)), schema, overwrite=overwrite)
+        return stream_writer(SinkOptions.of(self._given()), schema, overwrite=overwrite)
+
+    def _given(self) -> dict[str, str]:
+        # Of a table of the catalog Spark hands on the options when it is created, and none when it is used.
+        if "provider" in self.options:
+            raise ConfigurationError(f"CREATE TABLE ... USING stomp is not possible{_NO_TABLE}")
+        if not self.options:
+            raise ConfigurationError(
+                f"option url is missing. If this is a table of the catalog, it is not possible{_NO_TABLE}"
+            )
+        return dict(self.options)
 
     def _text(self) -> bool:
         # Whether it is a stream or a table is not known here, nor which options are right.

@@ -27,6 +27,13 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0
 _OCTETS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SIZE = re.compile(r"(\d+)\s*([bkmgt]?)b?")
+_KAFKAS = {
+    "kafka.bootstrap.servers": "url", "subscribe": "destination", "subscribepattern": "destination",
+    "assign": "destination", "topic": "destination", "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger", "minpartitions": "numPartitions", "kafka.group.id": "durable",
+}  # fmt: skip
+"""What Kafka's source and sink call an option, and its name here."""
+_KAFKAS_OFFSETS = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 Parse = Callable[[str], Any]
@@ -56,13 +63,20 @@ class Option:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
 
 
-def parse(table: Iterable[Option], given: Mapping[str, str], *, ignored: Iterable[str] = ()) -> dict[str, Any]:
+def parse(
+    table: Iterable[Option],
+    given: Mapping[str, str],
+    *,
+    ignored: Iterable[str] = (),
+    elsewhere: tuple[Iterable[Option], str] = ((), ""),
+) -> dict[str, Any]:
     """Return the value of each option of a table, by field.
 
     Args:
         table: what there is.
         given: what was given.
         ignored: names that Spark adds by itself.
+        elsewhere: the table of something else, and what that is, to name an option that was given to the wrong thing.
 
     Raises:
         ConfigurationError: an unknown name, a wrong value, or a required option is missing. No value is ever shown: it
@@ -76,7 +90,7 @@ def parse(table: Iterable[Option], given: Mapping[str, str], *, ignored: Iterabl
             continue
         option = options.get(_key(name))
         if option is None:
-            raise ConfigurationError(_unknown(name, options.values()))
+            raise ConfigurationError(_unknown(name, options.values(), *elsewhere))
         if option.field in values:
             raise ConfigurationError(f"option {option.name} is given twice")
         values[option.field] = _parsed(option, str(text))
@@ -106,8 +120,19 @@ def _key(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _unknown(name: str, options: Iterable[Option]) -> str:
+def _unknown(name: str, options: Iterable[Option], others: Iterable[Option], theirs: str) -> str:
+    if any(_key(other.name) == _key(name) for other in others):
+        return f"option {name!r} is one {theirs}"
     names = {_key(option.name): option.name for option in options}
+    if _key(name).startswith(_KAFKAS_OFFSETS):
+        return f"unknown option {name!r}: a queue has no offsets, a query begins with the oldest message that is there"
+    ours = _KAFKAS.get(_key(name))
+    if ours in names.values():
+        return f"unknown option {name!r}; what Kafka calls that is the option {ours} here"
+    if _key(name).startswith("kafka."):
+        return (
+            f"unknown option {name!r}: it is an option of Kafka's client; there are {', '.join(sorted(names.values()))}"
+        )
     close = difflib.get_close_matches(_key(name), names, n=1, cutoff=0.6)
     near = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(sorted(names.values()))}"
     return f"unknown option {name!r}{near}"

@@ -5,8 +5,7 @@ function that would make it is internal and changes between releases.
 
 | column | type | is |
 |---|---|---|
-| lane | INT | which receiver took it |
-| sequence | BIGINT | its place in that lane; with `lane` it names the row for good |
+| sequence | BIGINT | its place in the spool; names the row for good |
 | message_id | STRING | header `message-id` |
 | destination | STRING | header `destination` |
 | headers | MAP | every header; of a repeated one the first value |
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS: tuple[tuple[str, str], ...] = (
-    ("lane", "INT"),
     ("sequence", "BIGINT"),
     ("message_id", "STRING"),
     ("destination", "STRING"),
@@ -44,6 +42,9 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )
 """Name and type of every column of a message."""
 
+ORDER = ("sequence",)
+"""The columns by which the messages of a micro-batch are in the order of receipt."""
+
 TEXT = ("text", "STRING")
 """The column that `bodyAs=text` adds: the body, decoded."""
 
@@ -58,7 +59,6 @@ def arrow_schema(*, text: bool = False) -> pa.Schema:
     import pyarrow as pa
 
     kinds = {
-        "INT": pa.int32(),
         "BIGINT": pa.int64(),
         "STRING": pa.string(),
         "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),

@@ -50,19 +50,24 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(StompDataSource)
 
 
-def session(name: str = "stompy", *, master: str | None = None, **settings: str) -> SparkSession:
+def session(
+    name: str = "stompy", *, master: str | None = None, remote: str | None = None, **settings: str
+) -> SparkSession:
     """Return a session that knows `format("stomp")`: the running one, or a new one.
 
     Args:
         name: of the application.
         master: such as `local[2]`; `None` leaves it to the environment.
+        remote: the address of a Spark Connect server, such as `sc://host`, on which stompy is installed too; `None`
+            leaves it to the environment (`SPARK_REMOTE`).
         settings: of Spark, dots written as two underscores: `spark__sql__shuffle__partitions="2"`.
 
     Raises:
         ConfigurationError: Java, Spark or pyarrow is missing, or does not fit.
     """
     check_packages()
-    check_java()
+    if remote is None and "SPARK_REMOTE" not in os.environ:
+        check_java()
     # Else Spark starts whatever `python3` is first on the path, often one without pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -70,6 +75,8 @@ def session(name: str = "stompy", *, master: str | None = None, **settings: str)
     builder: Any = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
+    if remote is not None:
+        builder = builder.remote(remote)
     for key, value in settings.items():
         builder = builder.config(key.replace("__", "."), value)
     spark: SparkSession = builder.getOrCreate()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from stompy.spark import options as kinds
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import Option, parse
-from stompy.spark.sink.identity import Way
-from stompy.spark.sink.publisher import Chunk, Persistence, Transactions
+from stompy.spark.sink.identity import Identify, Way
+from stompy.spark.sink.pace import Pace
+from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, Transactions
 
 SINK_OPTIONS: tuple[Option, ...] = (
     Option("destination", kinds.text, None, "where rows go that have no column `destination`"),
@@ -63,3 +64,20 @@ class SinkOptions:
     def chunk(self) -> Chunk:
         """How much goes into one transaction."""
         return Chunk(self.transaction_size, self.transaction_bytes)
+
+    def publisher(self, *, name: str, identify: Identify) -> Publisher:
+        """Return what sends as these options say.
+
+        Args:
+            name: part of thread names.
+            identify: gives each message its id.
+        """
+        return Publisher(
+            lambda: self.broker.connect(name=name),
+            identify=identify,
+            chunk=self.chunk,
+            transactions=self.transactions,
+            persistent=self.persistent,
+            patience=self.broker_timeout,
+            pace=Pace(self.rate_limit or None),
+        )

@@ -21,21 +21,22 @@ SPOOL_OPTIONS: tuple[Option, ...] = (
            "receiver runs; with `clientId`, and one receiver"),
     Option("prefetch", kinds.count, "1000", "how many unacknowledged messages the broker may send ahead; it bounds how "
            "many can come twice"),
-    Option("receivers", kinds.number, "1", "how many connections fill the spool, each a lane of its own; 0 when "
-           "another process does (`stompy spool`)"),
+    Option("receivers", kinds.number, "1", "how many connections fill the spool, each with a thread; 0 when another "
+           "process does (`stompy spool`)"),
     Option("receiverMode", kinds.choice("thread", "process"), "thread", "whether receivers are threads of the driver's "
-           "Python, or processes, which use further cores"),
+           "Python, or of a process of their own, which uses another core"),
     Option("segmentMaxMessages", kinds.count, "200", "the most messages that become durable, and are acknowledged, "
            "together"),
     Option("segmentMaxBytes", kinds.octets, "8m", "the same in octets"),
-    Option("maxSpoolMessages", kinds.count_or_none, "0", "so many messages in a lane stop the receiver until some were "
-           "processed; 0 for no limit"),
+    Option("maxSpoolMessages", kinds.count_or_none, "0", "so many messages in the spool stop the receivers until some "
+           "were processed; 0 for no limit"),
     Option("maxSpoolBytes", kinds.octets_or_none, "8g", "the same in octets"),
-    Option("brokerTimeout", kinds.seconds, "60", "without a broker for so long, the query fails"),
+    Option("brokerTimeout", kinds.seconds, "60", "without a broker for so long, the query fails; with receivers=0, "
+           "without a sign of life of the process that fills the spool"),
     Option("dedupHeader", kinds.text, None, "a header whose value tells one message from another; without it the "
            "message id does, where the broker's ids are stable"),
     Option("messageIds", kinds.choice("auto", "stable", "unstable"), "auto", "whether a message that is delivered "
-           "again has the same message id: `auto` knows that of ActiveMQ and Artemis they are stable"),
+           "again has the same message id: `auto` knows that those of ActiveMQ, Artemis and the embedded broker are"),
     Option("failOnDataLoss", kinds.flag, "true", "fail where segments are gone; else go on without them, with a "
            "warning"),
     Option("lockTimeout", kinds.seconds, "30", "how long to wait for another query's receiver to let the spool go"),
@@ -67,7 +68,7 @@ STREAM_OPTIONS: tuple[Option, ...] = (
 BATCH_OPTIONS: tuple[Option, ...] = (
     Option("maxMessages", kinds.count_or_none, "0", "take at most so many messages; 0 for all"),
     Option("idleTimeout", kinds.seconds, "5", "after so long without a message the queue counts as empty"),
-    Option("numPartitions", kinds.count, "1", "how many tasks take messages, each over a connection of its own"),
+    Option("numPartitions", kinds.count, "1", "the most tasks that read what was taken"),
     Option("readId", kinds.text, None, "a name for what this read takes: a read with the same name and spoolDir gives "
            "the same rows again, after a failure of the job as well; without it each load() takes anew"),
     Option("browse", kinds.flag, "false", "look at messages and leave them in the queue, where the broker can "
@@ -80,7 +81,7 @@ BATCH_OPTIONS: tuple[Option, ...] = (
 
 _OF_THE_BATCH_TOO = frozenset({
     "destination", "spoolDir", "subscribeHeaders", "selector", "prefetch", "segmentMaxMessages", "segmentMaxBytes",
-    "brokerTimeout", "dedupHeader", "messageIds",
+    "brokerTimeout", "dedupHeader", "messageIds", "receivers",
 })  # fmt: skip
 BATCH_TABLE = (*BROKER_OPTIONS, *(one for one in SPOOL_OPTIONS if one.name in _OF_THE_BATCH_TOO), *BATCH_OPTIONS)
 STREAM_TABLE = (*BROKER_OPTIONS, *SPOOL_OPTIONS, *STREAM_OPTIONS)
@@ -139,6 +140,7 @@ class BatchOptions:
     subscribe_headers: Mapping[str, str]
     selector: str | None
     prefetch: int
+    receivers: int
     segment_max_messages: int
     segment_max_bytes: int
     broker_timeout: float
@@ -156,7 +158,9 @@ class BatchOptions:
 def spool_options(given: Mapping[str, str]) -> SpoolOptions:
     """Return the options of receivers; raises as `stream_options`."""
     refuse_secrets(given)
-    return _spool_of(parse((*BROKER_OPTIONS, *SPOOL_OPTIONS), given))
+    values = parse((*BROKER_OPTIONS, *SPOOL_OPTIONS), given)
+    _check(values)
+    return _spool_of(values)
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -166,16 +170,24 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         ConfigurationError: one is unknown, missing or wrong.
     """
     refuse_secrets(given)
-    values = parse(STREAM_TABLE, given)
-    _check_segment(values)
+    values = parse(STREAM_TABLE, given, elsewhere=(BATCH_TABLE, "of spark.read, not of spark.readStream"))
+    _check(values)
+    least, most = values["min_messages_per_trigger"], values["max_spool_messages"]
+    if least is not None and most is not None and least > most:
+        raise ConfigurationError(
+            f"option minMessagesPerTrigger ({least}) waits for more messages than maxSpoolMessages ({most}) lets into "
+            "the spool"
+        )
     return StreamOptions(spool=_spool_of(values), **_picked(StreamOptions, values))
 
 
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Return the options of a batch read; raises as `stream_options`."""
     refuse_secrets(given)
-    values = parse(BATCH_TABLE, given)
-    _check_segment(values)
+    values = parse(BATCH_TABLE, given, elsewhere=(STREAM_TABLE, "of spark.readStream, not of spark.read"))
+    _check(values)
+    if not values["receivers"]:
+        raise ConfigurationError("option receivers must be 1 or more for a table: nobody else fills its spool")
     return BatchOptions(broker=BrokerOptions.of(values), **_picked(BatchOptions, values))
 
 
@@ -198,6 +210,24 @@ def _picked(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
-def _check_segment(values: Mapping[str, Any]) -> None:
+def _check(values: Mapping[str, Any]) -> None:
     if values["segment_max_bytes"] < 1:
         raise ConfigurationError("option segmentMaxBytes must be 1 or more")
+    if values["receivers"] > 1 and _is_topic(values):
+        raise ConfigurationError(
+            f"option receivers must be 1 for {values['destination']}: each subscription of a topic gets every message"
+        )
+
+
+_TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "multicast://")
+"""What the names of destinations begin with whose every subscription gets every message, at the brokers known."""
+
+
+def _is_topic(values: Mapping[str, Any]) -> bool:
+    """Whether several subscriptions would each get every message."""
+    routing = {name.lower(): value.lower() for name, value in values["subscribe_headers"].items()}
+    return (
+        values["destination"].lower().startswith(_TOPICS)
+        or values.get("durable") is not None
+        or routing.get("subscription-type") == "multicast"
+    )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from stompy.cli.exits import Exit
 from tests.cli.conftest import Run
 
+HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 ARCHIVE = ("spark", "archive", "/queue/a", "out", "--spool", "spool", "--checkpoint", "checkpoint")
 REPLAY = ("spark", "replay", "out", "/queue/a", "--checkpoint", "checkpoint")
@@ -35,7 +38,36 @@ def test_a_wrong_command_line_is_named(run: Run, arguments: tuple[str, ...], wor
 
 @pytest.mark.skipif(HAS_SPARK, reason="Spark is installed here")
 def test_without_spark_it_says_what_to_install(run: Run) -> None:
-    for arguments in (ARCHIVE, REPLAY):
-        result = run(*arguments)
-        assert result.code == Exit.USAGE
-        assert "pip install 'stompy-client[spark]'" in result.error
+    result = run(*ARCHIVE)
+    assert result.code == Exit.USAGE
+    assert "pip install 'stompy-client[spark]'" in result.error
+
+
+@pytest.mark.skipif(HAS_ARROW, reason="pyarrow is installed here")
+def test_without_pyarrow_a_replay_says_what_to_install(run: Run) -> None:
+    result = run(*REPLAY)
+    assert result.code == Exit.USAGE
+    assert "a replay needs pyarrow: pip install 'stompy-client[spool]'" in result.error
+
+
+@pytest.mark.needs("pyarrow")
+def test_a_replay_is_told_of_in_one_line_and_needs_no_spark(run: Run, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from stompy.broker import Broker
+
+    rows = {
+        "sequence": [0, 1], "body": [b"one", b"two"], "content_type": ["text/plain", None],
+        "destination": ["/queue/a"] * 2, "headers": pa.array([[("k", "a")], [("k", "b")]], pa.map_("string", "string")),
+        "received_at": pa.array([datetime(2026, 1, 31)] * 2, pa.timestamp("us", tz="UTC")),
+    }  # fmt: skip
+    folder = tmp_path / "bad" / "date=2026-01-31" / "part=q-000000000"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(rows), folder / "x.parquet")
+    with Broker() as broker:
+        arguments = ("spark", "replay", str(tmp_path), "/queue/b", "--checkpoint", str(tmp_path / "c"), "--bad")
+        result = run(*arguments, "--url", broker.url, "--header", "k:b", "--rate", "100", "--replay-id", "nightly")
+        assert result.code == Exit.OK, result.err
+        assert "sent 1 (" in result.err
+        assert broker.depth("/queue/b") == 1

@@ -38,19 +38,20 @@ def test_every_option_of_the_source_is_one_here(run: Run) -> None:
             assert f"{spool._flag(option)} " in told
 
 
+@pytest.mark.needs("pyarrow")
 def test_it_receives_until_nothing_comes(run: Run, broker: Broker, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     fill(broker, range(300))
     result = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "0.5", "--receivers", "2")
     assert result.code == 0
     assert result.err.endswith(f"stompy: 300 messages in {tmp_path}/s so far\n")
     assert broker.depth(QUEUE) == 0
-    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["lane-0", "lane-1", "spool.json"]
+    names = {path.name for path in (tmp_path / "s").iterdir() if not path.name.startswith("seg-")}
+    assert names == {"epoch", "lock", "low", "settled", "spool.json", "suspects"}
     assert json.loads((tmp_path / "s" / "spool.json").read_bytes().splitlines()[0])["destination"] == QUEUE
 
 
+@pytest.mark.needs("pyarrow")
 def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, broker: Broker, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     process = start("spool", QUEUE, str(tmp_path / "s"), env={"STOMPY_URL": broker.url})
     fill(broker, range(100))
     deadline = Deadline(20)
@@ -63,8 +64,8 @@ def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, br
     assert broker.depth(QUEUE) == 0
 
 
+@pytest.mark.needs("pyarrow")
 def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
     with Broker(users={"me": "sesame"}) as broker:
         done = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
@@ -83,17 +84,34 @@ def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.M
         (("--url", "stomp://me:sesame@localhost"), "must not hold a passcode"),
     ],
 )
+@pytest.mark.needs("pyarrow")
 def test_a_wrong_option_is_told_of(run: Run, tmp_path: Path, arguments: tuple[str, str], words: str) -> None:
-    pytest.importorskip("pyarrow")
     result = run("spool", QUEUE, str(tmp_path / "s"), *arguments)
     assert result.code == 2
     assert words in result.error
     assert "sesame" not in result.error
 
 
+@pytest.mark.needs("pyarrow")
 def test_a_folder_with_other_things_in_it_is_left_alone(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     (tmp_path / "thesis.tex").touch()
     result = run("spool", QUEUE, str(tmp_path))
     assert result.code == 5
     assert "neither empty nor a spool" in result.error
+
+
+@pytest.mark.needs("pyarrow")
+def test_the_status_of_a_spool_is_told_and_nothing_is_changed(run: Run, broker: Broker, tmp_path: Path) -> None:
+    fill(broker, range(30))
+    run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "0.5")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
+    told = run("spool", "status", str(tmp_path / "s"))
+    assert told.code == 0
+    lines = dict(line.split(maxsplit=1) for line in told.out.decode().splitlines())
+    assert lines["destination"] == QUEUE
+    assert lines["messages"] == "0 to 29, 0 more a second"
+    assert lines["backlog"] == "30 that no query was told of"
+    assert lines["oldest"].endswith(" s ago")
+    assert lines["filled"].startswith("by    process ")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
+    assert run("spool", "status", str(tmp_path / "none")).code == 5

@@ -25,7 +25,7 @@ _WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
 
 collect_ignore: list[str] = []
 
-_MISSING = [name for name in ("pyarrow", "pyspark", "fsspec") if importlib.util.find_spec(name) is None]
+_MISSING = [name for name in ("pyarrow", "pyspark", "fsspec", "grpc") if importlib.util.find_spec(name) is None]
 
 if REQUIRED and _MISSING:
     raise pytest.UsageError(f"{', '.join(_MISSING)} required: pip install -e '.[spark-test]'")
@@ -33,8 +33,12 @@ if REQUIRED and _MISSING:
 if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW
 
+if "grpc" in _MISSING:
+    collect_ignore += ("connect",)
+
 if "pyspark" in _MISSING:
     collect_ignore += (
+        "connect",
         "brokers",
         "pipelines",
         "queries",
@@ -64,7 +68,6 @@ def spark() -> Iterator[SparkSession]:
         PYSPARK_PYTHON=sys.executable,
         PYTHONPATH=os.pathsep.join(filter(None, (top, striking, os.environ.get("PYTHONPATH")))),
         SPARK_LOCAL_IP="127.0.0.1",
-        JAVA_TOOL_OPTIONS=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get('JAVA_TOOL_OPTIONS', '')}",
     )
     session = (
         SparkSession.builder.master("local[2,3]")  # a task that fails has two more attempts

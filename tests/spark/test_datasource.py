@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
+from stompy.spark import cause
 from stompy.spark.schema import COLUMNS
 from tests.spark.asking import ENOUGH, WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
 from tests.spark.receiver.filling import QUEUE, eventually, fill
@@ -52,6 +53,21 @@ def test_a_view_in_sql(stomp: SparkSession, broker: Broker, tmp_path: Path) -> N
     assert stomp.sql("SELECT sum(CAST(text AS INT)) AS total FROM orders").collect()[0].total == 45
     assert stomp.sql("SELECT headers['n'] AS n FROM orders ORDER BY n DESC LIMIT 1").collect()[0].n == "9"
     stomp.catalog.dropTempView("orders")
+
+
+def test_a_table_of_the_catalog_is_refused_with_what_to_do(stomp: SparkSession, broker: Broker) -> None:
+    options = f"USING stomp OPTIONS (url '{broker.url}', destination '{QUEUE}', spoolDir '/nowhere')"
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW") as refused:
+        stomp.sql(f"CREATE TABLE orders {options}")
+    assert cause(refused.value).startswith("ConfigurationError: CREATE TABLE ... USING stomp is not possible")
+    # With columns Spark asks the source only when the table is used.
+    stomp.sql(f"CREATE TABLE orders (body BINARY) {options}")
+    try:
+        for statement in ("SELECT * FROM orders", "INSERT INTO orders SELECT CAST('a' AS BINARY) AS body"):
+            with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+                stomp.sql(statement).collect()
+    finally:
+        stomp.sql("DROP TABLE orders")
 
 
 @pytest.mark.hard_case("T18")

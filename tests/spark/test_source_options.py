@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,28 @@ def test_they_travel() -> None:
 
 def test_an_option_of_the_stream_is_none_of_the_batch() -> None:
     stream_options({**GIVEN, "maxmessagespertrigger": "5"})
-    with pytest.raises(ConfigurationError, match="unknown option"):
+    with pytest.raises(ConfigurationError, match=r"of spark\.readStream"):
         batch_options({**GIVEN, "maxmessagespertrigger": "5"})
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "words"),
+    [
+        (stream_options, "maxmessages", "option 'maxmessages' is one of spark.read, not of spark.readStream"),
+        (stream_options, "browse", "one of spark.read, not of spark.readStream"),
+        (batch_options, "maxMessagesPerTrigger", "one of spark.readStream, not of spark.read"),
+        (stream_options, "kafka.bootstrap.servers", "what Kafka calls that is the option url here"),
+        (stream_options, "subscribe", "what Kafka calls that is the option destination here"),
+        (stream_options, "maxOffsetsPerTrigger", "the option maxMessagesPerTrigger here"),
+        (stream_options, "startingOffsets", "a queue has no offsets"),
+        (stream_options, "kafka.security.protocol", "an option of Kafka's client"),
+        (batch_options, "minpartitions", "the option numPartitions here"),
+        (batch_options, "maxoffsetspertrigger", "unknown option 'maxoffsetspertrigger'; there are"),
+    ],
+)
+def test_an_option_of_something_else_is_named_as_such(make: Any, name: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make({**GIVEN, name: "1"})
 
 
 @pytest.mark.parametrize("make", [stream_options, batch_options, spool_options])
@@ -59,7 +80,7 @@ def test_a_passcode_is_refused(make: object) -> None:
 def test_what_fits_neither_a_stream_nor_a_table_is_refused() -> None:
     check_read_options({**GIVEN, "maxmessagespertrigger": "5"})
     check_read_options({**GIVEN, "browse": "true"})
-    for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "receivers": "1"}, {"prefetch": "many"}):
+    for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "receivermode": "thread"}, {"prefetch": "many"}):
         with pytest.raises(ConfigurationError):
             check_read_options({**GIVEN, **wrong})
 
@@ -73,3 +94,38 @@ def test_every_option_says_what_it_does() -> None:
 def test_a_segment_has_room() -> None:
     with pytest.raises(ConfigurationError, match="segmentMaxBytes"):
         stream_options({**GIVEN, "segmentmaxbytes": "0"})
+
+
+@pytest.mark.parametrize("make", [stream_options, batch_options, spool_options])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"destination": "/topic/prices"},
+        {"destination": "/exchange/amq.topic/prices"},
+        {"destination": "topic://prices"},
+        {"subscribeheaders": '{"Subscription-Type": "MULTICAST"}'},
+    ],
+)
+def test_a_topic_has_one_receiver(make: object, given: dict[str, str]) -> None:
+    assert callable(make)
+    make({**GIVEN, **given})
+    with pytest.raises(
+        ConfigurationError, match=r"receivers must be 1 .*each subscription of a topic gets every message"
+    ):
+        make({**GIVEN, **given, "receivers": "2"})
+
+
+def test_a_durable_subscription_has_one_receiver() -> None:
+    with pytest.raises(ConfigurationError, match="receivers must be 1"):
+        spool_options({**GIVEN, "durable": "mine", "clientid": "me", "receivers": "2"})
+
+
+def test_a_table_takes_its_messages_itself() -> None:
+    with pytest.raises(ConfigurationError, match="receivers must be 1 or more"):
+        batch_options({**GIVEN, "receivers": "0"})
+
+
+def test_a_minimum_that_the_spool_has_no_room_for_is_refused() -> None:
+    stream_options({**GIVEN, "minmessagespertrigger": "10", "maxspoolmessages": "10"})
+    with pytest.raises(ConfigurationError, match=r"minMessagesPerTrigger \(11\) .* maxSpoolMessages \(10\)"):
+        stream_options({**GIVEN, "minmessagespertrigger": "11", "maxspoolmessages": "10"})

@@ -151,6 +151,6 @@ class Work:
 
 def owner(work: Work) -> int:
     """Return the process that fills the spool, as its claim says."""
-    claim = max((work.path / "spool" / "lane-0" / "epoch").glob("0*"))
+    claim = max((work.path / "spool" / "epoch").glob("0*"))
     process: int = json.loads(claim.read_bytes().splitlines()[0])["pid"]
     return process

@@ -3,7 +3,6 @@
 ::
 
     archive.py    destination → Parquet by date, messages that cannot be read kept apart
-    replay.py     Parquet → destination, resumable, by rate and filter
-    batches.py    what both do with a micro-batch: name it for good, count it
-    progress.py   what a terminal shows while a query runs, and the summary at its end
+    replay.py     Parquet → destination, in order, resumable, by rate and filter; without Spark
+    progress.py   what a terminal shows meanwhile, and the summary at its end
 """

@@ -7,24 +7,28 @@
 
 A micro-batch writes into folders that bear its name. Where it is run again, since the process died on the way, it
 replaces them: what is under PATH has each message once, for any reader of Parquet, whenever the pipeline stands still.
+Each file is in the order of receipt.
+
+The function that writes a micro-batch may run in a process of its own, on a Spark Connect server: it holds nothing but
+text, and what it has written is counted by Spark.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as sql
 
 from stompy.errors import ConfigurationError
-from stompy.spark.pipelines.batches import Tally, query_id
+from stompy.spark.pipelines.replay import BAD, MESSAGES
+from stompy.spark.schema import ORDER
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-
-MESSAGES, BAD = "messages", "bad"
 
 BodyKind = Literal["binary", "text", "json"]
 
@@ -55,11 +59,31 @@ class Archive:
 
     Attributes:
         query: the streaming query.
-        tally: rows written so far, under `"messages"` and `"bad"`.
     """
 
     query: StreamingQuery
-    tally: Tally
+    _counts: dict[int, Mapping[str, int]] = field(default_factory=dict)
+
+    def rows(self) -> Mapping[str, int]:
+        """Return how many rows this run has written so far, under `"messages"` and, where bodies are checked, `"bad"`.
+
+        Spark remembers the last 100 micro-batches: who asks less often misses those before.
+        """
+        for progress in self.query.recentProgress:
+            observed = (progress.observedMetrics or {}).get(_COUNTS)
+            if observed is not None:
+                self._counts[progress.batchId] = dict(zip((MESSAGES, BAD), _values(observed), strict=False))
+        kinds = {kind for counts in self._counts.values() for kind in counts}
+        return {kind: sum(counts[kind] for counts in self._counts.values()) for kind in sorted(kinds, reverse=True)}
+
+
+_COUNTS = "stompy_archived"
+
+
+def _values(observed: Row) -> tuple[int, ...]:
+    # A Spark Connect server tells the row as its values and their schema.
+    found = observed.asDict()
+    return tuple(found["values"] if "schema" in found else found.values())
 
 
 def archive(
@@ -102,30 +126,51 @@ def archive_rows(
     available_now: bool = False,
 ) -> Archive:
     """Start to archive `rows`, a stream with the columns of the source; else as `archive`."""
-    tally = Tally()
     root = path.rstrip("/")
-    checked = _checked(_dated(rows), body or Body())
+    checks = body is not None and body.kind != "binary"
+    good = sql.col("reason").isNull()
+    counts = [sql.count_if(good).alias(MESSAGES), *([sql.count_if(~good).alias(BAD)] if checks else [])]
+    counted = _checked(_dated(rows), body or Body()).observe(_COUNTS, *counts)
 
     def write(batch: DataFrame, number: int) -> None:
-        part = f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}"
-        named = batch.withColumn("part", sql.lit(part))
-        _write(named.where("reason IS NULL").drop("reason"), f"{root}/{MESSAGES}", tally, MESSAGES)
-        if body is not None and body.kind != "binary":
-            _write(named.where("reason IS NOT NULL"), f"{root}/{BAD}", tally, BAD)
+        # The session is the query's own. Spark's default for times is a type of Parquet that is deprecated, and whose
+        # least and greatest values no file tells, so that a reader cannot pass over what it does not want.
+        batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        named = batch.withColumn("part", sql.lit(f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}"))
+        _write(named.where("reason IS NULL").drop("reason"), f"{root}/{MESSAGES}")
+        if checks:
+            _write(named.where("reason IS NOT NULL"), f"{root}/{BAD}")
 
-    writing = checked.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    writing = counted.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     when = writing.trigger(availableNow=True) if available_now else writing.trigger(processingTime=interval)
-    return Archive(when.queryName(f"archive {root}").start(), tally)
+    return Archive(when.queryName(f"archive {root}").start())
 
 
-def _write(rows: DataFrame, folder: str, tally: Tally, kind: str) -> None:
-    def save(counted: DataFrame) -> None:
-        # Replaces the folders of this micro-batch, if it was run before, and no others.
-        counted.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy("date", "part").parquet(
-            folder
-        )
+def query_id(spark: SparkSession, checkpoint: str) -> str:
+    """Return the id of the query that a checkpoint belongs to: the same after each restart.
 
-    tally.counted(rows, kind, save)
+    Raises:
+        ConfigurationError: the folder is no checkpoint.
+    """
+    try:
+        text = "".join(row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect())
+        return str(json.loads(text)["id"])
+    except Exception as error:
+        # What a file system says comes as some error of Java's.
+        raise ConfigurationError(
+            f"{checkpoint}/metadata is not that of a checkpoint: {type(error).__name__}"
+        ) from error
+
+
+def _write(rows: DataFrame, folder: str) -> None:
+    # Replaces the folders of this micro-batch, if it was run before, and no others.
+    (
+        rows.sortWithinPartitions("date", "part", *ORDER)
+        .write.mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .partitionBy("date", "part")
+        .parquet(folder)
+    )
 
 
 def _dated(rows: DataFrame) -> DataFrame:

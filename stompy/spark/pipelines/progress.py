@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from stompy.errors import PipelineError
+from stompy.spark.causes import told_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -15,22 +15,50 @@ _POLL = 0.5
 """Seconds between looks."""
 
 
-def watch(
-    query: StreamingQuery,
-    rows: Callable[[], Mapping[str, int]],
-    *,
-    to: TextIO,
-    verb: str,
-    clock: Callable[[], float] = time.monotonic,
-) -> Mapping[str, int]:
-    """Show how a query gets on until it ends, and then a summary; on a terminal in one line that is written anew.
+class ProgressLine:
+    """One line that says how far a pipeline got: written anew on a terminal, else written once at the end.
 
     Args:
-        query: a running query.
-        rows: rows done so far, by kind.
         to: where to.
         verb: what is done with a row, such as `archived`.
         clock: seconds, monotonic.
+    """
+
+    def __init__(self, to: TextIO, verb: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._to = to
+        self._verb = verb
+        self._clock = clock
+        self._start = clock()
+        self._shown = ""
+
+    def show(self, rows: Mapping[str, int]) -> None:
+        """Show the rows done so far, by kind."""
+        line = self._line(rows)
+        if self._to.isatty() and line != self._shown:
+            self._to.write(f"\r{line:<{len(self._shown)}}")
+            self._to.flush()
+            self._shown = line
+
+    def end(self, rows: Mapping[str, int]) -> None:
+        """Write the summary: the rows done, by kind."""
+        start = "\r" if self._to.isatty() else ""
+        self._to.write(f"{start}{self._line(rows):<{len(self._shown)}}; done\n")
+
+    def _line(self, rows: Mapping[str, int]) -> str:
+        total, seconds = sum(rows.values()), self._clock() - self._start
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(rows.items())) if len(rows) > 1 else ""
+        rate = f"{total / seconds:,.0f} a second" if seconds > 0 else ""
+        parts = [part for part in (kinds, f"{seconds:,.0f} s", rate) if part]
+        return f"{self._verb} {total:,} ({', '.join(parts)})"
+
+
+def watch(query: StreamingQuery, rows: Callable[[], Mapping[str, int]], line: ProgressLine) -> Mapping[str, int]:
+    """Show how a query gets on until it ends, and then a summary.
+
+    Args:
+        query: a running query.
+        rows: returns the rows done so far, by kind.
+        line: where it is shown.
 
     Returns:
         The rows that were done, by kind.
@@ -38,38 +66,9 @@ def watch(
     Raises:
         PipelineError: the query failed.
     """
-    start, shown = clock(), ""
-    while not _ended(query):
-        line = _line(rows(), clock() - start, verb)
-        if line != shown and to.isatty():
-            to.write(f"\r{line:<{len(shown)}}")
-            to.flush()
-        shown = line
+    with told_in_one_line():
+        while not query.awaitTermination(_POLL):
+            line.show(rows())
     done = rows()
-    ending = "\r" if to.isatty() else ""
-    to.write(f"{ending}{_line(done, clock() - start, verb):<{len(shown)}}; done\n")
+    line.end(done)
     return done
-
-
-def _ended(query: StreamingQuery) -> bool:
-    from pyspark.errors import StreamingQueryException
-
-    try:
-        return query.awaitTermination(_POLL)
-    except StreamingQueryException as error:
-        raise PipelineError(_cause(str(error))) from error
-
-
-def _cause(text: str) -> str:
-    """Return the line in which Python says what failed, of a text that holds the stacks of two languages."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line.removeprefix("stompy.errors.") for line in lines if line.startswith("stompy.errors.")]
-    return (ours or lines or ["the query failed"])[-1 if ours else 0]
-
-
-def _line(rows: Mapping[str, int], seconds: float, verb: str) -> str:
-    total = sum(rows.values())
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(rows.items())) if len(rows) > 1 else ""
-    rate = f"{total / seconds:,.0f} a second" if seconds > 0 else ""
-    parts = [part for part in (kinds, f"{seconds:,.0f} s", rate) if part]
-    return f"{verb} {total:,} ({', '.join(parts)})"

@@ -1,44 +1,64 @@
-"""An archive back to a destination: in its order, at a rate, from where it stood.
+"""An archive back to a destination: in order, at a rate, from where it stopped. It needs pyarrow, but no Spark.
 
-Progress is kept by micro-batch, some files each. What had been sent of a micro-batch that was cut short is sent again,
-with the same ids in `stompy-dedupe-id`.
+Messages are sent by date, within a date by micro-batch, and within a micro-batch in the order of receipt. Where several
+queries have written to one archive, the one that received first on a date comes first there.
+
+A query writes its micro-batches of a date in the order of their numbers. So for each date and query one place says how
+far the replay got, and what is archived later is found by the next run, whatever its date. The places are written to
+the checkpoint after each transaction that the broker has confirmed; what was in doubt is sent again with the same ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING
+import heapq
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from itertools import groupby
+from typing import Any
 
-from pyspark.sql import functions as sql
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from stompy.errors import ConfigurationError
-from stompy.spark.pipelines.archive import MESSAGES
-from stompy.spark.pipelines.batches import Tally, query_id
+from stompy.errors import ConfigurationError, PipelineError
+from stompy.spark.schema import ORDER
+from stompy.spark.sink.columns import Columns, Outgoing
+from stompy.spark.sink_options import SinkOptions
+from stompy.spark.spool.files import Files
+from stompy.spark.spool.spool import open_files
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+MESSAGES, BAD = "messages", "bad"
+"""The folders of an archive: the messages, and those that could not be read."""
 
-_SENT = ("body", "headers", "content_type")
+_SENT = (("body", "binary"), ("headers", "map<string,string>"), ("content_type", "string"))
+_DESTINATION = ("destination", "string")
+_ROWS = 1000
+"""Rows of a file that are decoded at once."""
+_PLACES = "replay.json"
+
+Place = tuple[int, ...]
+"""The number of a micro-batch, then the row's values of ORDER."""
 
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which messages of an archive are sent; without any of these, all.
+    """Which messages of an archive are sent; by default all.
 
     Attributes:
-        since: from this moment on, by the broker's timestamp or, where it gave none, by that of receiving.
+        since: from this moment on, by the broker's timestamp or, where it gave none, by the time of receipt.
         until: before this moment.
         headers: header to the value it must have.
-        where: a condition on the columns of the archive, in SQL.
+        where: a condition on the columns of the archive, such as `pyarrow.compute.field("redelivered")`.
     """
 
     since: datetime | None = None
     until: datetime | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    where: str | None = None
+    where: pc.Expression | None = None
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -46,92 +66,253 @@ class Which:
             if moment is not None and moment.tzinfo is None:
                 raise ConfigurationError(f"{name} must say its time zone: {moment.isoformat()}+00:00 for UTC")
 
-    def of(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that are meant."""
-        moment = sql.coalesce(sql.col("broker_timestamp"), sql.col("received_at"))
+    def condition(self) -> pc.Expression:
+        """Return all of it as one condition, from which pyarrow leaves out whole dates and parts of files."""
+        found = pc.scalar(True)
         if self.since is not None:
-            rows = rows.where(moment >= sql.lit(self.since))
+            moment, date = _moment(self.since)
+            found &= (pc.field("date") >= date) & _timed(lambda column: column >= moment)
         if self.until is not None:
-            rows = rows.where(moment < sql.lit(self.until))
+            moment, date = _moment(self.until)
+            found &= (pc.field("date") <= date) & _timed(lambda column: column < moment)
         for name, value in self.headers.items():
-            rows = rows.where(sql.col("headers")[name] == sql.lit(value))
-        return rows if self.where is None else rows.where(self.where)
+            found &= pc.map_lookup(pc.field("headers"), pa.scalar(name), "first") == pa.scalar(value)
+        return found if self.where is None else found & self.where
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A running replay.
+def _moment(moment: datetime) -> tuple[pa.Scalar[Any], pa.Scalar[Any]]:
+    utc = moment.astimezone(timezone.utc)
+    return pa.scalar(utc, pa.timestamp("us", tz="UTC")), pa.scalar(utc.date().isoformat())
 
-    Attributes:
-        query: the streaming query; it ends when all is sent.
-        tally: rows that the broker has confirmed so far, under `"sent"`.
-    """
 
-    query: StreamingQuery
-    tally: Tally
+def _timed(fits: Callable[[pc.Expression], pc.Expression]) -> pc.Expression:
+    # Not coalesce(): it would keep pyarrow from comparing with the least and the greatest value that a file tells.
+    sent, received = pc.field("broker_timestamp"), pc.field("received_at")
+    return fits(sent) | (sent.is_null() & fits(received))
 
 
 def replay(
-    spark: SparkSession,
     *,
     path: str,
     sink: Mapping[str, str],
     checkpoint: str,
     which: Which | None = None,
-    rate: int | None = None,
-    tasks: int = 1,
-    files_per_batch: int = 1,
-    replay_id: str | None = None,
-) -> Replay:
-    """Start to send an archive; it ends when everything that was there at the start is sent.
+    bad: bool = False,
+    on_sent: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Send an archive, and return when the broker has confirmed everything that was there at the start.
 
     Args:
-        spark: with the data source `stomp` registered.
-        path: the folder of the archive.
-        sink: options of the sink `stomp`; without `destination`, each message goes to where it came from.
-        checkpoint: the folder of the query's state; a replay that finds its checkpoint goes on from there.
+        path: the folder of the archive, or a URL that pyarrow knows.
+        sink: options of the sink `stomp`: `rateLimit` for a rate, `jobId` to name the ids by which copies are known.
+            Without `destination`, each message goes to where it came from.
+        checkpoint: the folder for how far the replay got; a replay that finds its checkpoint goes on from there.
         which: the messages that are meant.
-        rate: messages per second, at most; `None` for no limit.
-        tasks: how many connections send side by side; with one, the order of each file is kept.
-        files_per_batch: files of the archive in one micro-batch.
-        replay_id: part of the ids by which a copy is known; by default that of the query, so that another replay, with
-            another checkpoint, has others.
+        bad: send the messages that could not be read, instead of the others.
+        on_sent: called after each transaction, in this thread, with the number of messages sent so far.
+
+    Returns:
+        How many messages were sent.
 
     Raises:
-        ConfigurationError: an option is wrong, or there is no archive.
+        ConfigurationError: an option is wrong, there is no archive, or another replay uses the checkpoint.
+        PipelineError: a file of the archive or the checkpoint cannot be read.
+        PublishError: the broker refuses, has stopped reading, or stays away.
+        SpoolError: the checkpoint cannot be written.
     """
-    folder = f"{path.rstrip('/')}/{MESSAGES}"
-    if tasks < 1 or files_per_batch < 1 or (rate is not None and rate < tasks):
-        raise ConfigurationError("tasks and files_per_batch must be 1 or more, and rate at least one for each task")
-    rows = _archived(spark, folder, files_per_batch)
-    chosen = (which or Which()).of(rows)
-    columns = (*_SENT, *(() if "destination" in sink else ("destination",)))
-    tally = Tally()
-
-    def send(batch: DataFrame, _: int) -> None:
-        ours = replay_id or query_id(batch.sparkSession, checkpoint)
-        identity = sql.concat_ws("/", sql.lit(ours), sql.col("part"), sql.col("lane"), sql.col("sequence"))
-        ordered = batch.coalesce(tasks).sortWithinPartitions("received_at", "lane", "sequence")
-        options = {**sink, **({} if rate is None else {"rateLimit": str(rate // tasks)})}
-
-        def save(counted: DataFrame) -> None:
-            counted.write.format("stomp").options(**options).mode("append").save()
-
-        tally.counted(ordered.withColumn("dedup_id", identity).select(*columns, "dedup_id"), "sent", save)
-
-    query = (
-        chosen.writeStream.foreachBatch(send)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .queryName(f"replay {folder}")
-        .start()
-    )
-    return Replay(query, tally)
-
-
-def _archived(spark: SparkSession, folder: str, files_per_batch: int) -> DataFrame:
+    table = BAD if bad else MESSAGES
+    options = SinkOptions.of(sink)
+    condition = (which or Which()).condition()
+    archive = _archive(f"{path.rstrip('/')}/{table}")
+    files = open_files(checkpoint)
+    files.make_folder("")
+    lock = files.lock("lock")
+    if lock is None:
+        raise ConfigurationError(f"another replay is using the checkpoint {checkpoint}")
     try:
-        schema = spark.read.parquet(folder).schema
-    except Exception as error:
-        raise ConfigurationError(f"there is no archive in {folder}: {type(error).__name__}") from error
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", files_per_batch).parquet(folder)
+        progress = _Progress.read(files, table, options.job_id)
+        rows = _Rows(archive, condition, progress, options)
+        with options.publisher(name="replay", identify=lambda message: message.dedup_id) as publisher:
+
+            def confirmed() -> None:
+                progress.write(files)
+                on_sent(publisher.confirmed)
+
+            publisher.publish(rows.messages(), confirmed)
+            return publisher.confirmed
+    finally:
+        lock.release()
+
+
+def _archive(folder: str) -> ds.Dataset:
+    named = ds.partitioning(pa.schema([("date", pa.string()), ("part", pa.string())]), flavor="hive")
+    try:
+        found = ds.dataset(folder, format="parquet", partitioning=named)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ConfigurationError(f"there is no archive in {folder}: {error}") from error
+    missing = {*ORDER, "received_at", *(name for name, _ in (*_SENT, _DESTINATION))} - set(found.schema.names)
+    if missing:
+        raise ConfigurationError(f"there is no archive in {folder}: no column {', '.join(sorted(missing))}")
+    return found
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a replay got.
+
+    Attributes:
+        id: part of the ids by which copies are known.
+        table: of the archive.
+        places: the last message that was taken, by date and query.
+    """
+
+    id: str
+    table: str
+    places: dict[str, Place] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, files: Files, table: str, named: str | None) -> _Progress:
+        """Return what was written, or a new one; `named` is the id to take."""
+        data = files.read(_PLACES)
+        if data is None:
+            progress = cls(named or uuid.uuid4().hex, table)
+            progress.write(files)
+            return progress
+        try:
+            found = json.loads(data)
+            progress = cls(found["id"], found["table"], {name: tuple(at) for name, at in found["places"].items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PipelineError(f"{files.url}/{_PLACES} is damaged: restore it, or take a new checkpoint") from error
+        if progress.table != table or named not in (None, progress.id):
+            raise ConfigurationError(
+                f"the checkpoint {files.url} is that of another replay, of the {progress.table} and with the id "
+                f"{progress.id}: take a new one"
+            )
+        return progress
+
+    def write(self, files: Files) -> None:
+        files.write(_PLACES, json.dumps({"id": self.id, "table": self.table, "places": self.places}).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """What one micro-batch has written of one date."""
+
+    date: str
+    query: str
+    batch: int
+    files: tuple[ds.ParquetFileFragment, ...]
+
+    @property
+    def name(self) -> str:
+        """What its place is kept under."""
+        return f"{self.date}/{self.query}"
+
+    @property
+    def part(self) -> str:
+        return f"{self.query}-{self.batch:09d}"
+
+    def first_receipt(self) -> datetime:
+        found: datetime = min(file.head(1, columns=["received_at"])["received_at"][0].as_py() for file in self.files)
+        return found
+
+
+class _Rows:
+    """The messages of an archive that are meant and not yet sent, in order."""
+
+    def __init__(
+        self, archive: ds.Dataset, condition: pc.Expression, progress: _Progress, options: SinkOptions
+    ) -> None:
+        columns = _SENT if options.destination is not None else (*_SENT, _DESTINATION)
+        self._names = [name for name, _ in columns]
+        self._columns = Columns(columns, destination=options.destination)
+        self._archive = archive
+        self._condition = condition
+        self._progress = progress
+        self._ids = options.dedup != "none"
+
+    def messages(self) -> Iterator[Outgoing]:
+        """Yield each message, its place noted as the last one that was taken."""
+        places = self._progress.places
+        for folder, place, message in self._rows():
+            if place > places.get(folder.name, ()):
+                places[folder.name] = place
+                yield message
+
+    def _rows(self) -> Iterator[_Row]:
+        done = {name: place[0] for name, place in self._progress.places.items()}
+        folders = (one for one in _in_order(self._archive, self._condition) if one.batch >= done.get(one.name, 0))
+        # Files that follow one another are read by one scan, which costs half as much as one for each.
+        for alone, some in groupby(folders, key=lambda folder: len(folder.files) == 1):
+            if alone:
+                yield from self._read([(folder, folder.files[0]) for folder in some])
+            else:
+                for folder in some:
+                    yield from heapq.merge(*(self._read([(folder, file)]) for file in folder.files), key=_place)
+
+    def _read(self, files: list[tuple[_Folder, ds.ParquetFileFragment]]) -> Iterator[_Row]:
+        """Yield the rows of files, in the order of these."""
+        at = {file.path: number for number, (_, file) in enumerate(files)}
+        last: tuple[int, Place] = (0, ())
+        try:
+            for tagged in self._scanner([file for _, file in files]).scan_batches():
+                batch, number = tagged.record_batch, at[tagged.fragment.path]
+                folder = files[number][0]
+                orders = zip(*(batch.column(name).to_pylist() for name in ORDER), strict=True)
+                for order, message in zip(orders, self._columns.messages([batch.select(self._names)]), strict=True):
+                    place = (folder.batch, *order)
+                    if (number, place) < last:
+                        raise PipelineError(f"{tagged.fragment.path} is not in the order of receipt")
+                    last = number, place
+                    identity = "/".join((self._progress.id, folder.part, *map(str, order))) if self._ids else None
+                    yield folder, place, replace(message, dedup_id=identity)
+        except (OSError, pa.ArrowInvalid) as error:
+            damaged = next((file.path for _, file in files[last[0] :] if self._is_damaged(file)), "the archive")
+            raise PipelineError(f"{damaged} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def _scanner(self, files: list[ds.ParquetFileFragment]) -> ds.Scanner:
+        archive = self._archive
+        return ds.FileSystemDataset(files, archive.schema, archive.format, archive.filesystem).scanner(
+            columns=[*ORDER, *self._names],
+            filter=self._condition,
+            batch_size=_ROWS,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+        )
+
+    def _is_damaged(self, file: ds.ParquetFileFragment) -> bool:
+        try:
+            for _ in self._scanner([file]).to_batches():
+                pass
+        except (OSError, pa.ArrowInvalid):
+            return True
+        return False
+
+
+_Row = tuple[_Folder, Place, Outgoing]
+
+
+def _place(row: _Row) -> Place:
+    return row[1]
+
+
+def _in_order(archive: ds.Dataset, condition: pc.Expression) -> Iterator[_Folder]:
+    """Yield the folders of an archive that can hold what is meant."""
+    dates: dict[str, dict[str, dict[int, list[ds.ParquetFileFragment]]]]
+    dates = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for file in archive.get_fragments(filter=condition):
+        keys = ds.get_partition_keys(file.partition_expression)
+        query, _, batch = str(keys.get("part")).rpartition("-")
+        if "date" not in keys or not batch.isdecimal():
+            raise PipelineError(f"{file.path} is not a file of an archive")
+        dates[keys["date"]][query][int(batch)].append(file)
+    for date in sorted(dates):
+        queries = [
+            [_Folder(date, query, batch, tuple(files)) for batch, files in sorted(batches.items())]
+            for query, batches in dates[date].items()
+        ]
+        if len(queries) > 1:
+            queries.sort(key=lambda folders: (folders[0].first_receipt(), folders[0].query))
+        for folders in queries:
+            yield from folders

@@ -1,10 +1,9 @@
-"""Receivers: from a broker into a spool, one connection and one thread a lane.
+"""Receivers: from a broker into a spool, each with a connection and a thread, and one writer for all.
 
 ::
 
-    health.py     whether it receives, for those who wait for its messages
-    group.py      some messages that become durable and are acknowledged together
-    receiver.py   the loop of one lane
-    crew.py       the receivers of a spool, as threads of this process
-    process.py    the same as processes of their own
+    health.py     whether one receives, for those who wait for its messages
+    receiver.py   the loop of one receiver
+    pool.py       the receivers of a spool, as threads of this process
+    process.py    the same in a process of its own
 """

@@ -1,15 +1,18 @@
-"""Whether a receiver receives: written by its thread, asked by those who wait for its messages.
+"""Whether a receiver receives: written by its thread, asked by those who wait for its messages, and their waiting.
 
 | who | does | lock |
 |---|---|---|
 | receiver thread | `subscribed`, `heard`, `kept`, `lost`, `fail`, `end` | health (leaf) |
 | any thread | `check`, `quiet_for`, `patience` | the same |
+| any thread; it never blocks | `Wakeup.wake` | |
+| one thread, which blocks in it | `Wakeup.watch` | |
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,6 +20,34 @@ from stompy.errors import ConnectTimeout, StompError
 from stompy.link.locks import Rank, make_lock
 
 _LOG = logging.getLogger("stompy.spark")
+
+_AT_MOST = 3600.0
+"""Seconds of one wait; what is waited for is looked at again then."""
+
+
+class Wakeup:
+    """Wakes one waiting thread when something has changed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Event()
+
+    def wake(self) -> None:
+        """Have the waiting thread look again, now or as soon as it waits."""
+        self._changed.set()
+
+    def watch(self, look: Callable[[], float]) -> None:
+        """Return when `look` returns 0 or less; raises what it raises.
+
+        Args:
+            look: called at once, after each `wake`, and when the seconds that it returned are over.
+        """
+        while True:
+            # First: what changes while it looks is looked at again.
+            self._changed.clear()
+            left = look()
+            if left <= 0:
+                return
+            self._changed.wait(min(left, _AT_MOST))
 
 
 class Health:

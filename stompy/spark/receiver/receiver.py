@@ -1,15 +1,16 @@
-"""The loop of one lane: messages come, become durable, are acknowledged.
+"""The loop of one receiver: messages come, become durable, are acknowledged.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| `stompy-spool-<lane>` | the connection, the writer | dial, `receive`, the disk, a receipt | holds a lock there |
+| `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 
 Group commit without a timer: whenever the writer is free, what has come meanwhile is made durable and acknowledged
 by one cumulative ACK. A broker that pages (ActiveMQ: 200 messages) delivers no more until it gets one; who waits for a
 full group waits for a broker that waits for it.
 
 An ACK asks for a receipt, and some may be under way. When the link is lost, what was not confirmed may come again and
-is remembered as suspect. What was not yet durable just comes again.
+is remembered as suspect. What was not yet durable just comes again. A receiver that has nothing to do makes a round
+trip now and then, so that the others' ids can be forgotten (`redelivery.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import logging
 import random
 import sys
 import threading
+import time
 from collections import deque
+from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.dialects.brokers import dialect_of
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
-from stompy.deadline import Deadline
 from stompy.errors import (
     AckError,
     BrokerError,
@@ -40,10 +42,12 @@ from stompy.errors import (
 )
 from stompy.link.receipts import Receipt
 from stompy.link.thread import HouseThread
-from stompy.spark.receiver.group import Group, group_of, knows_again
 from stompy.spark.receiver.health import Health
 from stompy.spark.source_options import SpoolOptions
-from stompy.spark.spool.lane import LaneWriter
+from stompy.spark.spool.identity import Identifier, are_stable
+from stompy.spark.spool.record import Record, now_us, record_of
+from stompy.spark.spool.redelivery import Delivery, Identity
+from stompy.spark.spool.writer import SpoolWriter
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -56,26 +60,33 @@ _POISONED = 3
 """Sessions in a row that end by a frame that cannot be read, with nothing received in between."""
 _GOODBYE = 2.0
 """Seconds for leaving the broker."""
+_ASKING = 0.5
+"""Seconds between two round trips of an idle session."""
 
 
 class Receiver(HouseThread):
-    """Fills one lane.
+    """One connection that fills a spool.
 
     Args:
         options: of the spool.
-        writer: the open lane; this thread's from `start` on, but for what its table says. It is the caller's to close.
+        writer: shared with the other receivers; the caller's to close.
+        number: of this receiver.
         health: told of everything.
-        limit: messages in the lane after which it is done; what was sent ahead goes back to the broker.
+        limit: messages in the spool after which it is done; what was sent ahead goes back to the broker.
     """
 
-    def __init__(self, options: SpoolOptions, writer: LaneWriter, health: Health, *, limit: int | None = None) -> None:
-        super().__init__(f"stompy-spool-{writer.lane}")
+    def __init__(
+        self, options: SpoolOptions, writer: SpoolWriter, number: int, health: Health, *, limit: int | None = None
+    ) -> None:
+        super().__init__(f"stompy-spool-{number}")
         self._options = options
         self._writer = writer
+        self._number = number
         self._health = health
         self._limit = limit
         self._closing = threading.Event()
-        self._acks: deque[tuple[Receipt, int, list[str]]] = deque()
+        self._acks: deque[tuple[Receipt, Delivery]] = deque()
+        self._asked_at = 0.0
         self._poisoned = 0
         self._failures = 0
 
@@ -120,8 +131,10 @@ class Receiver(HouseThread):
     # One session.
 
     def _session(self) -> None:
-        connection = self._options.broker.connect(name=f"spool-{self._writer.lane}")
+        connection = self._options.broker.connect(name=f"spool-{self._number}")
         try:
+            # Before the first message can come.
+            self._writer.begin(self._number)
             subscription = self._subscribe(connection)
             self._health.subscribed()
             self._pump(connection, subscription)
@@ -149,28 +162,29 @@ class Receiver(HouseThread):
 
     def _pump(self, connection: Connection, subscription: Subscription) -> None:
         """Receive until closed; raises when the link is lost."""
-        identified = knows_again(
-            connection.server, message_ids=self._options.message_ids, dedup_header=self._options.dedup_header
+        options = self._options
+        identifier = Identifier(
+            options.dedup_header, stable=are_stable(connection.server, message_ids=options.message_ids)
         )
         while not self._closing.is_set():
             self._take_receipts()
-            self._writer.beat()
             if self._room() <= 0:
                 self._closing.set()
                 return
-            if self._full():
+            if self._writer.is_full(options.max_spool_messages, options.max_spool_bytes):
                 # Nothing is taken, so that the prefetch stops the broker; the link may end meanwhile.
                 if not connection.connected:
                     raise ConnectionLost("the link was lost while the spool was full")
+                self._ask(connection)
                 self._closing.wait(_LOOK)
                 continue
             messages = self._take(subscription)
             if messages:
                 self._health.heard()
-                self._keep(
-                    group_of(messages, self._writer, broker=connection.address, identified=identified), subscription
-                )
+                self._keep(messages, _rows(messages, connection.address, identifier), subscription)
                 self._health.kept()
+            else:
+                self._ask(connection)
 
     def _take(self, subscription: Subscription) -> list[Message]:
         """Return what waits, up to the limits of a segment; after a moment of silence, nothing."""
@@ -189,25 +203,36 @@ class Receiver(HouseThread):
             octets += len(message.body)
         return messages
 
-    def _keep(self, group: Group, subscription: Subscription) -> None:
-        """Make a group durable, and acknowledge it."""
-        if group.records:
-            self._writer.seal(group.records)
-        else:
-            self._writer.check()
+    def _keep(
+        self, messages: list[Message], rows: list[tuple[Record, Identity | None]], subscription: Subscription
+    ) -> None:
+        """Make a group durable, and acknowledge all of it: what is only dropped would fill the prefetch."""
+        delivery = self._writer.keep(self._number, rows)
         # Also when it was closed meanwhile: what is durable and not acknowledged comes again.
         try:
-            receipt = group.last.ack(receipt=True)
+            receipt = messages[-1].ack(receipt=True)
         except AckError as error:
             subscription.receive(_LOOK)  # raises why the link ended
             raise ConnectionLost(f"the link was lost before the ACK: {error}") from error
-        assert receipt is not None
-        self._acks.append((receipt, self._writer.next, group.again))
+        self._acks.append((receipt, delivery))
+
+    def _ask(self, connection: Connection) -> None:
+        """Make a round trip if it lets others' ids be forgotten; an ACK under way does the same."""
+        if self._acks or time.monotonic() - self._asked_at < _ASKING or not self._writer.doubts(self._number):
+            return
+        turn = self._writer.turn
+        try:
+            with connection.transaction():
+                pass
+        except ReceiptTimeout as error:
+            raise ConnectionLost(f"the broker does not answer: {error}") from error
+        self._writer.hear(self._number, turn)
+        self._asked_at = time.monotonic()
 
     def _take_receipts(self) -> None:
         """Note the ACKs that the broker has confirmed; wait for the oldest where too many are under way."""
         while self._acks:
-            receipt, end, again = self._acks[0]
+            receipt, delivery = self._acks[0]
             if not receipt.done:
                 if len(self._acks) < _ACKS_UNDER_WAY:
                     return
@@ -218,25 +243,12 @@ class Receiver(HouseThread):
             if receipt.error is not None:
                 raise receipt.error.with_traceback(None)
             self._acks.popleft()
-            self._writer.settle(end, again=again)
+            self._writer.confirm(delivery)
             self._failures = self._poisoned = 0
 
     def _room(self) -> int:
         """Return how many more messages are wanted."""
         return sys.maxsize if self._limit is None else self._limit - self._writer.next
-
-    def _full(self) -> bool:
-        """Whether the spool has as much as it may; never while Spark has been told of all of it.
-
-        Spark says that a batch is processed only when it plans the next one. If that had to wait for new messages, and
-        they for room, both would wait for ever.
-        """
-        writer, options = self._writer, self._options
-        if writer.planned >= writer.next:
-            return False
-        messages, octets = writer.snapshot(lambda index: (index.messages, index.octets))
-        over = options.max_spool_messages is not None and messages >= options.max_spool_messages
-        return over or (options.max_spool_bytes is not None and octets >= options.max_spool_bytes)
 
     def _leave(self, connection: Connection) -> None:
         """Say goodbye, and remember what the broker may send again."""
@@ -244,14 +256,23 @@ class Receiver(HouseThread):
         try:
             # DISCONNECT is confirmed behind all ACKs.
             while self._acks and self._acks[0][0].done and self._acks[0][0].error is None:
-                _, end, again = self._acks.popleft()
-                self._writer.settle(end, again=again)
+                self._writer.confirm(self._acks.popleft()[1])
         finally:
             self._acks.clear()
-            self._writer.unsettled_to_suspects()
+            self._writer.leave(self._number)
 
 
-def join(receivers: list[Receiver], deadline: Deadline) -> bool:
-    """Wait for the end of receivers that were closed; return whether all have ended."""
-    ended = [receiver.join_until(deadline) for receiver in receivers]
-    return all(ended)
+def _rows(messages: list[Message], broker: str, identifier: Identifier) -> list[tuple[Record, Identity | None]]:
+    """Return what is stored of messages, each with what it can be recognised by.
+
+    A message that nothing can be recognised by may be a copy whenever the broker has delivered it before.
+    """
+    now = now_us()
+    rows = []
+    for message in messages:
+        record = record_of(message, broker=broker, received_at=now)
+        identity = identifier.of(record)
+        if identity is None and record.redelivered:
+            record = replace(record, possible_duplicate=True)
+        rows.append((record, identity))
+    return rows

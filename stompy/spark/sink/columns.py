@@ -2,7 +2,7 @@
 
 | column | type | is |
 |---|---|---|
-| body (or value) | BINARY or STRING | the body; null is an empty one; STRING is sent as UTF-8 text |
+| body (or value) | BINARY or STRING | the body, never null; STRING is sent as UTF-8 text |
 | destination | STRING | where to; needed where the option `destination` is not set, wins where it is |
 | headers | MAP<STRING, STRING> | further headers; a null value leaves the header out |
 | content_type | STRING | header `content-type` |
@@ -136,7 +136,7 @@ class Columns:
         """Return the messages of rows, one by one.
 
         Raises:
-            ConfigurationError: a row has no destination.
+            ConfigurationError: a row has no destination, or a null body.
         """
         for table in tables:
             values = [table.column(place).to_pylist() for place in range(len(self._names))]
@@ -161,9 +161,14 @@ class Columns:
             if row.get(column) is not None:
                 headers[name] = str(row[column])
         body = row.get("body", row.get("value"))
+        if body is None:
+            raise ConfigurationError(
+                "a row has a null body, which would arrive as an empty one: leave such rows out, or send "
+                "coalesce(body, '')"
+            )
         return Outgoing(
             destination=str(destination),
-            body=b"" if body is None else body,  # type: ignore[arg-type]  # checked to be binary or string
+            body=body,  # type: ignore[arg-type]  # checked to be binary or string
             headers=headers,
             content_type=None if content_type is None else str(content_type),
             persistent=row.get("persistent"),  # type: ignore[arg-type]  # checked to be boolean

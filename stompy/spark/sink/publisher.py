@@ -106,8 +106,12 @@ class Publisher:
     ) -> None:
         self._drop()
 
-    def publish(self, messages: Iterable[Outgoing]) -> None:
+    def publish(self, messages: Iterable[Outgoing], on_confirmed: Callable[[], None] = lambda: None) -> None:
         """Send messages in their order, and return when the broker has confirmed them all.
+
+        Args:
+            messages: to send.
+            on_confirmed: called after each chunk, when exactly the confirmed ones were taken from `messages`.
 
         Raises:
             PublishError: the broker refuses, has stopped reading, or stays away for longer than the patience.
@@ -120,6 +124,7 @@ class Publisher:
             self.confirmed += len(chunk)
             self.octets += sum(message.size for message, _ in chunk)
             self.chunks += 1
+            on_confirmed()
 
     def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Item]]:
         chunk: list[Item] = []
@@ -239,7 +244,6 @@ def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> No
             for message, identity in chunk
         ]
     for receipt in receipts:
-        assert receipt is not None
         receipt.wait()
 
 

@@ -18,8 +18,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from stompy.errors import ConfigurationError
 from stompy.spark.sink.columns import Columns
 from stompy.spark.sink.identity import Part, identifier
-from stompy.spark.sink.pace import Pace
-from stompy.spark.sink.publisher import Publisher
 from stompy.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -68,16 +66,9 @@ class _Partitions:
         Raises:
             PublishError: the broker refuses them, has stopped reading, or cannot be reached.
         """
-        options, part = self._options, self._part()
-        with Publisher(
-            lambda: options.broker.connect(name=f"spark-sink-{part.partition}"),
-            identify=identifier(part, options.dedup),
-            chunk=options.chunk,
-            transactions=options.transactions,
-            persistent=options.persistent,
-            patience=options.broker_timeout,
-            pace=Pace(options.rate_limit or None),
-        ) as publisher:
+        part = self._part()
+        identify = identifier(part, self._options.dedup)
+        with self._options.publisher(name=f"spark-sink-{part.partition}", identify=identify) as publisher:
             publisher.publish(self._columns.messages(tables))
             return Published(publisher.confirmed, publisher.octets, publisher.chunks)
 

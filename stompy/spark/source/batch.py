@@ -7,25 +7,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from stompy.spark.source.drain import drain, make_read
+from stompy.spark.source.drain import drain
+from stompy.spark.source.reading import read_pieces
+from stompy.spark.source.stream import SpoolPart
 from stompy.spark.source_options import BatchOptions
-from stompy.spark.spool.spool import Spool, check_identity
-
-
-class BatchPart(InputPartition):
-    """What one task takes and reads.
-
-    Args:
-        identity: of the read's spool.
-        lane: of the task.
-    """
-
-    def __init__(self, identity: str, lane: int) -> None:
-        self.identity = identity
-        self.lane = lane
-
-    def __repr__(self) -> str:
-        return f"<BatchPart {self.lane}>"
 
 
 class StompBatchReader(DataSourceReader):
@@ -40,14 +25,14 @@ class StompBatchReader(DataSourceReader):
         self._options = options
         self._load = load
 
-    def partitions(self) -> Sequence[BatchPart]:
-        """Return one part a task; makes the read's spool, on the driver."""
-        spool = make_read(self._options, self._load)
-        return [BatchPart(spool.identity, lane) for lane in range(self._options.num_partitions)]
+    def partitions(self) -> Sequence[SpoolPart]:
+        """Take the messages, on the driver, if that was not done; return what each task reads."""
+        spool, parts = drain(self._options, self._load)
+        # Spark would make a part of its own for none.
+        return [SpoolPart(spool.files.url, spool.identity, part) for part in parts or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; on an executor."""
-        assert isinstance(partition, BatchPart)
-        spool: Spool = make_read(self._options, self._load)
-        check_identity(spool, partition.identity)
-        return drain(self._options, spool, partition.lane)
+        assert isinstance(partition, SpoolPart)
+        text = self._options.invalid_text if self._options.body_as == "text" else None
+        return read_pieces(partition.url, partition.identity, partition.pieces, text=text)

@@ -1,13 +1,13 @@
-"""What the driver's Python does for a streaming query: fills the spool, and tells Spark what is in it.
+"""What the driver's Python does for a streaming query: has the spool filled, and tells Spark what is in it.
 
 Spark calls from one thread, one call at a time, in this order: `initial` or `prepare_available_now`, `latest`, and for
 each micro-batch `commit` of the one before, then `plan`. After a restart with an unfinished batch it begins with
-`plan`.
+`plan`. Whoever fills the spool, the query looks at it through a `SpoolView`.
 
 | thread | owns | may block on |
 |---|---|---|
-| the one that Spark calls | offsets, the lanes' purge | the disk; in `prepare_available_now` the broker |
-| `stompy-spool-<lane>` | see `receiver.py` | |
+| the one that Spark calls | offsets, the view | the disk; in `prepare_available_now` the broker |
+| `stompy-spool-<number>` | see `receiver.py` | |
 """
 
 from __future__ import annotations
@@ -15,19 +15,44 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stompy.errors import SpoolDataLoss
-from stompy.spark.receiver.crew import Crew, Lane, Onlooker, ThreadCrew
-from stompy.spark.receiver.process import ProcessCrew
-from stompy.spark.source.admission import Limits, shares
+from stompy.deadline import Deadline
+from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss
+from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
+from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.offsets import Offset
 from stompy.spark.source.pieces import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.index import Piece
+from stompy.spark.spool.names import Segment
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
+from stompy.spark.spool.view import SpoolView
 
 _LOG = logging.getLogger("stompy.spark")
+
+_LOOK = 0.1
+"""Seconds after which to look for a first message that is late."""
+_GOING_AHEAD = 5.0
+"""Seconds that a writer gets to number its messages above the checkpoint, before Spark hears that there is nothing."""
+INLINE_OCTETS = 4 << 20
+"""Octets of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one micro-batch; `None` for none.
+
+    Attributes:
+        most: messages.
+        octets: about so many octets.
+        least: messages that are waited for.
+    """
+
+    most: int | None = None
+    octets: int | None = None
+    least: int | None = None
 
 
 class StreamEngine:
@@ -39,20 +64,19 @@ class StreamEngine:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._spool: Spool | None = None
-        self._crew: Crew | None = None
+        self._fail = options.spool.fail_on_data_loss
+        self._opened: tuple[Spool, SpoolView, Receivers] | None = None
         self._position: Offset | None = None
-        self._target: dict[int, int] | None = None
+        self._target: int | None = None
         self._last_batch = time.monotonic()
-        self._stopped = False
+        self._sound: dict[Segment, bool] = {}
 
     # What Spark asks.
 
     def initial(self) -> dict[str, Any]:
         """Return where a query without a checkpoint begins: with the oldest message in the spool."""
-        spool, crew = self._opened()
-        lanes = {lane.lane: lane.snapshot(lambda index: index.low) for lane in crew.lanes}
-        return Offset(spool.identity, lanes).json()
+        spool, view, _ = self._open()
+        return Offset(spool.identity, view.index.low).json()
 
     def latest(self, start: Mapping[str, Any] | None, limits: Limits) -> dict[str, Any]:
         """Return how far the next micro-batch goes; where the last one ended if there is nothing for it.
@@ -65,29 +89,35 @@ class StreamEngine:
             StompError: no messages can come, and why.
             SpoolDataLoss: the checkpoint is ahead of the spool.
         """
-        spool, crew = self._opened()
-        crew.check()
-        lanes = {lane.lane: lane for lane in crew.lanes}
-        for lane in lanes.values():
-            lane.refresh()
-        begin = self._start(start, spool, lanes)
-        ends = {number: self._end(lane, begin.of(number)) for number, lane in lanes.items()}
-        available = {number: end - begin.of(number) for number, end in ends.items()}
-        if not any(available.values()) or self._waits(available, limits):
+        spool, view, receivers = self._open()
+        receivers.check()
+        can_tell = view.refresh()
+        begin = self._start(start, spool, view)
+        if not can_tell:
             return begin.json()
-        admitted = _admitted(lanes, begin, available, limits)
-        found = {number: begin.of(number) + admitted[number] for number in lanes}
-        offset = Offset(spool.identity, {**begin.lanes, **found})
-        for number, lane in lanes.items():
-            lane.note_planned(offset.of(number))
-        self._position, self._last_batch = offset, time.monotonic()
-        return offset.json()
+        if begin.next > view.next and not self._gone_ahead(begin.next, view, receivers):
+            return begin.json()
+        again = None if self._fail or begin.again else view.below_gap(begin.next)
+        if again is not None:
+            _LOG.warning("messages %d to %d are read again: the spool is an older copy", again[0], again[1] - 1)
+            end = replace(begin, again=again)
+        else:
+            last = view.next if self._target is None else min(view.next, self._target)
+            last = self._admitted(view, begin.next, last, limits)
+            if last <= begin.next:
+                return begin.json()
+            lost = begin.lost + self._missing(view, begin.next, last, self._pieces(view, begin.next, last))
+            end = Offset(spool.identity, last, lost=lost)
+        view.note_planned(end.next)
+        self._position, self._last_batch = end, time.monotonic()
+        return end.json()
 
     def report(self) -> dict[str, Any] | None:
         """Return how far the spool goes, for the query's progress: the difference to `endOffset` is the backlog."""
-        if self._spool is None or self._crew is None:
+        if self._opened is None:
             return None
-        return Offset(self._spool.identity, {lane.lane: lane.next for lane in self._crew.lanes}).json()
+        spool, view, _ = self._opened
+        return Offset(spool.identity, view.next).json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Piece]]:
         """Return what the tasks of a micro-batch read, one list a task.
@@ -96,142 +126,167 @@ class StreamEngine:
             SpoolMismatch: the checkpoint was made with another spool.
             SpoolDataLoss: not everything is there (option failOnDataLoss).
         """
-        spool, crew = self._opened()
+        spool, view, receivers = self._open()
         begin, until = self._checked(start, spool), self._checked(end, spool)
-        lanes = {lane.lane: lane for lane in crew.lanes}
+        self._refresh(view, receivers)
         pieces: list[Piece] = []
-        for number in sorted(until.lanes):
-            if until.of(number) <= begin.of(number):
-                continue
-            if number not in lanes:
-                raise SpoolDataLoss(f"lane {number} is gone, with the messages up to {until.of(number)}", path=self.url)
-            pieces += self._pieces(lanes[number], begin.of(number), until.of(number))
-            lanes[number].note_planned(until.of(number))
+        if until.again is not None and until.again != begin.again:
+            pieces += [replace(piece, again=True) for piece in self._pieces(view, *until.again)]
+        if until.next > begin.next:
+            found = self._pieces(view, begin.next, until.next)
+            missing = self._missing(view, begin.next, until.next, found)
+            if missing:
+                _LOG.warning("%d of the messages %d to %d are lost and given up", missing, begin.next, until.next - 1)
+            pieces += found
+        view.note_planned(until.next)
         self._position = until
         if self._options.spool_access == "driver":
             return split(pieces, most=None, octets=INLINE_OCTETS)
         return split(pieces, most=self._options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Forget what was processed; raises as `LaneWriter.purge`."""
-        spool, crew = self._opened()
-        done = self._checked(end, spool)
-        for lane in crew.lanes:
-            if done.of(lane.lane):
-                lane.purge(done.of(lane.lane), retention=self._options.spool_retention)
+        """Note what was processed; raises as `SpoolView.note_processed`."""
+        spool, view, _ = self._open()
+        done = self._checked(end, spool).next
+        view.note_processed(done, retention=self._options.spool_retention)
+        self._sound = {segment: sound for segment, sound in self._sound.items() if segment.end > done}
 
     def prepare_available_now(self) -> None:
         """Receive until the queue counts as empty, and let the query end there.
 
-        Waits for the broker, then until nothing has come for `idleTimeout`, but no longer than `availableNowTimeout`.
+        Waits for the broker, then until nothing has come for `idleTimeout`, but no longer than `availableNowTimeout`
+        once there is a message: a run that ended without one would say that the queue was empty.
 
         Raises:
             StompError: no messages can come, and why.
         """
-        _, crew = self._opened()
+        _, view, receivers = self._open()
+        self._refresh(view, receivers)
         options = self._options
-        crew.watch(
-            lambda: min(options.idle_timeout - crew.quiet_for(), options.available_now_timeout - crew.subscribed_for())
-        )
-        crew.check()
-        for lane in crew.lanes:
-            lane.refresh()
-        self._target = {lane.lane: lane.next for lane in crew.lanes}
+        before = view.next
+
+        def left() -> float:
+            view.refresh()
+            quiet = options.idle_timeout - receivers.quiet_for()
+            rest = options.available_now_timeout - receivers.subscribed_for()
+            return min(quiet, rest if rest > 0 or view.next > before else _LOOK)
+
+        receivers.watch(left)
+        receivers.check()
+        view.refresh()
+        self._target = view.next
 
     def stop(self) -> None:
         """End the receivers; idempotent."""
-        self._stopped = True
-        if self._crew is not None:
-            self._crew.stop()
+        if self._opened is not None:
+            self._opened[2].stop()
 
     @property
     def url(self) -> str:
         """Where the spool is."""
-        return self._options.spool.spool_dir if self._spool is None else self._spool.files.url
+        return self._options.spool.spool_dir if self._opened is None else self._opened[0].files.url
 
     @property
     def identity(self) -> str:
         """Which spool it is; only once something was asked."""
-        return self._opened()[0].identity
+        return self._open()[0].identity
 
     # How.
 
-    def _opened(self) -> tuple[Spool, Crew]:
+    def _open(self) -> tuple[Spool, SpoolView, Receivers]:
         """Open the spool and start the receivers, if that was not done."""
-        if self._spool is None or self._crew is None:
+        if self._opened is None:
             options = self._options.spool
             spool = make_spool(open_files(options.spool_dir), options.destination)
-            self._crew = _crew_of(options, spool)
-            self._spool = spool
-            _LOG.info("spool %s has %s", spool.files.url, _told(self._crew))
-        return self._spool, self._crew
+            view = SpoolView(spool, fail_on_loss=self._fail)
+            self._opened = spool, view, _receivers_of(options, spool, view)
+            view.refresh()
+            _LOG.info("spool %s has the messages %d to %d", spool.files.url, view.index.low, view.next - 1)
+        return self._opened
+
+    def _refresh(self, view: SpoolView, receivers: Receivers) -> None:
+        """Look what is there now; waits for an owner that is about to begin.
+
+        Raises:
+            SpoolBusy: it does not begin.
+        """
+        deadline = Deadline(self._options.spool.lock_timeout)
+        while not view.refresh():
+            receivers.check()
+            if deadline.expired:
+                raise SpoolBusy("a process has claimed it and does not begin to fill it", path=self.url)
+            time.sleep(_LOOK)
 
     def _checked(self, stored: Mapping[str, Any], spool: Spool) -> Offset:
         offset = Offset.from_json(stored, path=self.url)
         check_identity(spool, offset.spool)
         return offset
 
-    def _start(self, stored: Mapping[str, Any] | None, spool: Spool, lanes: Mapping[int, Lane]) -> Offset:
+    def _start(self, stored: Mapping[str, Any] | None, spool: Spool, view: SpoolView) -> Offset:
         if stored is not None:
             return self._checked(stored, spool)
-        if self._position is not None:
-            return self._position
         # What was handed out before is at most a little behind; Spark goes on from its own checkpoint in any case.
-        known = {number: max(lane.planned, lane.snapshot(lambda index: index.low)) for number, lane in lanes.items()}
-        return Offset(spool.identity, known)
+        return self._position or Offset(spool.identity, max(view.planned, view.index.low))
 
-    def _end(self, lane: Lane, start: int) -> int:
-        if start > lane.next:
-            if self._options.spool.fail_on_data_loss:
-                raise SpoolDataLoss(
-                    f"the checkpoint says that messages up to {start} of lane {lane.lane} were processed, the spool "
-                    f"ends at {lane.next}: it is an older copy, or segments are gone. Give the query the spoolDir "
-                    "that it had, or a new checkpoint; or go on with the option failOnDataLoss=false",
-                    path=self.url,
-                )
+    def _gone_ahead(self, start: int, view: SpoolView, receivers: Receivers) -> bool:
+        """Have new messages numbered from the checkpoint on; return whether the writer does it.
+
+        Raises:
+            SpoolDataLoss: the option failOnDataLoss is true.
+        """
+        if self._fail:
+            raise SpoolDataLoss(
+                f"the checkpoint says that messages up to {start} were processed, the spool ends at {view.next}: it is "
+                "an older copy, or segments are gone. Give the query the spoolDir that it had, or a new checkpoint; or "
+                "go on with the option failOnDataLoss=false",
+                path=self.url,
+            )
+        if start > view.planned:
+            _LOG.warning(
+                "the checkpoint says that messages up to %d were processed, the spool ends at %d: it is an older copy, "
+                "or segments are gone. New messages are numbered from %d on", start, view.next, start,
+            )  # fmt: skip
+            view.note_planned(start)
+        deadline = Deadline(_GOING_AHEAD)
+        while view.settled() < start:
+            receivers.check()
+            if deadline.expired:
+                return False
+            time.sleep(_LOOK)
+        return view.refresh()
+
+    def _admitted(self, view: SpoolView, start: int, end: int, limits: Limits) -> int:
+        """Return up to where the next micro-batch goes; not beyond `start` while more is waited for."""
+        waited = time.monotonic() - self._last_batch
+        too_few = limits.least is not None and self._target is None and end - start < limits.least
+        if too_few and waited < self._options.max_trigger_delay:
             return start
-        if self._target is None:
-            return lane.next
-        return max(start, min(lane.next, self._target.get(lane.lane, 0)))
+        if limits.octets is not None and end > start:
+            end = min(end, view.index.octets_up_to(start, limits.octets))
+        return end if limits.most is None else min(end, start + limits.most)
 
-    def _waits(self, available: Mapping[int, int], limits: Limits) -> bool:
-        if limits.least is None or self._target is not None or sum(available.values()) >= limits.least:
-            return False
-        return time.monotonic() - self._last_batch < self._options.max_trigger_delay
+    def _pieces(self, view: SpoolView, start: int, end: int) -> list[Piece]:
+        """Return what is read of some messages; without what is gone or damaged, if that is given up."""
+        pieces = view.index.pieces(start, end, fail=self._fail)
+        return pieces if self._fail else [piece for piece in pieces if self._is_sound(piece.segment)]
 
-    def _pieces(self, lane: Lane, start: int, end: int) -> list[Piece]:
-        fail = self._options.spool.fail_on_data_loss
-        found = lane.snapshot(lambda index: index.pieces(start, end, fail=fail))
-        missing = end - start - sum(piece.rows for piece in found)
-        if missing:
-            _LOG.warning("lane %d has lost %d of the messages %d to %d", lane.lane, missing, start, end - 1)
-        return found
+    def _is_sound(self, segment: Segment) -> bool:
+        if segment not in self._sound:
+            try:
+                self._open()[0].read(segment)
+            except SpoolDamaged as error:
+                _LOG.warning("the messages %d to %d are given up: %s", segment.first, segment.end - 1, error)
+                self._sound[segment] = False
+            else:
+                self._sound[segment] = True
+        return self._sound[segment]
+
+    @staticmethod
+    def _missing(view: SpoolView, start: int, end: int, pieces: list[Piece]) -> int:
+        return end - start - sum(piece.rows for piece in pieces)
 
 
-INLINE_OCTETS = 4 << 20
-"""Octets of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
-
-
-def _crew_of(options: SpoolOptions, spool: Spool) -> Crew:
+def _receivers_of(options: SpoolOptions, spool: Spool, view: SpoolView) -> Receivers:
     if not options.receivers:
-        return Onlooker(spool)
-    return ProcessCrew(options, spool) if options.receiver_mode == "process" else ThreadCrew(options, spool)
-
-
-def _admitted(lanes: Mapping[int, Lane], begin: Offset, available: Mapping[int, int], limits: Limits) -> dict[int, int]:
-    """Return how many messages of each lane the next micro-batch takes."""
-    admitted = dict(available)
-    if limits.octets is not None:
-        share = max(1, limits.octets // max(1, sum(count > 0 for count in available.values())))
-        for number, lane in lanes.items():
-            start = begin.of(number)
-            end = lane.snapshot(lambda index, start=start: index.octets_up_to(start, share))  # type: ignore[misc]
-            admitted[number] = max(0, min(admitted[number], end - start))
-    return admitted if limits.most is None else shares(admitted, limits.most)
-
-
-def _told(crew: Crew) -> str:
-    return (
-        ", ".join(f"lane {lane.lane}: {lane.snapshot(lambda index: index.low)} to {lane.next}" for lane in crew.lanes)
-        or "no lane yet"
-    )
+        return NoReceivers(view, options.broker_timeout)
+    return ReceiverProcess(options) if options.receiver_mode == "process" else ReceiverPool(options, spool)

@@ -1,4 +1,4 @@
-"""How far a query is: a sequence number for each lane, and the spool that they count in."""
+"""How far a query is: a sequence number, and the spool that it counts in."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from typing import Any
 
 from stompy.errors import SpoolMismatch
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A position in every lane.
+    """A position in a spool.
 
     Attributes:
-        spool: the identity of the spool.
-        lanes: the number of the next message, by lane. A lane that is missing is at 0, as every new lane is.
+        spool: its identity.
+        next: the number of the next message.
+        again: first and end of what is read once more, since the spool is an older copy than the checkpoint.
+        lost: messages up to here that were given up.
     """
 
     spool: str
-    lanes: Mapping[int, int]
-
-    def of(self, lane: int) -> int:
-        """Return the position in a lane."""
-        return self.lanes.get(lane, 0)
+    next: int
+    again: tuple[int, int] | None = None
+    lost: int = 0
 
     def json(self) -> dict[str, Any]:
         """Return what Spark stores."""
-        return {"v": VERSION, "spool": self.spool, "seq": {str(lane): self.lanes[lane] for lane in sorted(self.lanes)}}
+        stored: dict[str, Any] = {"v": VERSION, "spool": self.spool, "next": self.next}
+        if self.again is not None:
+            stored["again"] = list(self.again)
+        if self.lost:
+            stored["lost"] = self.lost
+        return stored
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], *, path: str) -> Offset:
@@ -40,12 +45,14 @@ class Offset:
             path: of the spool, named by the error.
 
         Raises:
-            SpoolMismatch: it is not an offset of this source, or of a later version.
+            SpoolMismatch: it is not an offset of this source, or of another version.
         """
-        if stored.get("v") != VERSION or not isinstance(stored.get("seq"), Mapping) or "spool" not in stored:
+        if stored.get("v") != VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
             raise SpoolMismatch(
                 f"the checkpoint holds an offset that this program does not know ({sorted(stored)}): it belongs to "
-                "another source or a later version. Give the query its own checkpointLocation",
+                "another source or another version. Give the query its own checkpointLocation",
                 path=path,
             )
-        return cls(str(stored["spool"]), {int(lane): int(at) for lane, at in stored["seq"].items()})
+        again = stored.get("again")
+        found = None if again is None else (int(again[0]), int(again[1]))
+        return cls(str(stored["spool"]), stored["next"], found, int(stored.get("lost", 0)))

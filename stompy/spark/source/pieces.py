@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from stompy.spark.spool.index import Piece
 
@@ -38,8 +39,8 @@ def _cut(pieces: Sequence[Piece], bounds: Sequence[int]) -> Iterator[list[Piece]
         piece = whole
         while piece.rows:
             take = min(piece.rows, left[0] - done)
-            part.append(Piece(piece.lane, piece.segment, piece.start, piece.start + take))
-            piece = Piece(piece.lane, piece.segment, piece.start + take, piece.end)
+            part.append(replace(piece, end=piece.start + take))
+            piece = replace(piece, start=piece.start + take)
             done += take
             if done == left[0]:
                 yield part

@@ -10,7 +10,6 @@ import pyarrow as pa
 from stompy.errors import BodyDecodeError, SpoolError
 from stompy.spark.schema import arrow_schema
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.lane import read_segment
 from stompy.spark.spool.spool import check_identity, find_spool, open_files
 
 _ROWS = 10_000
@@ -43,14 +42,20 @@ def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, text: str |
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces:
-        batch = read_segment(files, spool.origin(piece.lane), piece.segment)
-        waiting.append(batch.slice(piece.start - piece.segment.first, piece.rows))
+        batch = spool.read(piece.segment).slice(piece.start - piece.segment.first, piece.rows)
+        waiting.append(_flagged(batch) if piece.again else batch)
         rows += piece.rows
         if rows >= _ROWS:
             yield from joined(waiting, text=text)
             waiting, rows = [], 0
     if waiting:
         yield from joined(waiting, text=text)
+
+
+def _flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose messages may all be copies."""
+    column = batch.schema.get_field_index("possible_duplicate")
+    return batch.set_column(column, batch.schema.field(column), pa.array([True] * batch.num_rows))
 
 
 def joined(batches: Sequence[pa.RecordBatch], *, text: str | None) -> Iterator[pa.RecordBatch]:
@@ -86,7 +91,7 @@ def _decoded(batch: pa.RecordBatch, row: int, *, fail: bool) -> str | None:
         if not fail:
             return None
         identity = batch.column("message_id")[row].as_py()
-        where = f"lane {batch.column('lane')[row].as_py()}, sequence {batch.column('sequence')[row].as_py()}"
+        where = f"sequence {batch.column('sequence')[row].as_py()}"
         raise BodyDecodeError(
             f"the body of message {identity!r} ({where}) is not UTF-8 ({error.reason} at octet {error.start}); the "
             "option invalidText=permissive makes its text null",

@@ -7,14 +7,14 @@ the first call that needs it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from stompy.spark.source.admission import Limits
-from stompy.spark.source.engine import StreamEngine
+from stompy.spark.source.engine import Limits, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source.signals import end_on_sigterm
 from stompy.spark.source_options import StreamOptions
@@ -37,7 +37,7 @@ except ImportError:  # before 4.2, where Spark has no admission control for Pyth
     ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = None
 
 
-class StreamPart(InputPartition):
+class SpoolPart(InputPartition):
     """What one task reads.
 
     Args:
@@ -54,7 +54,7 @@ class StreamPart(InputPartition):
         self.rows = rows
 
     def __repr__(self) -> str:
-        return f"<StreamPart {sum(piece.rows for piece in self.pieces)} rows of {self.url}>"
+        return f"<SpoolPart {sum(piece.rows for piece in self.pieces)} rows of {self.url}>"
 
 
 class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -84,6 +84,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return how far the next micro-batch goes. Spark before 4.2 gives no arguments."""
+        if ReadLimit is not None and isinstance(limit, ReadAllAvailable):
+            # Trigger.Once, which asks just once: before, the queue has to count as empty.
+            self._running.prepare_available_now()
         return self._running.latest(start, self._limits(limit))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
@@ -95,7 +98,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes_per_trigger)
         if options.min_messages_per_trigger is not None:
             return ReadMinRows(options.min_messages_per_trigger)
-        return ReadAllAvailable()
+        # Not ReadAllAvailable, by which Trigger.Once is known.
+        return ReadMaxRows(sys.maxsize)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return how far the spool goes, for the query's progress."""
@@ -105,13 +109,13 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Receive until the queue counts as empty, and let the query end there."""
         self._running.prepare_available_now()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StreamPart]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpoolPart]:
         """Return what the tasks of a micro-batch read."""
         engine = self._running
         parts = engine.plan(start, end)
         inline = self._options.spool_access == "driver"
         return [
-            StreamPart(
+            SpoolPart(
                 engine.url,
                 engine.identity,
                 part,
@@ -122,14 +126,14 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; on an executor, from the pickled copy of this."""
-        assert isinstance(partition, StreamPart)
+        assert isinstance(partition, SpoolPart)
         text = self._options.invalid_text if self._options.body_as == "text" else None
         if partition.rows is not None:
             return _unpacked(partition.rows, text=text)
         return read_pieces(partition.url, partition.identity, partition.pieces, text=text)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget what was processed."""
+        """Note what was processed."""
         self._running.commit(end)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may write to a lane: claims with growing numbers, the fence, and the lock.
+"""Who may write to a spool: claims with growing numbers, the fence, and the lock.
 
 A receiver makes a claim, then lists the segments, then notes in its claim where it begins. Before it acknowledges, a
 receiver writes its segment and *then* looks for a newer claim. Whatever the order in which the two run, one of them
@@ -8,11 +8,13 @@ written before.
 
 On a directory there is a lock too, so that a second query on one spool is refused instead of throwing the first one
 out. A frozen process keeps its lock; so the owner also touches its claim now and then, and who waits for the lock takes
-the lane over when the claim has not been touched for long.
+the spool over when the claim has not been touched for long.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import secrets
 import socket
@@ -24,9 +26,13 @@ from stompy.deadline import Deadline
 from stompy.errors import SpoolBusy, SpoolFenced
 from stompy.spark.spool.files import Files, Lock
 from stompy.spark.spool.names import ClaimName, claim_of
-from stompy.spark.spool.state import dump, path_of, read_document
+from stompy.spark.spool.state import dump, read_document
+
+_LOG = logging.getLogger("stompy.spark")
 
 LOCK = "lock"
+EPOCHS = "epoch"
+"""The folder of claims."""
 BEAT = 2.0
 """Seconds between touches of a claim."""
 _LOOK = 0.1
@@ -60,26 +66,24 @@ class Begun:
 
 
 class Claim:
-    """The right to write to a lane, until somebody has a newer one. Any thread.
+    """The right to write to a spool, until somebody has a newer one. Any thread.
 
     Args:
         files: of the spool.
-        folder: of the lane.
         patience: with a predecessor.
         closing: ends the wait for one.
 
     Raises:
-        SpoolBusy: another receiver fills the lane.
+        SpoolBusy: another receiver fills the spool.
     """
 
-    def __init__(self, files: Files, folder: str, *, patience: Patience, closing: threading.Event) -> None:
+    def __init__(self, files: Files, *, patience: Patience, closing: threading.Event) -> None:
         self._files = files
-        self._folder = folder
         self._beaten = time.monotonic()
-        files.make_folder(f"{folder}/epoch")
-        self._lock: Lock | None = _wait_for_lock(files, folder, patience, closing)
+        files.make_folder(EPOCHS)
+        self._lock: Lock | None = _wait_for_lock(files, patience, closing)
         try:
-            self._name = _take(files, folder)
+            self._name = _take(files)
         except BaseException:
             self.release()
             raise
@@ -92,9 +96,9 @@ class Claim:
     def begin(self, start: int) -> None:
         """Note where this receiver begins, and forget older claims, which say nothing any more."""
         self._files.write(self._path, dump({**_whose(), "start": start}))
-        for claim in claims(self._files, self._folder):
+        for claim in claims(self._files):
             if claim.epoch < self.epoch:
-                self._files.remove(f"{self._folder}/epoch/{claim.name}")
+                self._files.remove(f"{EPOCHS}/{claim.name}")
 
     def check(self) -> None:
         """Look for a newer claim (W4): what was written before this call and found none may be acknowledged.
@@ -102,14 +106,14 @@ class Claim:
         Raises:
             SpoolFenced: there is one, or this claim is gone, which only a newer one's owner does.
         """
-        found = claims(self._files, self._folder)
+        found = claims(self._files)
         newest = found[-1] if found else None
         if newest != self._name:
-            whose = _describe(self._files, self._folder, newest) if newest else "it is gone"
+            whose = _describe(self._files, newest) if newest else "it is gone"
             raise SpoolFenced(
                 f"another receiver has taken it over ({whose}). Nothing more is acknowledged here. If that was not "
                 "meant, two queries or receivers use one spool: give each its own",
-                path=path_of(self._files, self._folder),
+                path=self._files.url,
             )
 
     def beat(self) -> None:
@@ -120,40 +124,44 @@ class Claim:
         self._beaten = now
         self._files.touch(self._path)
         if self._lock is None:  # taken over from a frozen predecessor, which may have died since
-            self._lock = self._files.lock(f"{self._folder}/{LOCK}")
+            self._lock = self._files.lock(LOCK)
+
+    def withdraw(self) -> None:
+        """Give the claim back before `begin`: nothing was written under it, and the predecessor's counts again."""
+        self._files.remove(self._path)
+        self.release()
 
     def release(self) -> None:
-        """Let another have the lane without waiting."""
+        """Let another have the spool without waiting."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     @property
     def _path(self) -> str:
-        return f"{self._folder}/epoch/{self._name.name}"
+        return f"{EPOCHS}/{self._name.name}"
 
 
-def claims(files: Files, folder: str) -> list[ClaimName]:
-    """Return the claims to a lane, the newest last."""
-    names = (claim_of(entry.name) for entry in files.list(f"{folder}/epoch"))
+def claims(files: Files) -> list[ClaimName]:
+    """Return the claims to a spool, the newest last."""
+    names = (claim_of(entry.name) for entry in files.list(EPOCHS))
     return sorted(name for name in names if name is not None)
 
 
-def begun(files: Files, folder: str, *, before: int | None = None) -> Begun | None:
+def begun(files: Files, *, before: int | None = None) -> Begun | None:
     """Return the newest receiver that has begun; `None` while the newest claim's owner is about to.
 
     Args:
         files: of the spool.
-        folder: of the lane.
         before: look at claims with a smaller number only, and pass over those that never began.
 
     Raises:
         SpoolDamaged: a claim is not what was written.
     """
-    for claim in reversed(claims(files, folder)):
+    for claim in reversed(claims(files)):
         if before is not None and claim.epoch >= before:
             continue
-        document = read_document(files, f"{folder}/epoch/{claim.name}")
+        document = read_document(files, f"{EPOCHS}/{claim.name}")
         if document is not None and "start" in document:
             return Begun(claim.epoch, document["start"])
         if before is None:
@@ -161,58 +169,65 @@ def begun(files: Files, folder: str, *, before: int | None = None) -> Begun | No
     return Begun(0, 0)
 
 
-def _take(files: Files, folder: str) -> ClaimName:
+def _take(files: Files) -> ClaimName:
     """Make a claim that is newer than all others."""
     while True:
-        known = claims(files, folder)
+        known = claims(files)
         claim = ClaimName(known[-1].epoch + 1 if known else 1, secrets.token_hex(6))
-        files.write(f"{folder}/epoch/{claim.name}", dump(_whose()))
+        files.write(f"{EPOCHS}/{claim.name}", dump(_whose()))
         # Two that came at once have the same number; whoever sees the other, or both, try a larger one.
-        rivals = [one for one in claims(files, folder) if one.epoch >= claim.epoch and one != claim]
+        rivals = [one for one in claims(files) if one.epoch >= claim.epoch and one != claim]
         if not rivals:
             return claim
-        files.remove(f"{folder}/epoch/{claim.name}")
+        files.remove(f"{EPOCHS}/{claim.name}")
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, folder: str, patience: Patience, closing: threading.Event) -> Lock | None:
+def _wait_for_lock(files: Files, patience: Patience, closing: threading.Event) -> Lock | None:
     """Return the lock, or `None` where its holder is frozen.
 
     Raises:
         SpoolBusy: its holder is alive.
     """
-    name = f"{folder}/{LOCK}"
     deadline = Deadline(patience.wait)
-    seen, since = _last_beat(files, folder), time.monotonic()
+    seen, since = last_beat(files), time.monotonic()
+    told = patience.wait < math.inf
     while True:
-        lock = files.lock(name)
+        lock = files.lock(LOCK)
         if lock is not None:
             return lock
-        beat = _last_beat(files, folder)
+        if not told:
+            told = True
+            _LOG.warning("spool %s is filled by another process; this one waits for its end", files.url)
+        beat = last_beat(files)
         if beat != seen:
             seen, since = beat, time.monotonic()
         if time.monotonic() - since >= patience.frozen:
             return None
         if deadline.expired or closing.is_set():
-            found = claims(files, folder)
-            whose = _describe(files, folder, found[-1]) if found else "unknown"
             raise SpoolBusy(
-                f"another query or receiver fills it ({whose}). Stop that one, or give this one a spool of its own: "
-                "two queries on one queue share its messages",
-                path=path_of(files, folder),
+                f"another query or receiver fills it ({owner_of(files) or 'unknown'}). Stop that one, or give this "
+                "one a spool of its own: two queries on one queue share its messages",
+                path=files.url,
             )
         closing.wait(_LOOK)
 
 
-def _last_beat(files: Files, folder: str) -> object:
+def last_beat(files: Files) -> tuple[str, float] | None:
     """Return what changes as long as the newest owner is alive."""
-    return max(((entry.name, entry.modified) for entry in files.list(f"{folder}/epoch")), default=None)
+    return max(((entry.name, entry.modified) for entry in files.list(EPOCHS)), default=None)
+
+
+def owner_of(files: Files) -> str | None:
+    """Return who has the newest claim, for a person to read; `None` where nobody ever had one."""
+    found = claims(files)
+    return _describe(files, found[-1]) if found else None
 
 
 def _whose() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
-def _describe(files: Files, folder: str, claim: ClaimName) -> str:
-    document = read_document(files, f"{folder}/epoch/{claim.name}") or {}
+def _describe(files: Files, claim: ClaimName) -> str:
+    document = read_document(files, f"{EPOCHS}/{claim.name}") or {}
     return f"process {document.get('pid', '?')} on {document.get('host', '?')}"

@@ -91,6 +91,10 @@ class Files(Protocol):
         """Make a folder and those above it."""
         ...
 
+    def sync(self, folder: str) -> None:
+        """Make durable what another process has given a name in a folder."""
+        ...
+
     def sweep(self, folder: str) -> None:
         """Remove unfinished files that a dead writer left in a folder."""
         ...
@@ -199,6 +203,12 @@ class LocalFiles:
             for one in reversed(missing):
                 os.makedirs(one, exist_ok=True)
                 _sync_folder(os.path.dirname(one))
+
+    def sync(self, folder: str) -> None:
+        """Make durable what another process has given a name in a folder."""
+        path = self.path(folder)
+        with _told(path):
+            _sync_folder(path)
 
     def sweep(self, folder: str) -> None:
         """Remove unfinished files of segments; those of watermarks may be another process's, and are small."""

@@ -1,6 +1,6 @@
-"""Which segments make up a lane: the listing, made sense of; pure.
+"""Which segments make up a spool: the listing, made sense of; pure.
 
-Between receivers that took a lane over from each other, two segments can cover the same numbers: a receiver that was
+Between receivers that took a spool over from each other, two segments can cover the same numbers: a receiver that was
 stopped half-way may finish its file when its successor is at work already. The successor's claim says where it began
 (`start`); what an older one wrote beyond that was never acknowledged (see `claims.py`) and does not count.
 """
@@ -22,16 +22,16 @@ class Piece:
     """Rows of one segment.
 
     Attributes:
-        lane: its number.
         segment: the file.
         start: the first sequence number that is meant.
         end: the number behind the last one.
+        again: whether the rows may have been read before.
     """
 
-    lane: int
     segment: Segment
     start: int
     end: int
+    again: bool = False
 
     @property
     def rows(self) -> int:
@@ -44,18 +44,16 @@ class Piece:
         return self.segment.size * self.rows // max(1, self.segment.count)
 
 
-class LaneIndex:
-    """The segments of a lane in order, from its low watermark up.
+class SegmentIndex:
+    """The segments of a spool in order, from its low watermark up.
 
     Args:
-        lane: its number.
         low: everything below was processed.
-        path: of the lane, named by errors.
+        path: of the spool, named by errors.
     """
 
-    def __init__(self, *, lane: int, low: int, path: str) -> None:
+    def __init__(self, *, low: int, path: str) -> None:
         self.low = low
-        self._lane = lane
         self._path = path
         self._segments: list[Segment] = []
         self._octets = 0
@@ -115,7 +113,7 @@ class LaneIndex:
                 continue
             if segment.first > at and fail:
                 raise lost(self._path, at, segment.first)
-            found.append(Piece(self._lane, segment, max(at, segment.first), min(end, segment.end)))
+            found.append(Piece(segment, max(at, segment.first), min(end, segment.end)))
             at = min(end, segment.end)
         if at < end and fail:
             raise lost(self._path, at, end)

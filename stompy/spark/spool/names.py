@@ -1,4 +1,4 @@
-"""How the name of a file says what is in it, so that the listing of a folder is the index of a lane."""
+"""How the name of a file says what is in it, so that the listing of a folder is the index of a spool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ IDENTITY = "spool.json"
 
 _SEGMENT = re.compile(r"seg-(\d{20})-(\d{7})-e(\d{8})-([0-9a-f]{16})\.arrow")
 _CLAIM = re.compile(r"(\d{8})-([0-9a-f]{12})")
-_LANE = re.compile(r"lane-(0|[1-9]\d{0,4})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,7 +19,7 @@ class Segment:
     Attributes:
         first: the sequence number of its first message.
         count: how many there are.
-        epoch: of the receiver that wrote it.
+        epoch: of the process that wrote it.
         digest: checksum of the whole file, 16 hexadecimal digits; in its name, as it cannot be in itself.
         size: octets of the file.
         modified: when it was written, in seconds since the epoch.
@@ -40,13 +39,13 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """The name of the file in its lane's folder."""
+        """The name of the file."""
         return f"seg-{self.first:020d}-{self.count:07d}-e{self.epoch:08d}-{self.digest}.arrow"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClaimName:
-    """The name of a receiver's claim to a lane: a number that grows, and a token of chance that tells two apart."""
+    """The name of a process's claim to a spool: a number that grows, and a token of chance that tells two apart."""
 
     epoch: int
     token: str
@@ -55,17 +54,6 @@ class ClaimName:
     def name(self) -> str:
         """The name of the file in `epoch/`."""
         return f"{self.epoch:08d}-{self.token}"
-
-
-def lane_folder(lane: int) -> str:
-    """Return the folder of a lane."""
-    return f"lane-{lane}"
-
-
-def lane_of(name: str) -> int | None:
-    """Return the number of the lane that a folder's name says, or `None`."""
-    found = _LANE.fullmatch(name)
-    return int(found[1]) if found else None
 
 
 def segment_of(name: str, *, size: int, modified: float) -> Segment | None:

@@ -49,14 +49,13 @@ class Record:
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
-def record_of(message: Received, *, broker: str, received_at: int, possible_duplicate: bool = False) -> Record:
+def record_of(message: Received, *, broker: str, received_at: int) -> Record:
     """Return the row of a message; never raises for what a broker can send.
 
     Args:
         message: as received.
         broker: its address, without credentials.
         received_at: microseconds since the epoch.
-        possible_duplicate: whether it may be in the spool already.
     """
     first: dict[str, str] = {}
     for name, value in message.headers.pairs:
@@ -69,7 +68,7 @@ def record_of(message: Received, *, broker: str, received_at: int, possible_dupl
         body=message.body,
         content_type=first.get("content-type"),
         redelivered=first.get("redelivered", "").lower() == "true",
-        possible_duplicate=possible_duplicate,
+        possible_duplicate=False,
         broker_timestamp=_timestamp(first.get("timestamp")),
         received_at=received_at,
         subscription=first.get("subscription"),

@@ -3,7 +3,7 @@
 What is asked of the store: an object appears whole or not at all, and a listing shows what was written before. S3, GCS
 and Azure Blob Storage promise that. Where files grow as they are written (HDFS) they get their name by a rename.
 
-There is no lock there: a second receiver takes the lane over by its claim, and the first one stops with `SpoolFenced`.
+There is no lock there: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
 """
 
 from __future__ import annotations
@@ -117,6 +117,9 @@ class RemoteFiles:
         """Make a folder, where the store has such a thing."""
         with _told(self._path(name)):
             self._fs.create_dir(self._path(name), recursive=True)
+
+    def sync(self, folder: str) -> None:
+        """Do nothing: what a store lists is durable."""
 
     def sweep(self, folder: str) -> None:
         """Remove unfinished files of segments."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -14,40 +13,29 @@ from stompy.spark.spool.names import Segment
 from stompy.spark.spool.record import Record
 
 _SCHEMA = arrow_schema()
-_VERSION = b"1"
+_VERSION = b"2"
 _ADVICE = (
     "Its messages were acknowledged to the broker. Restore the file from a backup, or give them up with the option "
     "failOnDataLoss=false"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Which spool and lane a segment belongs to."""
-
-    spool: str
-    lane: int
-
-
-def encode(records: Sequence[Record], *, origin: Origin, first: int, epoch: int) -> tuple[Segment, bytes]:
+def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> tuple[Segment, bytes]:
     """Return the segment of some rows, and the octets of its file.
 
     Args:
         records: at least one.
-        origin: whose it is.
+        spool: its identity.
         first: the sequence number of the first row.
         epoch: of the writer.
     """
     count = len(records)
-    columns = {
-        "lane": pa.array([origin.lane] * count, pa.int32()),
-        "sequence": pa.array(range(first, first + count), pa.int64()),
-    }
+    columns = {"sequence": pa.array(range(first, first + count), pa.int64())}
     for field in _SCHEMA:
         if field.name not in columns:
             columns[field.name] = pa.array([getattr(one, field.name) for one in records], field.type)
     schema = _SCHEMA.with_metadata({
-        "stompy.version": _VERSION, "stompy.spool": origin.spool, "stompy.lane": str(origin.lane),
+        "stompy.version": _VERSION, "stompy.spool": spool,
         "stompy.first": str(first), "stompy.count": str(count), "stompy.epoch": str(epoch),
     })  # fmt: skip
     batch = pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema)
@@ -58,13 +46,13 @@ def encode(records: Sequence[Record], *, origin: Origin, first: int, epoch: int)
     return Segment(first, count, epoch, digest_of(data), len(data)), data
 
 
-def decode(data: bytes | None, segment: Segment, *, origin: Origin, path: str) -> pa.RecordBatch:
+def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa.RecordBatch:
     """Return the rows of a segment, with the table's schema and nothing else.
 
     Args:
         data: the whole file; `None` where it is gone.
         segment: as its name says.
-        origin: whose it must be.
+        spool: the identity of the one that it must belong to.
         path: named by errors.
 
     Raises:
@@ -77,7 +65,7 @@ def decode(data: bytes | None, segment: Segment, *, origin: Origin, path: str) -
         raise SpoolDamaged(f"the segment is damaged or cut ({len(data)} octets). {_ADVICE}", path=path)
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            _check_origin(reader.schema.metadata or {}, segment, origin, path)
+            _check_origin(reader.schema.metadata or {}, segment, spool, path)
             table = reader.read_all()
     except pa.ArrowInvalid as error:
         raise SpoolDamaged(f"the segment is no Arrow file: {error}. {_ADVICE}", path=path) from error
@@ -92,15 +80,13 @@ def digest_of(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
-def _check_origin(metadata: dict[bytes, bytes], segment: Segment, origin: Origin, path: str) -> None:
-    said = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "lane")}
+def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
+    said = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
     if said["version"] != _VERSION.decode():
-        raise SpoolMismatch(f"the segment is of version {said['version'] or '?'}, this program knows 1", path=path)
-    if (said["spool"], said["lane"]) != (origin.spool, str(origin.lane)):
+        raise SpoolMismatch(f"the segment is of version {said['version'] or '?'}, this program knows 2", path=path)
+    if said["spool"] != spool:
         raise SpoolMismatch(
-            f"the segment belongs to lane {said['lane']} of spool {said['spool']}, not to lane {origin.lane} of spool "
-            f"{origin.spool}; move it out of the folder",
-            path=path,
+            f"the segment belongs to spool {said['spool']}, not to spool {spool}; move it out of the folder", path=path
         )
-    if metadata.get(b"stompy.first") != str(segment.first).encode():
+    if said["first"] != str(segment.first):
         raise SpoolMismatch("the segment was renamed: it holds other sequence numbers than its name says", path=path)

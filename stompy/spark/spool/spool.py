@@ -1,4 +1,4 @@
-"""The folder as a whole: whose spool it is, and which lanes it has."""
+"""The folder as a whole: whose spool it is, and what is in it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import secrets
 import uuid
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from stompy.errors import SpoolError, SpoolMismatch
+from stompy.spark.spool.claims import EPOCHS, LOCK
 from stompy.spark.spool.files import Files, LocalFiles
-from stompy.spark.spool.names import IDENTITY, lane_of
-from stompy.spark.spool.segment import Origin
-from stompy.spark.spool.state import damaged, dump, path_of, read_document
+from stompy.spark.spool.names import IDENTITY, Segment, segment_of
+from stompy.spark.spool.segment import decode
+from stompy.spark.spool.state import LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
+from stompy.spark.spool.suspects import FOLDER
 
 FORMAT = "stompy spool"
-VERSION = 1
+VERSION = 2
+_OURS = frozenset({EPOCHS, LOCK, FOLDER, SETTLED, PLANNED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +35,27 @@ class Spool:
     identity: str
     destination: str
 
-    def origin(self, lane: int) -> Origin:
-        """Return what a lane's segments must say of themselves."""
-        return Origin(self.identity, lane)
+    def segments(self) -> list[Segment]:
+        """Return every segment that is listed."""
+        found = (segment_of(one.name, size=one.size, modified=one.modified) for one in self.files.list(""))
+        return [segment for segment in found if segment is not None]
 
-    def lanes(self) -> list[int]:
-        """Return the lanes that there are, in order."""
-        found = (lane_of(entry.name) for entry in self.files.list("") if entry.is_folder)
-        return sorted(lane for lane in found if lane is not None)
+    def read(self, segment: Segment) -> pa.RecordBatch:
+        """Return the rows of a segment; raises as `decode`."""
+        return decode(
+            self.files.read(segment.name), segment, spool=self.identity, path=path_of(self.files, segment.name)
+        )
+
+    def low(self) -> int:
+        """Return the mark below which everything was processed.
+
+        Raises:
+            SpoolDamaged: it is gone.
+        """
+        low = read_mark(self.files, LOW)
+        if low is None:
+            raise damaged(path_of(self.files, LOW), "the file that says where the spool begins is gone")
+        return low
 
 
 def open_files(url: str) -> Files:
@@ -61,6 +79,8 @@ def make_spool(files: Files, destination: str) -> Spool:
     if found is None:
         files.make_folder("")
         document = {"format": FORMAT, "version": VERSION, "id": str(uuid.uuid4()), "destination": destination}
+        # First: a spool without this mark has lost it.
+        files.create(LOW, dump({LOW: 0}))
         files.create(IDENTITY, dump({**document, "salt": secrets.token_hex(4)}))
         found = find_spool(files)
         assert found is not None, "it was just made"
@@ -122,10 +142,10 @@ def check_identity(spool: Spool, identity: str) -> None:
 
 
 def _check_empty(files: Files) -> None:
-    names = sorted(entry.name for entry in files.list(""))
+    names = sorted(entry.name for entry in files.list("") if entry.name != LOW)
     if not names:
         return
-    if any(lane_of(name) is not None for name in names):
+    if any(name in _OURS or segment_of(name, size=0, modified=0.0) is not None for name in names):
         raise damaged(path_of(files, IDENTITY), "the file that says whose spool it is is gone")
     raise SpoolError(
         f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its own",

@@ -9,6 +9,13 @@ from typing import Any
 from stompy.errors import SpoolDamaged
 from stompy.spark.spool.files import Files
 
+LOW = "low"
+"""The mark below which everything was processed; the reader's."""
+PLANNED = "planned"
+"""The mark up to which Spark was told of messages; the reader's. New messages are numbered from there on."""
+SETTLED = "settled"
+"""The mark below which the broker has confirmed each ACK, or the message is a suspect; the writer's."""
+
 _ADVICE = (
     "Restore it from a backup; or, to give up what the spool holds, remove the whole folder together with the "
     "checkpoint of the query that reads it"

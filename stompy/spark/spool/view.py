@@ -1,117 +1,130 @@
-"""A lane that another process fills, as its reader sees it. One thread.
+"""A spool as its reader sees it, whoever fills it. One thread.
 
-The reader lists segments first and reads the newest claim after that. So what it takes for an older receiver's segment
+The reader lists segments first and reads the newest claim after that. So what it takes for an older process's segment
 was there before the claim, and the owner of the claim has taken it over too; while an owner is about to begin, nothing
-new is shown. What the reader writes are the watermarks `low` and `planned`.
+new is shown. The reader writes two marks and nothing else: `low` and `planned`.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
-from typing import TypeVar
 
 from stompy.errors import SpoolDataLoss
-from stompy.spark.spool.claims import begun
-from stompy.spark.spool.files import Files
-from stompy.spark.spool.index import LaneIndex, lost, sound
-from stompy.spark.spool.lane import LOW, PLANNED, SETTLED, low_after, make_lane, purge_below
-from stompy.spark.spool.names import lane_folder, segment_of
-from stompy.spark.spool.segment import Origin
-from stompy.spark.spool.state import damaged, path_of, read_mark, write_mark
+from stompy.spark.spool.claims import begun, last_beat
+from stompy.spark.spool.index import SegmentIndex, lost, sound
+from stompy.spark.spool.spool import Spool
+from stompy.spark.spool.state import LOW, PLANNED, SETTLED, read_mark, write_mark
 
-T = TypeVar("T")
-
-_LAZILY = 1.0
-"""Seconds between writes of a mark that may be late."""
+_LOG = logging.getLogger("stompy.spark")
 
 
-class LaneView:
-    """What a reader sees of a lane, as of the last `refresh`.
+class SpoolView:
+    """What a reader sees of a spool, as of the last `refresh`.
 
     Args:
-        files: of the spool.
-        origin: which spool and lane.
+        spool: to read.
+        fail_on_loss: raise where segments are gone; else go on without them.
 
     Raises:
         SpoolDamaged: a file of it is not what was written.
     """
 
-    def __init__(self, files: Files, origin: Origin) -> None:
-        self._files = files
-        self._folder = lane_folder(origin.lane)
-        self.lane = origin.lane
-        make_lane(files, self._folder)
-        self._planned = self._written = read_mark(files, f"{self._folder}/{PLANNED}") or 0
-        self._wrote = time.monotonic()
-        self._index = LaneIndex(lane=self.lane, low=self._low(), path=path_of(files, self._folder))
+    def __init__(self, spool: Spool, *, fail_on_loss: bool = True) -> None:
+        self._spool = spool
+        self._files = spool.files
+        self._fail = fail_on_loss
+        self._planned = read_mark(self._files, PLANNED) or 0
+        self._beat = last_beat(self._files)
+        self._beaten = time.monotonic()
+        self.index = SegmentIndex(low=spool.low(), path=self._files.url)
+        """The segments."""
         self.refresh()
-
-    def _low(self) -> int:
-        name = f"{self._folder}/{LOW}"
-        low = read_mark(self._files, name)
-        if low is None:
-            raise damaged(path_of(self._files, name), "the file that says where the lane begins is gone")
-        return low
 
     @property
     def next(self) -> int:
-        """The number behind the last message that can be read."""
-        return self._index.next
+        """The number after the last message that can be read."""
+        return self.index.next
 
     @property
     def planned(self) -> int:
         """Up to here Spark was told of the messages."""
         return self._planned
 
-    def snapshot(self, look: Callable[[LaneIndex], T]) -> T:
-        """Return what a function finds in the index."""
-        return look(self._index)
+    def settled(self) -> int:
+        """Return the writer's mark; it numbers no message below."""
+        return read_mark(self._files, SETTLED) or 0
 
-    def refresh(self) -> None:
-        """Look what is there now.
+    def silent_for(self) -> float:
+        """Return for how many seconds, at least, no process that fills the spool has shown a sign of life."""
+        beat = last_beat(self._files)
+        if beat != self._beat:
+            self._beat, self._beaten = beat, time.monotonic()
+        return time.monotonic() - self._beaten
+
+    def refresh(self) -> bool:
+        """Look what is there now; return whether that can be told, which it cannot while an owner is about to begin.
 
         Raises:
             SpoolDataLoss: a segment that was there is gone, and was not processed.
         """
-        low = self._low()
-        names = (segment_of(one.name, size=one.size, modified=one.modified) for one in self._files.list(self._folder))
-        listed = [segment for segment in names if segment is not None and segment.end > low]
-        newest = begun(self._files, self._folder)
+        low = self._spool.low()
+        listed = [segment for segment in self._spool.segments() if segment.end > low]
+        newest = begun(self._files)
         if newest is None:
-            return
+            return False
         kept, _ = sound(listed, epoch=newest.epoch, start=newest.start)
-        index = LaneIndex(lane=self.lane, low=low, path=path_of(self._files, self._folder))
+        index = SegmentIndex(low=low, path=self._files.url)
         for segment in kept:
             index.add(segment)
-        if index.next < self._index.next:
-            raise lost(path_of(self._files, self._folder), index.next, self._index.next)
-        self._index = index
+        if index.next < self.next:
+            gone = lost(self._files.url, index.next, self.next)
+            if self._fail:
+                raise gone
+            _LOG.warning("%s", gone)
+        elif index.next > self.next:
+            # A segment is listed before its writer has synced the folder, and Spark must not be told of what a power
+            # cut may take away.
+            self._files.sync("")
+        self.index = index
+        return True
+
+    def below_gap(self, position: int) -> tuple[int, int] | None:
+        """Return what lies in the spool below a position and is cut off from it: first number and end.
+
+        A checkpoint is at such a position when the spool was set back to an older copy, and filled since: nobody can
+        tell which of these messages were processed.
+        """
+        below = [segment for segment in self.index.segments if segment.first < position]
+        if not below or below[-1].end >= position:
+            return None
+        return max(self.index.low, below[0].first), below[-1].end
 
     def note_planned(self, end: int) -> None:
-        """Note that Spark was told of messages up to `end`, for the receiver's limit."""
-        self._planned = max(self._planned, end)
-        if self._planned != self._written and time.monotonic() - self._wrote >= _LAZILY:
-            self._write_planned()
+        """Note that Spark was told of messages up to `end`: the writer numbers new ones from there on."""
+        if end > self._planned:
+            write_mark(self._files, PLANNED, end)
+            self._planned = end
 
-    def purge(self, low: int, *, retention: float = 0.0) -> int:
-        """Forget what was processed, as `LaneWriter.purge`."""
-        self.refresh()
-        if low > self.next:
+    def note_processed(self, low: int, *, retention: float = 0.0) -> None:
+        """Note that everything below `low` was processed; the writer removes it.
+
+        Args:
+            low: a sequence number.
+            retention: seconds that a segment is kept in any case.
+
+        Raises:
+            SpoolDataLoss: the spool never held so much.
+        """
+        if low > max(self.next, self._planned):
             raise SpoolDataLoss(
                 f"Spark has processed messages up to {low}, the spool ends at {self.next}: it is an older copy, or "
                 "segments are gone",
-                path=path_of(self._files, self._folder),
+                path=self._files.url,
             )
-        settled = read_mark(self._files, f"{self._folder}/{SETTLED}") or 0
-        kept = min(low_after(self._index, low, retention), settled)
-        return purge_below(self._files, self._folder, kept, self.snapshot)
-
-    def close(self) -> None:
-        """Write what was left for later."""
-        if self._planned != self._written:
-            self._write_planned()
-
-    def _write_planned(self) -> None:
-        write_mark(self._files, f"{self._folder}/{PLANNED}", self._planned)
-        self._written, self._wrote = self._planned, time.monotonic()
+        if retention > 0:
+            young = time.time() - retention
+            low = min([low, *(segment.first for segment in self.index.segments if segment.modified > young)])
+        if low > self.index.low:
+            write_mark(self._files, LOW, low)
+            self.index.remove_below(low)

@@ -23,7 +23,7 @@ def test_a_broker_that_dies_before_it_gets_the_acks_sends_again_what_is_known(
     spark: SparkSession, activemq: Target, tmp_path: Path
 ) -> None:
     work = Work(spark, activemq, tmp_path)
-    suspects = tmp_path / "spool" / "lane-0" / "suspects"
+    suspects = tmp_path / "spool" / "suspects"
     with FaultProxy(activemq.url) as proxy:
         query = work.start(url=proxy.url, prefetch=str(PREFETCH), receiptTimeout="2")
         eventually(lambda: proxy.running, within=ENOUGH)
@@ -51,6 +51,5 @@ def test_a_broker_that_dies_before_it_gets_the_acks_sends_again_what_is_known(
 
 def held(path: Path) -> int:
     """Return how many messages the spool has ever held."""
-    lane = path / "spool" / "lane-0"
-    names = [one.name.split("-") for one in lane.glob("seg-*")]
+    names = [one.name.split("-") for one in (path / "spool").glob("seg-*")]
     return max((int(name[1]) + int(name[2]) for name in names), default=0)

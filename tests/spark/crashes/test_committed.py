@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def segments(work: Work) -> list[Path]:
-    return sorted((work.path / "spool" / "lane-0").glob("seg-*"))
+    return sorted((work.path / "spool").glob("seg-*"))
 
 
 @pytest.mark.hard_case("T5")

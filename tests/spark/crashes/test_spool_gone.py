@@ -33,14 +33,14 @@ def broker() -> Iterator[Broker]:
 
 
 def segments(path: Path) -> list[Path]:
-    return sorted((path / "spool" / "lane-0").glob("seg-*"))
+    return sorted((path / "spool").glob("seg-*"))
 
 
 def spooled(broker: Broker, path: Path, count: int) -> None:
     """Fill a spool with segments of ten messages, and no query yet."""
     fill(broker.url, range(count))
-    with receiving(broker, path, segmentmaxmessages="10") as crew:
-        eventually(lambda: crew.writers[0].settled == count)
+    with receiving(broker, path, segmentmaxmessages="10") as pool:
+        eventually(lambda: pool.writer.settled == count)
     assert len(segments(path)) >= count // 10
 
 
@@ -50,16 +50,16 @@ def test_a_checkpoint_without_its_spool_fails_and_a_spool_without_its_checkpoint
 ) -> None:
     fill(broker.url, range(100))
     # Two batches of 60 and 40: the first one is removed when the second one is planned, the second one never.
-    run_once(stream(stomp, broker, tmp_path, maxMessagesPerTrigger="60", idleTimeout="0.5"), tmp_path)
+    run_once(stream(stomp, broker, tmp_path, maxMessagesPerTrigger="60", idleTimeout="1.5"), tmp_path)
     assert written(stomp, tmp_path) == list(range(100))
     shutil.copytree(tmp_path / "spool", tmp_path / "kept")
     shutil.rmtree(tmp_path / "spool")
     with pytest.raises(Exception, match=r"the checkpoint was made with spool .*start with a new checkpoint"):
-        run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5"), tmp_path)
+        run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5"), tmp_path)
     again = tmp_path / "again"
     again.mkdir()
     shutil.copytree(tmp_path / "kept", again / "spool")
-    run_once(stream(stomp, broker, again, idleTimeout="0.5"), again)
+    run_once(stream(stomp, broker, again, idleTimeout="1.5"), again)
     assert written(stomp, again) == list(range(60, 100))
 
 
@@ -72,13 +72,13 @@ def test_a_segment_that_was_deleted_or_truncated_fails_the_query_by_name(
     whole = middle.read_bytes()
     middle.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(Exception, match=r"the segment is damaged or cut .*failOnDataLoss=false") as caught:
-        run_once(stream(stomp, broker, tmp_path, receivers="0", idleTimeout="0.5"), tmp_path)
+        run_once(stream(stomp, broker, tmp_path, receivers="0", idleTimeout="1.5"), tmp_path)
     assert "SpoolDamaged" in str(caught.value)
     assert str(middle) in str(caught.value)
     middle.unlink()
     with pytest.raises(Exception, match=r"the segments with the messages 10 to 19 .*failOnDataLoss=false"):
-        run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5"), tmp_path)
-    run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5", failOnDataLoss="false"), tmp_path)
+        run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5"), tmp_path)
+    run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5", failOnDataLoss="false"), tmp_path)
     assert written(stomp, tmp_path) == [*range(10), *range(20, 30)]
 
 
@@ -99,7 +99,7 @@ def test_a_full_disk_fails_the_query_and_it_goes_on_when_there_is_room(
         given = {"dedupHeader": "n", "prefetch": "10", "segmentMaxMessages": "5", "spoolDir": str(small / "spool")}
         with pytest.raises(Exception, match="there is no room on the disk"):
             run_once(stream(stomp, broker, tmp_path, **given), tmp_path)
-        held = sum(int(one.name.split("-")[2]) for one in (small / "spool" / "lane-0").glob("seg-*"))
+        held = sum(int(one.name.split("-")[2]) for one in (small / "spool").glob("seg-*"))
         assert 0 < held < 60
         eventually(lambda: broker.depth(QUEUE) >= 60 - held)  # what is not in the spool is not acknowledged
         subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)

@@ -15,8 +15,10 @@ import pytest
 
 from stompy.errors import SpoolBusy, SpoolFull
 from stompy.spark.spool.claims import Patience
-from stompy.spark.spool.lane import LaneWriter
-from tests.spark.spool.making import ids_in, lane_writer, record, records, spool_files
+from stompy.spark.spool.state import write_mark
+from stompy.spark.spool.writer import SpoolWriter
+from tests.spark.spool.making import ids_in, record, records, seal, settle, spool_files, spool_writer
+from tests.support.seed import chance
 
 TOP = Path(__file__).parent.parent.parent.parent
 
@@ -26,7 +28,7 @@ VICTIM = textwrap.dedent(
     import os, signal, sys
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.files import LocalFiles
-    from tests.spark.spool.making import lane_writer, records
+    from tests.spark.spool.making import records, seal, spool_writer
 
     path, step = sys.argv[1:]
     calls = {"armed": False, "fsync": 0}
@@ -69,19 +71,19 @@ VICTIM = textwrap.dedent(
     elif step == "W4 after the fence":
         wrap(Claim, "check", after=lambda *_: die())
 
-    writer = lane_writer(LocalFiles(path))
+    writer = spool_writer(LocalFiles(path))
     os.write(1, b"begun\\n")
     while True:
         at = writer.next
         calls["armed"] = at % 15 == 10
-        writer.seal(records(range(at, at + 5)))
+        delivery = seal(writer, records(range(at, at + 5)))
         calls["armed"] = False
         if step == "W5 after the ack" and at % 15 == 10:
             os.write(1, f"{writer.next}\\n".encode())
             die()
         os.write(1, f"{writer.next}\\n".encode())
         if step == "W6 after the receipt":
-            writer.settle(writer.next)
+            writer.confirm(delivery)
             if at % 15 == 10:
                 die()
     """
@@ -124,33 +126,33 @@ def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_i
     acknowledged = 0
     for _ in range(2):
         acknowledged = max(acknowledged, live_and_die(path, step))
-        writer = lane_writer(files)
+        writer = spool_writer(files)
         held = writer.next
-        # Between the deaths everything that is settled is processed and removed.
-        writer.purge(writer.settled)
-        suspicious = sum((writer.identity(record(number)) or ("", "")) in writer.suspects for number in range(held))
+        # Between the deaths everything is processed and removed.
+        write_mark(files, "low", held)
+        suspicious = writer.expects()
         writer.close()
         assert held >= acknowledged
         assert held % 5 == 0
         # All that was durable and not known to be settled may come again.
         assert suspicious >= (5 if held > acknowledged else 0)
-    writer = lane_writer(files)
-    writer.seal(records(range(writer.next, writer.next + 5)))
+    writer = spool_writer(files)
+    seal(writer, records(range(last := writer.next, last + 5)))
     last = writer.next
     writer.close()
     assert ids_in(files) == [f"id-{number}" for number in range(last - 5, last)]
-    assert [name for name in os.listdir(files.path("lane-0")) if name.startswith(".tmp")] == []
+    assert [name for name in os.listdir(files.path("")) if name.startswith(".tmp")] == []
 
 
 @pytest.mark.hard_case("T10")
-def test_of_two_processes_the_second_is_refused_and_gets_the_lane_when_the_first_is_killed(tmp_path: Path) -> None:
+def test_of_two_processes_the_second_is_refused_and_gets_the_spool_when_the_first_is_killed(tmp_path: Path) -> None:
     files = spool_files(tmp_path / "spool")
     with running(tmp_path / "spool") as first:
         with pytest.raises(SpoolBusy, match=f"process {first.pid} on "):
-            lane_writer(files)
+            spool_writer(files)
         first.kill()
         first.wait()
-    writer = lane_writer(files, patience=Patience(wait=10.0))
+    writer = spool_writer(files, patience=Patience(wait=10.0))
     assert writer.next > 0
     writer.close()
 
@@ -160,15 +162,15 @@ def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(t
     files = spool_files(tmp_path / "spool")
     with running(tmp_path / "spool") as zombie:
         os.kill(zombie.pid, signal.SIGSTOP)
-        successor = lane_writer(files, patience=Patience(wait=30.0, frozen=0.5))
+        successor = spool_writer(files, patience=Patience(wait=30.0, frozen=0.5))
         begun_at = successor.next
-        successor.seal(records(range(begun_at, begun_at + 3)))
+        seal(successor, records(range(begun_at, begun_at + 3)))
         os.kill(zombie.pid, signal.SIGCONT)
         told, words = zombie.communicate(timeout=30)
         assert "SpoolFenced" in words.decode()
         acknowledged = [int(one) for one in told.decode().split() if one.isdigit()]
         assert max(acknowledged, default=0) <= begun_at
-        successor.seal(records(range(begun_at + 3, begun_at + 6)))
+        seal(successor, records(range(begun_at + 3, begun_at + 6)))
         successor.close()
     assert ids_in(files) == [f"id-{number}" for number in range(begun_at + 6)]
 
@@ -183,25 +185,26 @@ def test_a_full_disk_is_told_and_what_was_there_is_kept(tmp_path: Path) -> None:
         pytest.skip("no file system can be mounted here")
     try:
         files = spool_files(small / "spool")
-        writer = lane_writer(files)
+        writer = spool_writer(files)
         with pytest.raises(SpoolFull, match="no room on the disk"):
             fill(writer)
         held = writer.next
         assert held >= 5
         with pytest.raises(SpoolFull):
-            writer.seal([record(held, body=bytes(100_000))])
-        writer.settle(held)
-        assert writer.purge(held) == held
-        writer.seal([record(held, body=bytes(100_000))])
+            seal(writer, [record(held, body=bytes(100_000))])
+        write_mark(files, "low", held)
+        writer.close()
+        writer = spool_writer(files)
+        seal(writer, [record(held, body=bytes(100_000))])
         writer.close()
         assert ids_in(files) == [f"id-{held}"]
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
 
-def fill(writer: LaneWriter) -> None:
+def fill(writer: SpoolWriter) -> None:
     while True:
-        writer.seal([record(writer.next, body=os.urandom(100_000))])
+        settle(writer, [record(writer.next, body=chance("body").randbytes(100_000))])
 
 
 @contextmanager

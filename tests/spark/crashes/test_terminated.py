@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.admission import Limits
-from stompy.spark.source.engine import StreamEngine
+from stompy.spark.source.engine import Limits, StreamEngine
 from stompy.spark.source_options import stream_options
 from tests.spark.receiver.filling import QUEUE, bodies, eventually, fill
 
@@ -25,12 +24,11 @@ VICTIM = textwrap.dedent(
     """
     import os, signal, sys, time
     from stompy.connection.message import Message
-    from stompy.spark.source.admission import Limits
-    from stompy.spark.source.engine import StreamEngine
+    from stompy.spark.source.engine import Limits, StreamEngine
     from stompy.spark.source.signals import end_on_sigterm
     from stompy.spark.source_options import stream_options
     from stompy.spark.spool.claims import Claim
-    from stompy.spark.spool.lane import LaneWriter
+    from stompy.spark.spool.writer import SpoolWriter
 
     url, folder, step, given = sys.argv[1:]
     armed = []
@@ -59,12 +57,12 @@ VICTIM = textwrap.dedent(
         if os.path.isdir(f"/proc/self/fd/{handle}"):
             term()
 
-    def second(writer, records):
+    def second(writer, *_):
         if writer.next >= 10 and not hasattr(writer, "struck"):
             armed.append(step)
             writer.__dict__["struck"] = True
 
-    wrap(LaneWriter, "seal", before=second)
+    wrap(SpoolWriter, "keep", before=second)
     if step == "W1 in the write":
         wrap(os, "write", after=term)
     elif step == "W1 before the sync":
@@ -82,7 +80,7 @@ VICTIM = textwrap.dedent(
     elif step == "W5 behind the ack":
         wrap(Message, "ack", after=term)
     elif step == "W6 at the receipt":
-        wrap(LaneWriter, "settle", before=term)
+        wrap(SpoolWriter, "confirm", before=term)
 
     end_on_sigterm()
     options = dict(pair.split("=") for pair in given.split(","))
@@ -127,7 +125,7 @@ def test_a_source_that_is_terminated_at_a_step_loses_nothing_and_takes_nothing_t
         engine = StreamEngine(stream_options({"url": broker.url, "spooldir": str(tmp_path / "spool"), **GIVEN}))
         try:
             start = engine.initial()
-            eventually(lambda: engine.latest(start, Limits())["seq"]["0"] >= 100 and broker.depth(QUEUE) == 0)
+            eventually(lambda: engine.latest(start, Limits())["next"] >= 100 and broker.depth(QUEUE) == 0)
         finally:
             engine.stop()
         assert bodies(tmp_path) == list(range(100))

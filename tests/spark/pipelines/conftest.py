@@ -30,7 +30,7 @@ class Feed:
     def deliver(self, *bodies: bytes) -> None:
         rows = [
             (
-                0, place, f"ID:{place}", f"/queue/{place}", {"kind": str(place % 3), "message-id": f"ID:{place}"},
+                place, f"ID:{place}", f"/queue/{place}", {"kind": str(place % 3), "message-id": f"ID:{place}"},
                 body, None, False, False, START + timedelta(minutes=place), START + timedelta(minutes=place), "0",
                 "stomp://localhost:61613",
             )

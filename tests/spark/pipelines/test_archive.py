@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from stompy.errors import ConfigurationError
-from stompy.spark.pipelines.archive import Body, archive_rows
+from stompy.spark.pipelines.archive import Body, archive_rows, query_id
 from tests.spark.pipelines.conftest import Feed
 
 
@@ -22,7 +23,7 @@ def run(feed: Feed, folder: Path, body: Body | None = None, rows: DataFrame | No
         available_now=True,
     )
     assert running.query.awaitTermination(120)
-    return running.tally.rows()
+    return running.rows()
 
 
 def bodies(folder: Path) -> Counter[bytes]:
@@ -94,6 +95,27 @@ def test_json_is_parsed_and_what_does_not_fit_is_kept_apart(feed: Feed, spark: S
 def test_a_micro_batch_without_bad_messages_is_no_trouble(feed: Feed, tmp_path: Path) -> None:
     feed.deliver(b"good")
     assert run(feed, tmp_path, Body("text")) == {"messages": 1, "bad": 0}
+
+
+def test_a_file_is_in_the_order_of_receipt_and_tells_its_least_and_greatest_times(feed: Feed, tmp_path: Path) -> None:
+    feed.deliver(*(b"%d" % number for number in range(50)))
+    shuffled = feed.stream().repartition(7, "message_id").coalesce(1)
+    run(feed, tmp_path, rows=shuffled)
+    (file,) = (tmp_path / "archive" / "messages" / "date=2026-01-31").rglob("*.parquet")
+    found = pq.ParquetFile(file)
+    assert found.read(["sequence"])["sequence"].to_pylist() == list(range(50))
+    column = found.schema_arrow.get_field_index("received_at")
+    assert str(found.schema_arrow.field(column).type) == "timestamp[us, tz=UTC]"
+    times = {
+        found.metadata.row_group(0).column(place).path_in_schema: found.metadata.row_group(0).column(place).statistics
+        for place in range(found.metadata.num_columns)
+    }
+    assert times["received_at"].max - times["received_at"].min == timedelta(minutes=49)
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="metadata is not that of a checkpoint"):
+        query_id(spark, str(tmp_path))
 
 
 @pytest.mark.parametrize(("kind", "schema"), [("json", None), ("text", "id BIGINT"), ("xml", None)])

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from stompy.errors import PipelineError
-from stompy.spark.pipelines.progress import watch
+from stompy.spark.pipelines.progress import ProgressLine, watch
 
 
 class Query:
@@ -33,13 +33,8 @@ class Terminal(io.StringIO):
 def shown(to: io.StringIO, looks: int = 3) -> tuple[str, Mapping[str, int]]:
     query: Any = Query(looks)
     seconds = iter(range(100))
-    done = watch(
-        query,
-        lambda: {"bad": 1, "messages": 10 * (looks - query.looks)},
-        to=to,
-        verb="archived",
-        clock=lambda: next(seconds),
-    )
+    line = ProgressLine(to, "archived", clock=lambda: next(seconds))
+    done = watch(query, lambda: {"bad": 1, "messages": 10 * (looks - query.looks)}, line)
     return to.getvalue(), done
 
 
@@ -65,10 +60,4 @@ stompy.errors.PublishError: the broker refused: not for you
 def test_what_failed_the_query_is_said_in_one_line() -> None:
     query: Any = Query(1, StreamingQueryException(JAVAS))
     with pytest.raises(PipelineError, match=r"^PublishError: the broker refused: not for you$"):
-        watch(query, dict, to=io.StringIO(), verb="sent")
-
-
-def test_a_failure_that_is_not_ours_is_said_as_spark_does() -> None:
-    query: Any = Query(1, StreamingQueryException("[JVM_DIED] No more\n  at java"))
-    with pytest.raises(PipelineError, match=r"^\[JVM_DIED\] No more$"):
-        watch(query, dict, to=io.StringIO(), verb="sent")
+        watch(query, dict, ProgressLine(io.StringIO(), "sent"))

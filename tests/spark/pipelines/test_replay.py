@@ -1,30 +1,80 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 import stompy
 from stompy.broker import Broker
 from stompy.connection.dialects.dialect import DEDUPE_HEADER
-from stompy.errors import ConfigurationError
-from stompy.spark import register
-from stompy.spark.pipelines.archive import archive_rows
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, PipelineError, PublishError
 from stompy.spark.pipelines.replay import Which, replay
-from tests.spark.pipelines.conftest import START, Feed
+from stompy.spark.schema import arrow_schema
+from tests.support.seed import chance
 
 QUEUE = "/queue/again"
-BODIES = [b"message %d" % number for number in range(40)]
+START = datetime(2026, 1, 31, 23, 0, tzinfo=timezone.utc)
+QUERY = "7d6e-41"
 
 
-@pytest.fixture(autouse=True)
-def registered(spark: SparkSession) -> None:
-    register(spark)
+class Archive:
+    """An archive as the pipeline writes it; message n was received n minutes after START, from /queue/n."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def batch(
+        self,
+        number: int,
+        *files: Sequence[int],
+        query: str = QUERY,
+        date: str = "2026-01-31",
+        table: str = "messages",
+        bodies: dict[int, bytes] | None = None,
+        headers: dict[int, dict[str, str]] | None = None,
+        timestamps: bool = True,
+    ) -> Path:
+        """Write a micro-batch: the places of the messages of each file."""
+        folder = self.path / table / f"date={date}" / f"part={query}-{number:09d}"
+        folder.mkdir(parents=True)
+        for task, places in enumerate(files):
+            rows = [
+                {
+                    "lane": 0, "sequence": place, "message_id": f"ID:{place}", "destination": f"/queue/{place}",
+                    "headers": [("kind", str(place % 3)), ("message-id", "x"), *(headers or {}).get(place, {}).items()],
+                    "body": (bodies or {}).get(place, b"message %d" % place), "content_type": None,
+                    "redelivered": place % 5 == 0, "possible_duplicate": False, "subscription": "0", "broker": "b",
+                    "broker_timestamp": START + timedelta(minutes=place) if timestamps else None,
+                    "received_at": START + timedelta(minutes=place),
+                }
+                for place in places
+            ]  # fmt: skip
+            schema = arrow_schema()
+            if table == "bad":
+                rows = [{**row, "reason": "the body is not UTF-8"} for row in rows]
+                schema = schema.append(pa.field("reason", pa.string()))
+            # The task's number stands in front, the rest is drawn.
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / f"part-{task:05d}-x.parquet")
+        return folder
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path / "archive")
 
 
 @pytest.fixture
@@ -33,30 +83,14 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture
-def archived(feed: Feed, tmp_path: Path) -> Path:
-    """An archive of BODIES in four micro-batches."""
-    for start in range(0, 40, 10):
-        feed.deliver(*BODIES[start : start + 10])
-    running = archive_rows(
-        feed.stream(), path=str(tmp_path / "archive"), checkpoint=str(tmp_path / "archiving"), available_now=True
-    )
-    assert running.query.awaitTermination(120)
-    return tmp_path / "archive"
-
-
-def run(
-    spark: SparkSession, archived: Path, broker: Broker, *, sink: dict[str, str] | None = None, **options: Any
-) -> int:
-    running = replay(
-        spark,
-        path=str(archived),
-        sink={"url": broker.url, "destination": QUEUE} if sink is None else sink,
-        checkpoint=options.pop("checkpoint", str(archived.parent / "replaying")),
+def run(archive: Archive, broker: Broker, *, name: str = "replaying", **options: Any) -> int:
+    sink = options.pop("sink", {"destination": QUEUE})
+    return replay(
+        path=str(archive.path),
+        sink={"url": broker.url, **sink},
+        checkpoint=str(archive.path.parent / name),
         **options,
     )
-    assert running.query.awaitTermination(120)
-    return running.tally.rows().get("sent", 0)
 
 
 def stored(broker: Broker, queue: str = QUEUE) -> list[stompy.Message]:
@@ -66,86 +100,303 @@ def stored(broker: Broker, queue: str = QUEUE) -> list[stompy.Message]:
         return [subscription.receive(timeout=20) for _ in range(count)]
 
 
-def test_everything_comes_back_in_its_order(spark: SparkSession, archived: Path, broker: Broker) -> None:
-    assert run(spark, archived, broker) == 40
-    messages = stored(broker)
-    assert [message.body for message in messages] == BODIES
-    assert [message.headers["kind"] for message in messages] == [str(number % 3) for number in range(40)]
-    assert len({message.headers[DEDUPE_HEADER] for message in messages}) == 40
+def places(broker: Broker) -> list[int]:
+    return [int(message.body.split()[1]) for message in stored(broker)]
 
 
-def test_a_finished_replay_sends_nothing_again_and_goes_on_with_what_is_new(
-    spark: SparkSession, feed: Feed, archived: Path, broker: Broker, tmp_path: Path
+# The order.
+
+
+def test_messages_come_by_date_micro_batch_and_receipt_whatever_the_age_of_the_files(
+    archive: Archive, broker: Broker
 ) -> None:
-    run(spark, archived, broker)
-    assert run(spark, archived, broker) == 0
-    feed.deliver(b"new")
-    running = archive_rows(
-        feed.stream(), path=str(archived), checkpoint=str(tmp_path / "archiving"), available_now=True
-    )
-    assert running.query.awaitTermination(120)
-    assert run(spark, archived, broker) == 1
-    assert Counter(message.body for message in stored(broker)) == Counter([*BODIES, b"new"])
+    archive.batch(999_999_999, [8, 9], date="2026-02-01")
+    archive.batch(1_000_000_000, [10, 11], date="2026-02-01")  # a name that is sorted before the other
+    archive.batch(2, [6, 7])
+    archive.batch(1, [3, 5], [0, 4], [1, 2])  # as tasks may have cut it
+    for age, file in enumerate(sorted(archive.path.rglob("*.parquet"))):
+        os.utime(file, (1e9 - age, 1e9 - age))  # the first is the youngest
+    assert run(archive, broker) == 12
+    assert places(broker) == list(range(12))
 
 
-def test_what_is_sent_again_has_the_same_id(spark: SparkSession, archived: Path, broker: Broker) -> None:
-    run(spark, archived, broker, files_per_batch=2)
-    # As a crash between sending and the end of the micro-batch would leave it.
-    (archived.parent / "replaying" / "commits" / "1").unlink()
-    (archived.parent / "replaying" / "commits" / ".1.crc").unlink(missing_ok=True)
-    assert run(spark, archived, broker, files_per_batch=2) == 20
-    copies = Counter(message.headers[DEDUPE_HEADER] for message in stored(broker))
-    assert Counter(copies.values()) == {1: 20, 2: 20}
+def test_of_several_queries_that_which_received_first_comes_first(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, [4, 5], query="a-lost")
+    archive.batch(1, [6], query="a-lost")
+    archive.batch(0, [0, 1], query="z-old")
+    archive.batch(1, [2, 3], query="z-old")
+    run(archive, broker)
+    assert places(broker) == list(range(7))
 
 
-def test_another_replay_has_other_ids_unless_they_are_named(
-    spark: SparkSession, archived: Path, broker: Broker, tmp_path: Path
-) -> None:
-    for number in range(2):
-        run(spark, archived, broker, checkpoint=str(tmp_path / f"own{number}"))
-    assert len({message.headers[DEDUPE_HEADER] for message in stored(broker)}) == 80
-    for number in range(2):
-        run(spark, archived, broker, checkpoint=str(tmp_path / f"named{number}"), replay_id="nightly")
-    assert len({message.headers[DEDUPE_HEADER] for message in stored(broker)}) == 40
+def test_a_file_out_of_order_is_named_and_not_sent_in_disorder(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, [0, 2, 1])
+    with pytest.raises(PipelineError, match=r"part-00000-x.parquet is not in the order of receipt"):
+        run(archive, broker)
 
 
-def test_only_what_is_meant_is_sent(spark: SparkSession, archived: Path, broker: Broker) -> None:
+# Which messages.
+
+
+def test_only_what_is_meant_is_sent(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(40))
+    archive.batch(0, range(60, 100), date="2026-02-01", timestamps=False)
     which = Which(
         since=START + timedelta(minutes=9),
-        until=START + timedelta(minutes=30),
+        until=START + timedelta(minutes=70),
         headers={"kind": "0"},
-        where="destination != '/queue/12'",
+        where=pc.field("destination") != "/queue/12",
     )
-    assert run(spark, archived, broker, which=which) == 6
-    assert [message.body for message in stored(broker)] == [
-        b"message %d" % number for number in (9, 15, 18, 21, 24, 27)
-    ]
+    run(archive, broker, which=which)
+    assert places(broker) == [9, *range(15, 40, 3), 60, 63, 66, 69]
 
 
-def test_without_a_destination_each_message_goes_to_where_it_came_from(
-    spark: SparkSession, archived: Path, broker: Broker
+def test_files_of_other_dates_are_not_even_opened(archive: Archive, broker: Broker) -> None:
+    for day in (30, 31):
+        folder = archive.batch(day, [day], date=f"2026-01-{day}")
+    (folder / "part-00000-x.parquet").write_bytes(b"damaged")
+    midnight = datetime(2026, 1, 31, tzinfo=timezone.utc)
+    # In its own zone it is the day before.
+    west = midnight.astimezone(timezone(timedelta(hours=-5)))
+    run(archive, broker, which=Which(until=west - timedelta(microseconds=1)))
+    assert run(archive, broker, which=Which(since=west + timedelta(days=1))) == 0
+    with pytest.raises(PipelineError, match=r"part=7d6e-41-000000031/part-00000-x.parquet cannot be read"):
+        run(archive, broker, which=Which(since=midnight))
+
+
+def test_rows_that_the_footer_excludes_are_not_read(archive: Archive, broker: Broker) -> None:
+    file = archive.batch(0, range(40)) / "part-00000-x.parquet"
+    data = bytearray(file.read_bytes())
+    data[4:-4000] = bytes(len(data) - 4004)
+    file.write_bytes(data)
+    assert run(archive, broker, which=Which(since=START + timedelta(minutes=40))) == 0
+    with pytest.raises(PipelineError, match="cannot be read"):
+        run(archive, broker, which=Which(since=START + timedelta(minutes=39)))
+
+
+def test_of_many_files_the_damaged_one_is_named_and_restored_it_is_gone_on_with(
+    archive: Archive, broker: Broker
 ) -> None:
-    assert run(spark, archived, broker, sink={"url": broker.url}) == 40
-    assert [message.body for message in stored(broker, "/queue/7")] == [b"message 7"]
-
-
-def test_a_rate_reaches_the_sink(spark: SparkSession, archived: Path, broker: Broker) -> None:
-    assert run(spark, archived, broker, rate=1_000, tasks=2, files_per_batch=4) == 40
-    assert broker.depth(QUEUE) == 40
-
-
-@pytest.mark.parametrize("options", [{"tasks": 0}, {"files_per_batch": 0}, {"rate": 0}, {"rate": 1, "tasks": 2}])
-def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, options: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError):
-        replay(spark, path=str(tmp_path), sink={}, checkpoint=str(tmp_path / "c"), **options)  # type: ignore[arg-type]
-
-
-def test_a_folder_that_is_no_archive_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no archive in .*/messages"):
-        replay(spark, path=str(tmp_path), sink={}, checkpoint=str(tmp_path / "c"))
+    files = [archive.batch(number, [2 * number, 2 * number + 1]) / "part-00000-x.parquet" for number in range(5)]
+    whole = files[3].read_bytes()
+    files[3].write_bytes(whole[:4] + bytes(196) + whole[200:])
+    with pytest.raises(PipelineError, match=r"part=7d6e-41-000000003/part-00000-x.parquet cannot be read"):
+        run(archive, broker, sink={"destination": QUEUE, "transactionSize": "1"})
+    assert 0 < broker.depth(QUEUE) <= 6
+    files[3].write_bytes(whole)
+    run(archive, broker)
+    assert places(broker) == list(range(10))
 
 
 def test_a_moment_without_its_time_zone_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="time zone"):
         Which(since=datetime(2026, 1, 1))
-    Which(since=datetime(2026, 1, 1, tzinfo=timezone.utc))
+
+
+def test_messages_that_could_not_be_read_can_be_sent_too(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, [0, 2])
+    archive.batch(0, [1, 3], table="bad")
+    run(archive, broker, bad=True)
+    assert places(broker) == [1, 3]
+    with pytest.raises(ConfigurationError, match="that of another replay, of the bad"):
+        run(archive, broker)
+
+
+# What is sent.
+
+
+def test_ids_tell_copies_and_headers_of_the_old_delivery_are_left_out(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(4))
+    for name in ("one", "two"):
+        run(archive, broker, name=name)
+    messages = stored(broker)
+    assert [message.headers["kind"] for message in messages] == ["0", "1", "2", "0"] * 2
+    assert len({message.headers[DEDUPE_HEADER] for message in messages}) == 8
+    for name in ("three", "four"):
+        run(archive, broker, name=name, sink={"destination": QUEUE, "jobId": "nightly"})
+    assert len({message.headers[DEDUPE_HEADER] for message in stored(broker)}) == 4
+    run(archive, broker, name="five", sink={"destination": QUEUE, "dedup": "none"})
+    assert not any(DEDUPE_HEADER in message.headers for message in stored(broker))
+
+
+def test_without_a_destination_each_message_goes_to_where_it_came_from(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(9))
+    assert run(archive, broker, sink={}) == 9
+    assert [message.body for message in stored(broker, "/queue/7")] == [b"message 7"]
+
+
+def test_a_url_is_as_good_as_a_path(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(9))
+    sink = {"url": broker.url, "destination": QUEUE}
+    assert replay(path=f"{archive.path.as_uri()}/", sink=sink, checkpoint=str(archive.path.parent / "c")) == 9
+
+
+def test_one_is_told_after_each_transaction(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(10))
+    told: list[int] = []
+    run(archive, broker, sink={"destination": QUEUE, "transactionSize": "4"}, on_sent=told.append)
+    assert told == [4, 8, 10]
+
+
+# Going on.
+
+
+def test_a_finished_replay_goes_on_with_what_is_new_also_of_an_earlier_date(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, [0, 1])
+    archive.batch(1, [4, 5], date="2026-02-01")
+    assert run(archive, broker) == 4
+    assert run(archive, broker) == 0
+    archive.batch(1, [2])  # it was behind midnight that this micro-batch was written
+    archive.batch(2, [6], date="2026-02-01")
+    assert run(archive, broker) == 2
+    assert places(broker) == [0, 1, 4, 5, 2, 6]
+
+
+def test_after_a_failure_it_goes_on_where_the_broker_had_confirmed(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(10), range(10, 20))
+    sink = {"destination": QUEUE, "transactionSize": "3"}
+
+    def full(sent: int) -> None:
+        if sent == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(archive, broker, sink=sink, on_sent=full)
+    assert run(archive, broker, sink=sink) == 8
+    assert places(broker) == list(range(20))
+
+
+def test_what_was_in_doubt_comes_again_with_the_same_ids(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(10))
+    before: list[bytes] = []
+    checkpoint = archive.path.parent / "replaying" / "replay.json"
+    sink = {"destination": QUEUE, "transactionSize": "4"}
+    run(archive, broker, sink=sink, on_sent=lambda sent: before.append(checkpoint.read_bytes()))
+    checkpoint.write_bytes(before[1])  # as a kill between the third COMMIT and the note of it leaves it
+    assert run(archive, broker, sink=sink) == 2
+    copies = Counter(message.headers[DEDUPE_HEADER] for message in stored(broker))
+    assert Counter(copies.values()) == {1: 8, 2: 2}
+
+
+def test_two_replays_cannot_share_a_checkpoint(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(2))
+
+    def another(_: int) -> None:
+        with pytest.raises(ConfigurationError, match="another replay is using the checkpoint"):
+            run(archive, broker)
+
+    assert run(archive, broker, on_sent=another) == 2
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"[]", b'{"id": "x"}', b"\xff", b'{"id": "x", "table": "messages", "places": 1}']
+)
+def test_a_damaged_checkpoint_is_an_error(archive: Archive, broker: Broker, damaged: bytes) -> None:
+    archive.batch(0, range(2))
+    run(archive, broker)
+    (archive.path.parent / "replaying" / "replay.json").write_bytes(damaged)
+    with pytest.raises(PipelineError, match=r"replaying/replay.json is damaged"):
+        run(archive, broker)
+
+
+def test_a_checkpoint_keeps_its_id(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, range(2))
+    run(archive, broker)
+    with pytest.raises(ConfigurationError, match="that of another replay"):
+        run(archive, broker, sink={"destination": QUEUE, "jobId": "nightly"})
+
+
+# What is no archive.
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: (path / "messages").mkdir(parents=True)])
+def test_a_folder_that_is_no_archive_is_named(archive: Archive, broker: Broker, make: Any) -> None:
+    make(archive.path)
+    with pytest.raises(ConfigurationError, match=r"no archive in .*/messages"):
+        run(archive, broker)
+
+
+def test_other_tables_are_refused(archive: Archive, broker: Broker) -> None:
+    (archive.path / "messages").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), archive.path / "messages" / "x.parquet")
+    with pytest.raises(ConfigurationError, match="no column body"):
+        run(archive, broker)
+    archive.batch(0, [0]).rename(archive.path / "messages" / "date=2026-01-31" / "part=mine")
+    (archive.path / "messages" / "x.parquet").unlink()
+    with pytest.raises(PipelineError, match=r"part=mine/part-00000-x.parquet is not a file of an archive"):
+        run(archive, broker)
+
+
+def test_what_spark_is_writing_is_left_alone(archive: Archive, broker: Broker) -> None:
+    archive.batch(0, [0, 1]).joinpath("_SUCCESS").touch()
+    archive.batch(0, [2], table="messages/.spark-staging-1")
+    archive.batch(0, [2], table="messages/_temporary/0")
+    assert run(archive, broker) == 2
+
+
+def test_a_broker_that_refuses_is_told_of(archive: Archive) -> None:
+    archive.batch(0, [0])
+    with Broker(users={"a": "b"}) as broker, pytest.raises(PublishError):
+        run(archive, broker, sink={"destination": QUEUE, "brokerTimeout": "0"})
+
+
+# Everything at once.
+
+_KILLED = """
+import json, sys
+from stompy.spark.pipelines.replay import replay
+replay(path=sys.argv[1], checkpoint=sys.argv[2], sink=json.loads(sys.argv[3]))
+"""
+
+
+def odd_messages(draw: Random, count: int) -> tuple[dict[int, bytes], dict[int, dict[str, str]]]:
+    """Return bodies and headers: binary, empty, equal ones, with many and strange headers."""
+    bodies, headers = {}, {}
+    for place in range(count):
+        kind = draw.randrange(5)
+        bodies[place] = (b"", b"same", draw.randbytes(draw.randrange(200)), b"\0\n" * 9, "Grüße".encode())[kind]
+        if not place % 50:
+            headers[place] = {f"h{number}:\n\\": draw.choice(("", "ö", "a:b\nc\\", "x" * 300)) for number in range(40)}
+        headers.setdefault(place, {})["place"] = str(place)
+        if not place % 7:
+            headers[place]["redelivered"] = "true"
+    return bodies, headers
+
+
+@pytest.mark.timeout(400)
+def test_twenty_thousand_odd_messages_keep_order_and_multiset_through_kills(archive: Archive) -> None:
+    draw = chance("odd messages")
+    count = 20_000
+    bodies, headers = odd_messages(draw, count)
+    first = batch = 0
+    while first < count:
+        end = min(count, first + draw.choice((1, 2, 700, 3000)))
+        cut = draw.randrange(first, end + 1)
+        files = [range(first, cut), range(cut, end)]
+        draw.shuffle(files)
+        archive.batch(batch, *files, date=f"2026-01-{batch // 9 + 1:02d}", bodies=bodies, headers=headers)
+        first, batch = end, batch + 1
+    with Broker(max_queue_messages=2 * count) as broker:
+        sink = json.dumps({"url": broker.url, "destination": QUEUE, "transactionSize": "100"})
+        command = [sys.executable, "-c", _KILLED, str(archive.path), str(archive.path.parent / "out"), sink]
+        for kill in range(1, 4):
+            with subprocess.Popen(command) as process:
+                deadline = Deadline(120)
+                while broker.depth(QUEUE) < count * kill / 5 and process.poll() is None:
+                    assert not deadline.expired, "it got nowhere"
+                    try:
+                        process.wait(0.01)
+                    except subprocess.TimeoutExpired:
+                        continue
+                process.send_signal(signal.SIGKILL)
+        subprocess.run(command, check=True, timeout=240)
+        messages = stored(broker)
+    once = list({message.headers[DEDUPE_HEADER]: message for message in messages}.values())
+    assert [int(message.headers["place"]) for message in once] == list(range(count))
+    assert [message.body for message in once] == [bodies[place] for place in range(count)]
+    for place, message in enumerate(once):
+        wanted = {name: value for name, value in headers[place].items() if name != "redelivered"}
+        assert wanted.items() <= dict(message.headers).items()
+    copies = Counter(message.headers[DEDUPE_HEADER] for message in messages)
+    assert max(copies.values()) <= 4
+    assert len(messages) - count <= 3 * 100, "more than the transaction in doubt came again"

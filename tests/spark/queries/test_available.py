@@ -10,7 +10,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.testing.proxy import FaultProxy
-from tests.spark.asking import needs_available_now, run_once, stream, written
+from tests.spark.asking import ENOUGH, needs_available_now, run_once, stream, written
 from tests.spark.receiver.filling import QUEUE, eventually, fill
 
 if TYPE_CHECKING:
@@ -37,9 +37,24 @@ def test_a_broker_that_answers_later_than_the_queue_counts_as_empty_is_waited_fo
     fill(broker.url, range(50))
     with FaultProxy(broker.url) as proxy:
         # CONNECTED and the subscription each take longer than idleTimeout; no row would be a wrong result.
-        proxy.upcoming.delay(0.6)
-        run_once(stream(stomp, proxy.url, tmp_path, idleTimeout="0.3"), tmp_path)
+        proxy.upcoming.delay(2.0)
+        run_once(stream(stomp, proxy.url, tmp_path, idleTimeout="1.5"), tmp_path)
     assert written(stomp, tmp_path) == list(range(50))
+
+
+def test_trigger_once_takes_what_is_there_in_one_batch(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    for taken in (50, 80):
+        fill(broker.url, range(taken - 30 if taken > 50 else 0, taken))
+        query = (
+            stream(stomp, broker, tmp_path, idleTimeout="0.5", maxMessagesPerTrigger="7")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(once=True)
+            .start()
+        )
+        assert query.awaitTermination(ENOUGH)
+        assert written(stomp, tmp_path) == list(range(taken))
 
 
 @pytest.mark.hard_case("T17")
@@ -57,7 +72,7 @@ def test_a_producer_that_never_rests_does_not_keep_the_query(
     producer = threading.Thread(target=produce)
     producer.start()
     try:
-        run_once(stream(stomp, broker, tmp_path, idleTimeout="60", availableNowTimeout="1"), tmp_path)
+        run_once(stream(stomp, broker, tmp_path, idleTimeout="60", availableNowTimeout="0.001"), tmp_path)
     finally:
         stop.set()
         producer.join()
@@ -65,7 +80,7 @@ def test_a_producer_that_never_rests_does_not_keep_the_query(
     assert found == list(range(len(found)))
     assert found
     # What came later is neither lost nor taken twice.
-    run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5"), tmp_path)
+    run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5"), tmp_path)
     eventually(lambda: broker.depth(QUEUE) == 0)
     found = written(stomp, tmp_path)
     assert found == list(range(len(found)))

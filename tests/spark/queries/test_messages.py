@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from tests.spark.asking import needs_available_now, run_once, stream, table
 from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.support.seed import chance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-BODIES = (b"", b"\0", b"a\0\nb\r\n\0", "ä€😀".encode(), b"\xff\xfe no text \x80", os.urandom(5 << 20))
+BODIES = (b"", b"\0", b"a\0\nb\r\n\0", "ä€😀".encode(), b"\xff\xfe no text \x80", chance("body").randbytes(5 << 20))
 HEADERS = {"plain": "x", "a:b": "c:d\ne\\f\rg", "name": "ä€", "empty": ""}
 
 
@@ -49,7 +49,7 @@ def test_every_octet_of_bodies_and_headers_comes_through(stomp: SparkSession, br
         for body in BODIES:
             connection.send(QUEUE, body, headers=HEADERS, confirm=True)
     repeat_a_header(broker)
-    run_once(stream(stomp, broker, tmp_path, bodyAs="text", idleTimeout="0.5"), tmp_path)
+    run_once(stream(stomp, broker, tmp_path, bodyAs="text", idleTimeout="1.5"), tmp_path)
     rows = stomp.read.parquet(str(tmp_path / "out")).orderBy("sequence").collect()
     assert [bytes(row.body) for row in rows] == [*BODIES, b""]
     assert [row.text for row in rows[:5]] == ["", "\0", "a\0\nb\r\n\0", "ä€😀", None]
@@ -63,7 +63,7 @@ def test_every_octet_of_bodies_and_headers_comes_through(stomp: SparkSession, br
 def test_a_broker_of_stomp_1_0_is_read_and_acknowledged(stomp: SparkSession, tmp_path: Path) -> None:
     with Broker(versions=["1.0"]) as old:
         fill(old.url, range(300))
-        frame = table(stomp, old, tmp_path, idleTimeout="0.5").selectExpr("cast(body as string) AS n", "headers")
+        frame = table(stomp, old, tmp_path, idleTimeout="1.5").selectExpr("cast(body as string) AS n", "headers")
         rows = frame.collect()
         assert sorted(int(row.n) for row in rows) == list(range(300))
         assert not any("ack" in row.headers for row in rows)

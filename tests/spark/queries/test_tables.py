@@ -1,4 +1,4 @@
-"""A table whose task is killed: every later attempt reads what was taken, and takes the rest."""
+"""A table whose process is killed as it takes: every later action reads what was taken, and takes the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.mark.hard_case("T19")
 @pytest.mark.parametrize("moment", ["seg-", "done"])
-def test_a_task_that_is_killed_while_it_takes_or_behind_it_is_gone_on_with(
+def test_a_read_that_is_killed_while_it_takes_or_after_it_is_gone_on_with(
     stomp: SparkSession, broker: Broker, tmp_path: Path, moment: str
 ) -> None:
     fill(broker.url, range(500))
@@ -31,12 +31,13 @@ def test_a_task_that_is_killed_while_it_takes_or_behind_it_is_gone_on_with(
     (tmp_path / "spool").mkdir()
     order = tmp_path / "spool" / f"read-x.strike-{moment}"
     order.write_text("SIGKILL")
-    assert frame.count() == 500
-    assert not order.exists(), "the first attempt was killed"
+    with pytest.raises(Exception):  # noqa: B017, PT011 - Spark says only that its Python is gone
+        frame.count()
+    assert not order.exists(), "it was killed"
     for _ in range(2):
         assert sorted(int(row.body) for row in frame.select("body").collect()) == list(range(500))
     eventually(lambda: broker.depth(QUEUE) == 0)
     # The same by name in another load(); a load() without a name takes anew.
     fill(broker.url, range(500, 503))
     assert table(stomp, broker, tmp_path, **given).count() == 500
-    assert table(stomp, broker, tmp_path, idleTimeout="0.5").count() == 3
+    assert table(stomp, broker, tmp_path, idleTimeout="1.5").count() == 3

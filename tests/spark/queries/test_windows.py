@@ -12,7 +12,7 @@ import pytest
 
 from stompy.broker import Broker
 from tests.spark.asking import ENOUGH, needs_available_now, run_once, stream, until
-from tests.spark.spool.making import lane_writer, record, spool_files
+from tests.spark.spool.making import record, seal, spool_files, spool_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,9 +34,9 @@ def test_a_restart_in_the_middle_of_a_window_changes_nothing(
 ) -> None:
     # A message a second, long ago: a batch of 25 ends within a window of 10, and the time of this run is in none.
     files = spool_files(tmp_path / "spool")
-    writer = lane_writer(files)
+    writer = spool_writer(files)
     for start in range(0, MESSAGES, 10):
-        writer.seal([replace(record(n), received_at=(BEGAN + n) * 1_000_000) for n in range(start, start + 10)])
+        seal(writer, [replace(record(n), received_at=(BEGAN + n) * 1_000_000) for n in range(start, start + 10)])
     writer.close()
     one, two = tmp_path / "uninterrupted", tmp_path / "restarted"
     for path in (one, two):

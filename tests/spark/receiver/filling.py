@@ -10,10 +10,9 @@ from typing import Any
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
-from stompy.spark.receiver.crew import ThreadCrew
+from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.lane import read_segment
 from stompy.spark.spool.spool import Spool, make_spool
 
 QUEUE = "/queue/a"
@@ -40,31 +39,30 @@ def spool_in(path: Path) -> Spool:
 
 
 @contextmanager
-def receiving(broker: Broker | str, path: Path, **given: str) -> Iterator[ThreadCrew]:
+def receiving(broker: Broker | str, path: Path, **given: str) -> Iterator[ReceiverPool]:
     """Fill a spool below `path` while the block runs."""
     url = broker if isinstance(broker, str) else broker.url
     options = spool_options({
         "url": url, "destination": QUEUE, "spooldir": str(path / "spool"), "locktimeout": "0", **given
     })  # fmt: skip
-    crew = ThreadCrew(options, spool_in(path))
+    pool = ReceiverPool(options, spool_in(path))
     try:
-        yield crew
+        yield pool
     finally:
-        crew.stop()
+        pool.stop()
 
 
-def column(path: Path, name: str, *, lane: int = 0) -> list[Any]:
-    """Return a column of all that is readable in a lane, in order."""
-    from stompy.spark.spool.view import LaneView
+def column(path: Path, name: str) -> list[Any]:
+    """Return a column of all that is readable in a spool, in order."""
+    from stompy.spark.spool.view import SpoolView
 
     spool = spool_in(path)
-    view = LaneView(spool.files, spool.origin(lane))
     found: list[Any] = []
-    for segment in view.snapshot(lambda index: index.segments):
-        found += read_segment(spool.files, spool.origin(lane), segment).column(name).to_pylist()
+    for segment in SpoolView(spool).index.segments:
+        found += spool.read(segment).column(name).to_pylist()
     return found
 
 
-def bodies(path: Path, *, lane: int = 0) -> list[int]:
-    """Return the numbers of the messages in a lane, in order."""
-    return [int(body) for body in column(path, "body", lane=lane)]
+def bodies(path: Path) -> list[int]:
+    """Return the numbers of the messages in a spool, in order."""
+    return [int(body) for body in column(path, "body")]

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from stompy.errors import ConnectionLost, ConnectTimeout, SpoolFull
-from stompy.spark.receiver.health import Health
+from stompy.spark.receiver.health import Health, Wakeup
+
+SOON = 20.0
 
 
 def test_without_a_broker_it_is_patient_for_as_long_as_it_was_told() -> None:
@@ -65,3 +69,53 @@ def test_its_patience_ends_when_the_check_raises() -> None:
     assert health.patience(0.0) == 0.0
     health.subscribed()
     assert health.patience(0.0) == float("inf")
+
+
+def test_it_looks_at_once_and_waits_for_nothing_if_there_is_nothing_to_wait_for() -> None:
+    looks: list[float] = [0.0]
+    Wakeup().watch(lambda: looks.pop())
+    assert looks == []
+
+
+def test_a_change_wakes_the_waiting_thread() -> None:
+    wakeup, waits, over = Wakeup(), threading.Event(), threading.Event()
+
+    def look() -> float:
+        if over.is_set():
+            return 0.0
+        waits.set()
+        return float("inf")
+
+    watching = threading.Thread(target=wakeup.watch, args=(look,))
+    watching.start()
+    assert waits.wait(SOON)
+    over.set()
+    wakeup.wake()
+    watching.join(SOON)
+    assert not watching.is_alive()
+
+
+def test_a_change_while_it_looks_is_not_lost() -> None:
+    wakeup = Wakeup()
+    answers = [3600.0, 0.0]
+
+    def look() -> float:
+        wakeup.wake()
+        return answers.pop(0)
+
+    wakeup.watch(look)
+    assert answers == []
+
+
+def test_it_looks_again_when_the_time_is_over() -> None:
+    answers = [0.001, 0.001, -1.0]
+    Wakeup().watch(lambda: answers.pop(0))
+    assert answers == []
+
+
+def test_what_is_raised_ends_it() -> None:
+    def look() -> float:
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        Wakeup().watch(look)

@@ -24,14 +24,16 @@ from stompy.errors import (
     SpoolFenced,
     SpoolFull,
 )
-from stompy.spark.receiver.crew import ThreadCrew
+from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import Patience
-from stompy.spark.spool.lane import LaneWriter
-from stompy.spark.spool.names import Segment
 from stompy.spark.spool.record import Record
+from stompy.spark.spool.redelivery import Delivery, Identity
+from stompy.spark.spool.state import write_mark
+from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.filling import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
-from tests.spark.spool.making import lane_writer
+from tests.spark.spool.making import spool_writer
+from tests.support.seed import chance
 
 
 @pytest.fixture
@@ -42,38 +44,38 @@ def broker() -> Iterator[Broker]:
 
 def test_what_is_in_the_spool_is_acknowledged_and_nothing_else(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(1000))
-    with receiving(broker, tmp_path) as crew:
-        eventually(lambda: crew.lanes[0].next == 1000)
+    with receiving(broker, tmp_path) as pool:
+        eventually(lambda: pool.writer.next == 1000)
         eventually(lambda: broker.depth(QUEUE) == 0)
-        eventually(lambda: crew.writers[0].settled == 1000)
+        eventually(lambda: pool.writer.settled == 1000)
     assert bodies(tmp_path) == list(range(1000))
     assert column(tmp_path, "sequence") == list(range(1000))
     assert not any(column(tmp_path, "possible_duplicate"))
 
 
 def test_messages_that_come_later_are_received_without_a_timer(broker: Broker, tmp_path: Path) -> None:
-    with receiving(broker, tmp_path) as crew:
+    with receiving(broker, tmp_path) as pool:
         for number in range(3):
             fill(broker.url, [number])
-            eventually(lambda number=number: crew.lanes[0].next == number + 1)  # type: ignore[misc]
+            eventually(lambda number=number: pool.writer.next == number + 1)  # type: ignore[misc]
     assert bodies(tmp_path) == [0, 1, 2]
 
 
 def test_a_segment_is_no_larger_than_it_may_be(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(50))
-    with receiving(broker, tmp_path, segmentmaxmessages="20") as crew:
-        eventually(lambda: crew.lanes[0].next == 50)
-        assert max(segment.count for segment in crew.lanes[0].snapshot(lambda index: index.segments)) <= 20
+    with receiving(broker, tmp_path, segmentmaxmessages="20") as pool:
+        eventually(lambda: pool.writer.next == 50)
+        assert max(segment.count for segment in spool_in(tmp_path).segments()) <= 20
 
 
 @pytest.mark.hard_case("T24")
 def test_octets_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: Path) -> None:
-    sent = [b"", b"\0\n\0", os.urandom(3 << 20)]
+    sent = [b"", b"\0\n\0", chance("body").randbytes(3 << 20)]
     with connect(broker.url) as connection:
         for body in sent:
             connection.send(QUEUE, body, headers={"a:b": "c\nd\\", "timestamp": 1_700_000_000_000}, confirm=True)
-    with receiving(broker, tmp_path) as crew:
-        eventually(lambda: crew.lanes[0].next == 3)
+    with receiving(broker, tmp_path) as pool:
+        eventually(lambda: pool.writer.next == 3)
     assert column(tmp_path, "body") == sent
     assert dict(column(tmp_path, "headers")[0])["a:b"] == "c\nd\\"
     assert column(tmp_path, "broker_timestamp")[0].year == 2023
@@ -84,55 +86,55 @@ def test_octets_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: 
 def test_every_version_is_acknowledged(tmp_path: Path, version: str) -> None:
     with Broker(versions=[version]) as broker:
         fill(broker.url, range(300))
-        with receiving(broker, tmp_path) as crew:
-            eventually(lambda: crew.lanes[0].next == 300)
+        with receiving(broker, tmp_path) as pool:
+            eventually(lambda: pool.writer.next == 300)
             eventually(lambda: broker.depth(QUEUE) == 0)
 
 
 @pytest.mark.hard_case("T14")
 def test_a_broker_that_restarts_is_come_back_to(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(100))
-    with receiving(broker, tmp_path) as crew:
-        eventually(lambda: crew.lanes[0].next == 100)
+    with receiving(broker, tmp_path) as pool:
+        eventually(lambda: pool.writer.next == 100)
         eventually(lambda: broker.depth(QUEUE) == 0)
         broker.restart()
         fill(broker.url, range(100, 200))
-        eventually(lambda: crew.lanes[0].next >= 200)
-        crew.check()
+        eventually(lambda: pool.writer.next >= 200)
+        pool.check()
     assert bodies(tmp_path) == list(range(200))
 
 
 @pytest.mark.hard_case("T14")
 def test_a_broker_that_stays_away_is_told_of_after_the_timeout(broker: Broker, tmp_path: Path) -> None:
-    with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as crew:
-        eventually(lambda: crew.subscribed_for() > 0)
-        crew.check()
+    with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as pool:
+        eventually(lambda: pool.subscribed_for() > 0)
+        pool.check()
         broker.stop()
         with pytest.raises(ConnectTimeout, match=r"has had no broker for more than 0\.3 s"):
-            until_it_fails(crew)
+            until_it_fails(pool)
         broker.start()
         fill(broker.url, [0])
-        eventually(lambda: crew.lanes[0].next == 1)
-        crew.check()
+        eventually(lambda: pool.writer.next == 1)
+        pool.check()
 
 
 def test_a_login_that_is_refused_is_told_of_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOMP_SECRET", "barley")
     with (
         Broker(users={"me": "sesame"}) as broker,
-        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_SECRET") as crew,
+        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_SECRET") as pool,
     ):
         with pytest.raises(ConnectRefused) as caught:
-            until_it_fails(crew)
+            until_it_fails(pool)
         assert "barley" not in str(caught.value)
 
 
 def test_a_passcode_that_is_not_there_is_told_of(broker: Broker, tmp_path: Path) -> None:
     with (
-        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_NOWHERE") as crew,
+        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_NOWHERE") as pool,
         pytest.raises(Exception, match="no environment variable 'STOMP_NOWHERE'"),
     ):
-        until_it_fails(crew)
+        until_it_fails(pool)
 
 
 @pytest.mark.hard_case("T16")
@@ -148,12 +150,12 @@ def test_nothing_is_acknowledged_when_the_disk_is_full(
         return write(handle, data)
 
     monkeypatch.setattr(os, "write", full)
-    with receiving(broker, tmp_path) as crew, pytest.raises(SpoolFull):
-        until_it_fails(crew)
+    with receiving(broker, tmp_path) as pool, pytest.raises(SpoolFull):
+        until_it_fails(pool)
     assert broker.depth(QUEUE) == 100
     monkeypatch.undo()
-    with receiving(broker, tmp_path) as crew:
-        eventually(lambda: crew.lanes[0].next == 100)
+    with receiving(broker, tmp_path) as pool:
+        eventually(lambda: pool.writer.next == 100)
     assert bodies(tmp_path) == list(range(100))
 
 
@@ -164,7 +166,7 @@ def test_a_fenced_receiver_acknowledges_nothing_more(
     fill(broker.url, range(10))
     with receiving(broker, tmp_path) as zombie:
         eventually(lambda: broker.depth(QUEUE) == 0)
-        successor = lane_writer(spool_in(tmp_path).files, patience=Patience(wait=30.0, frozen=0.1))
+        successor = spool_writer(spool_in(tmp_path).files, patience=Patience(wait=30.0, frozen=0.1))
         fill(broker.url, range(10, 20))
         with pytest.raises(SpoolFenced):
             until_it_fails(zombie)
@@ -175,26 +177,26 @@ def test_a_fenced_receiver_acknowledges_nothing_more(
 
 def test_a_full_spool_holds_the_broker_back_until_something_was_processed(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(1000))
-    with receiving(broker, tmp_path, maxspoolmessages="100", segmentmaxmessages="50", prefetch="50") as crew:
-        lane = crew.writers[0]
-        eventually(lambda: lane.next >= 100)
+    with receiving(broker, tmp_path, maxspoolmessages="100", segmentmaxmessages="50", prefetch="50") as pool:
+        writer, files = pool.writer, spool_in(tmp_path).files
+        eventually(lambda: writer.next >= 100)
         eventually(lambda: broker.stats().queues[QUEUE].unacked == 50)
-        assert lane.next == 100
-        crew.check()
+        assert writer.next == 100
+        pool.check()
         # Spark was told of all of it: then the receiver must go on, or no batch would ever follow.
-        lane.note_planned(100)
-        eventually(lambda: lane.next > 100)
-        at = lane.next
-        eventually(lambda: lane.settled >= 100)
-        lane.note_planned(at)
-        assert lane.purge(100) == 100
-        eventually(lambda: lane.next > at)
+        write_mark(files, "planned", 100)
+        eventually(lambda: writer.next > 100)
+        at = writer.next
+        write_mark(files, "planned", at)
+        write_mark(files, "low", 100)
+        eventually(lambda: writer.next > at)
+        eventually(lambda: min(segment.first for segment in spool_in(tmp_path).segments()) >= 100)
 
 
-def until_it_fails(crew: ThreadCrew) -> None:
+def until_it_fails(pool: ReceiverPool) -> None:
     give_up = Deadline(SOON)
     while not give_up.expired:
-        crew.check()
+        pool.check()
         time.sleep(0.01)
 
 
@@ -217,12 +219,12 @@ def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(
 ) -> None:
     lose_the_first_acks(monkeypatch, broker, 3)
     fill(broker.url, range(1000))
-    with receiving(broker, tmp_path, dedupheader="n", prefetch="100") as crew:
-        eventually(lambda: broker.depth(QUEUE) == 0 and crew.lanes[0].next >= 1000)
+    with receiving(broker, tmp_path, dedupheader="n", prefetch="100") as pool:
+        eventually(lambda: broker.depth(QUEUE) == 0 and pool.writer.next >= 1000)
         fill(broker.url, range(1000, 1100))
-        eventually(lambda: crew.lanes[0].next >= 1100)
-        eventually(lambda: crew.writers[0].settled == 1100)
-        assert len(crew.writers[0].suspects) == 0
+        eventually(lambda: pool.writer.next >= 1100)
+        eventually(lambda: pool.writer.settled == 1100)
+        assert pool.writer.expects() == 0
     assert bodies(tmp_path) == list(range(1100))
 
 
@@ -231,9 +233,9 @@ def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
 ) -> None:
     lose_the_first_acks(monkeypatch, broker, 1)
     fill(broker.url, range(1000))
-    with receiving(broker, tmp_path, prefetch="100") as crew:
+    with receiving(broker, tmp_path, messageids="unstable", prefetch="100") as pool:
         eventually(lambda: broker.depth(QUEUE) == 0)
-        eventually(lambda: crew.writers[0].settled >= 1000)
+        eventually(lambda: pool.writer.settled >= 1000)
     found = bodies(tmp_path)
     flags = column(tmp_path, "possible_duplicate")
     assert set(found) == set(range(1000))
@@ -250,15 +252,15 @@ def test_nothing_but_messages_that_come_again_does_not_stop_it(
 ) -> None:
     """Three times the prefetch of suspects: dropped alone, they would keep the broker from sending anything else."""
     fill(broker.url, range(60))
-    with monkeypatch.context() as patched, receiving(broker, tmp_path, dedupheader="n", prefetch="60") as crew:
+    with monkeypatch.context() as patched, receiving(broker, tmp_path, dedupheader="n", prefetch="60") as pool:
         lose_the_first_acks(patched, broker, 1_000_000)
-        eventually(lambda: crew.lanes[0].next == 60)
+        eventually(lambda: pool.writer.next == 60)
     assert broker.depth(QUEUE) == 60
     fill(broker.url, range(60, 120))
-    with receiving(broker, tmp_path, dedupheader="n", prefetch="20") as crew:
-        assert len(crew.writers[0].suspects) == 60
-        eventually(lambda: broker.depth(QUEUE) == 0 and crew.writers[0].settled == 120)
-        assert len(crew.writers[0].suspects) == 0
+    with receiving(broker, tmp_path, dedupheader="n", prefetch="20") as pool:
+        assert pool.writer.expects() == 60
+        eventually(lambda: broker.depth(QUEUE) == 0 and pool.writer.settled == 120)
+        assert pool.writer.expects() == 0
     assert bodies(tmp_path) == list(range(120))
 
 
@@ -267,10 +269,10 @@ def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(brok
         for number in range(3):
             connection.send(QUEUE, b"good", headers={"n": number}, confirm=True)
         connection.send(QUEUE, bytes(5000), confirm=True)
-    with receiving(broker, tmp_path, maxbodybytes="1000", dedupheader="n") as crew:
+    with receiving(broker, tmp_path, maxbodybytes="1000", dedupheader="n") as pool:
         with pytest.raises(RemoteProtocolError, match=r"cannot be read.*maxBodyBytes"):
-            until_it_fails(crew)
-        assert crew.lanes[0].next == 3
+            until_it_fails(pool)
+        assert pool.writer.next == 3
     assert broker.depth(QUEUE) == 1
 
 
@@ -284,13 +286,13 @@ def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(brok
 def test_a_subscription_that_is_refused_is_told_of_at_once(
     broker: Broker, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
-    with receiving(broker, tmp_path, **given) as crew, pytest.raises((ConfigurationError, BrokerError), match=words):
-        until_it_fails(crew)
+    with receiving(broker, tmp_path, **given) as pool, pytest.raises((ConfigurationError, BrokerError), match=words):
+        until_it_fails(pool)
 
 
 def test_further_headers_go_into_the_subscription(broker: Broker, tmp_path: Path) -> None:
-    with receiving(broker, tmp_path, subscribeheaders='{"prefetch-count": "7"}', maxspoolmessages="1") as crew:
-        eventually(lambda: crew.subscribed_for() > 0)
+    with receiving(broker, tmp_path, subscribeheaders='{"prefetch-count": "7"}', maxspoolmessages="1") as pool:
+        eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(20))
         eventually(lambda: broker.stats().queues[QUEUE].unacked == 7)
 
@@ -303,35 +305,37 @@ def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
     def broken(*_: object, **__: object) -> None:
         raise kind("there was no such thing")
 
-    monkeypatch.setattr("stompy.spark.receiver.receiver.group_of", broken)
+    monkeypatch.setattr("stompy.spark.receiver.receiver.record_of", broken)
     fill(broker.url, range(10))
-    with receiving(broker, tmp_path) as crew, pytest.raises(ConnectionLost, match=r"a bug.*there was no such thing"):
-        until_it_fails(crew)
+    with receiving(broker, tmp_path) as pool, pytest.raises(ConnectionLost, match=r"a bug.*there was no such thing"):
+        until_it_fails(pool)
     assert broker.depth(QUEUE) == 10
 
 
 def test_what_is_durable_when_it_is_closed_is_acknowledged(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with receiving(broker, tmp_path) as crew:
-        seal = LaneWriter.seal
+    with receiving(broker, tmp_path) as pool:
+        keep = SpoolWriter.keep
 
-        def closed_meanwhile(self: LaneWriter, records: Sequence[Record]) -> Segment:
-            for receiver in crew._receivers:
-                receiver.close()
-            return seal(self, records)
+        def closed_meanwhile(
+            self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
+        ) -> Delivery:
+            for one in pool._receivers:
+                one.close()
+            return keep(self, receiver, messages)
 
-        monkeypatch.setattr(LaneWriter, "seal", closed_meanwhile)
-        eventually(lambda: crew.subscribed_for() > 0)
+        monkeypatch.setattr(SpoolWriter, "keep", closed_meanwhile)
+        eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(3))
-        eventually(lambda: crew.finished)
+        eventually(lambda: pool.finished)
     held = bodies(tmp_path)
     assert held
     assert broker.depth(QUEUE) == 3 - len(held)
     monkeypatch.undo()
-    with receiving(broker, tmp_path) as crew:
-        assert len(crew.writers[0].suspects) == 0
-        eventually(lambda: crew.lanes[0].next == 3)
+    with receiving(broker, tmp_path) as pool:
+        assert pool.writer.expects() == 0
+        eventually(lambda: pool.writer.next == 3)
     assert bodies(tmp_path) == [0, 1, 2]
 
 
@@ -340,17 +344,17 @@ def test_a_queue_does_not_count_as_empty_while_a_slow_disk_takes_what_came(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_it, go_on = threading.Event(), threading.Event()
-    seal = LaneWriter.seal
+    keep = SpoolWriter.keep
 
-    def slowly(self: LaneWriter, records: Sequence[Record]) -> Segment:
+    def slowly(self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
         at_it.set()
         assert go_on.wait(SOON)
-        return seal(self, records)
+        return keep(self, receiver, messages)
 
-    monkeypatch.setattr(LaneWriter, "seal", slowly)
+    monkeypatch.setattr(SpoolWriter, "keep", slowly)
     fill(broker.url, range(3))
-    with receiving(broker, tmp_path) as crew:
+    with receiving(broker, tmp_path) as pool:
         assert at_it.wait(SOON)
-        assert crew.quiet_for() == 0.0
+        assert pool.quiet_for() == 0.0
         go_on.set()
-        eventually(lambda: crew.quiet_for() > 0.0 and crew.lanes[0].next == 3)
+        eventually(lambda: pool.quiet_for() > 0.0 and pool.writer.next == 3)

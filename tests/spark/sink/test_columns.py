@@ -49,8 +49,11 @@ def test_text_stays_text() -> None:
     assert one({"value": "string"}, "Grüße").body == "Grüße"
 
 
-def test_no_body_is_an_empty_one() -> None:
-    assert one({"body": "string"}, None).body == b""
+def test_a_null_body_is_refused_as_it_would_arrive_as_an_empty_one() -> None:
+    assert one({"body": "string"}, "").body == ""
+    for column in ("body", "value"):
+        with pytest.raises(ConfigurationError, match=r"a row has a null body.*coalesce\(body, ''\)"):
+            one({column: "string"}, None)
 
 
 def test_every_column_finds_its_place() -> None:

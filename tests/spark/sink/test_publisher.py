@@ -58,6 +58,21 @@ def rows(count: int, *, start: int = 0) -> list[Outgoing]:
     return [Outgoing(QUEUE, f"row {number}") for number in range(start, start + count)]
 
 
+def test_one_is_told_after_each_chunk_when_no_later_row_was_taken(make: Make) -> None:
+    taken = 0
+
+    def counted() -> Iterator[Outgoing]:
+        nonlocal taken
+        for row in rows(7):
+            taken += 1
+            yield row
+
+    told: list[tuple[int, int]] = []
+    with make(chunk=Chunk(messages=3)) as publisher:
+        publisher.publish(counted(), lambda: told.append((publisher.confirmed, taken)))
+    assert told == [(3, 3), (6, 6), (7, 7)]
+
+
 def stored(broker: Broker) -> list[stompy.Message]:
     count = broker.depth(QUEUE)
     with stompy.connect(broker.url) as connection:

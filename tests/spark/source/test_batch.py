@@ -7,7 +7,8 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import SpoolMismatch
-from stompy.spark.source.batch import BatchPart, StompBatchReader
+from stompy.spark.source.batch import StompBatchReader
+from stompy.spark.source.stream import SpoolPart
 from stompy.spark.source_options import batch_options
 from tests.spark.receiver.filling import QUEUE, fill
 
@@ -21,7 +22,7 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(tmp_path: Path) ->
         })  # fmt: skip
         reader = StompBatchReader(options, "load")
         parts = reader.partitions()
-        assert [repr(part) for part in parts] == ["<BatchPart 0>", "<BatchPart 1>"]
+        assert [repr(part) for part in parts] == [f"<SpoolPart 10 rows of {tmp_path}/read-load>"] * 2
         for _ in range(2):
             copy: StompBatchReader = pickle.loads(pickle.dumps(reader))
             found: list[int] = []
@@ -30,4 +31,14 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(tmp_path: Path) ->
                     found += map(int, batch.column("body").to_pylist())
             assert sorted(found) == list(range(20))
         with pytest.raises(SpoolMismatch):
-            list(reader.read(BatchPart("another", 0)))
+            list(reader.read(SpoolPart(parts[0].url, "another", [])))
+
+
+def test_an_empty_queue_has_a_part_without_rows(tmp_path: Path) -> None:
+    with Broker() as broker:
+        options = batch_options({
+            "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "0.1",
+        })  # fmt: skip
+        reader = StompBatchReader(options, "load")
+        (part,) = reader.partitions()
+        assert list(reader.read(part)) == []

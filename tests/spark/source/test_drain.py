@@ -8,12 +8,11 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, SpoolMismatch
-from stompy.spark.source.drain import drain, limit_of, make_read, read_folder
+from stompy.spark.source.drain import drain, read_folder
+from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import BatchOptions, batch_options
-from stompy.spark.spool.claims import Patience
-from stompy.spark.spool.lane import LaneWriter
 from tests.spark.receiver.filling import QUEUE, eventually, fill
-from tests.spark.spool.making import records
+from tests.spark.spool.making import records, seal, spool_files, spool_writer
 
 
 @pytest.fixture
@@ -28,9 +27,10 @@ def options(broker: Broker, path: Path, **given: str) -> BatchOptions:
     })  # fmt: skip
 
 
-def taken(options: BatchOptions, *, load: str = "one", lane: int = 0) -> list[int]:
-    spool = make_read(options, load)
-    return [int(body) for batch in drain(options, spool, lane) for body in batch.column("body").to_pylist()]
+def taken(options: BatchOptions, *, load: str = "one", column: str = "body") -> list[int]:
+    spool, parts = drain(options, load)
+    batches = [one for part in parts for one in read_pieces(spool.files.url, spool.identity, part, text=None)]
+    return [int(value) for batch in batches for value in batch.column(column).to_pylist()]
 
 
 @pytest.mark.hard_case("T19")
@@ -60,27 +60,29 @@ def test_it_takes_no_more_than_it_was_told(broker: Broker, tmp_path: Path, most:
     eventually(lambda: broker.depth(QUEUE) == 500 - most)
 
 
-def test_tasks_share_the_limit(broker: Broker, tmp_path: Path) -> None:
-    asked = options(broker, tmp_path, maxmessages="5", numpartitions="3")
-    assert [limit_of(asked, lane) for lane in range(3)] == [2, 2, 1]
-    assert limit_of(options(broker, tmp_path), 0) is None
-    few = options(broker, tmp_path, maxmessages="1", numpartitions="2")
-    fill(broker.url, range(3))
-    assert taken(few, lane=1) == []
-    assert taken(few, lane=1) == []
-    assert taken(few, lane=0) == [0]
+@pytest.mark.parametrize("most", [None, "300"])
+def test_several_receivers_take_it_together_and_several_tasks_read_it(
+    broker: Broker, tmp_path: Path, most: str | None
+) -> None:
+    fill(broker.url, range(500))
+    limit = {} if most is None else {"maxmessages": most}
+    asked = options(broker, tmp_path, receivers="3", numpartitions="4", prefetch="20", **limit)
+    assert sorted(taken(asked)) == list(range(500 if most is None else 300))
+    assert len(drain(asked, "one")[1]) == 4
 
 
 @pytest.mark.hard_case("T19")
-def test_a_task_goes_on_where_its_predecessor_died(broker: Broker, tmp_path: Path) -> None:
+def test_a_read_goes_on_where_its_predecessor_died(broker: Broker, tmp_path: Path) -> None:
     asked = options(broker, tmp_path)
-    spool = make_read(asked, "one")
-    dead = LaneWriter(spool.files, spool.origin(0), patience=Patience(wait=0.0))
-    dead.seal(records(range(3)))
+    dead = spool_writer(spool_files(Path(read_folder(asked, "one"))))
+    seal(dead, records(range(3)))
     dead.close()
     fill(broker.url, range(5))
-    found = [row for batch in drain(asked, spool, 0) for row in batch.column("sequence").to_pylist()]
-    assert found == list(range(8))
+    assert taken(asked, column="sequence") == list(range(8))
+
+
+def test_an_empty_queue_is_an_empty_table(broker: Broker, tmp_path: Path) -> None:
+    assert drain(options(broker, tmp_path, numpartitions="3"), "one")[1] == []
 
 
 @pytest.mark.hard_case("T19")

@@ -8,18 +8,20 @@ from stompy.errors import SpoolMismatch
 from stompy.spark.source.offsets import Offset
 
 
-def test_it_comes_back_from_a_checkpoint() -> None:
-    offset = Offset("s", {1: 20, 0: 10})
+@pytest.mark.parametrize(
+    ("offset", "more"),
+    [(Offset("s", 20), {}), (Offset("s", 20, again=(3, 9), lost=7), {"again": [3, 9], "lost": 7})],
+)
+def test_it_comes_back_from_a_checkpoint(offset: Offset, more: dict[str, object]) -> None:
     stored = json.loads(json.dumps(offset.json()))
-    assert stored == {"v": 1, "spool": "s", "seq": {"0": 10, "1": 20}}
+    assert stored == {"v": 2, "spool": "s", "next": 20, **more}
     assert Offset.from_json(stored, path="/spool") == offset
 
 
-def test_a_lane_that_it_does_not_name_is_at_its_beginning() -> None:
-    assert Offset("s", {0: 10}).of(3) == 0
-
-
-@pytest.mark.parametrize("stored", [{}, {"v": 2, "spool": "s", "seq": {}}, {"index": 5}, {"v": 1, "seq": {}}])
+@pytest.mark.parametrize(
+    "stored",
+    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 2, "next": 5}, {"v": 3, "spool": "s", "next": 5}],
+)
 def test_another_sources_offset_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(SpoolMismatch, match="its own checkpointLocation"):
         Offset.from_json(stored, path="/spool")

@@ -8,12 +8,12 @@ from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment
 
 
-def piece(first: int, count: int, *, lane: int = 0, size: int = 100) -> Piece:
-    return Piece(lane, Segment(first, count, 1, "0" * 16, size), first, first + count)
+def piece(first: int, count: int, *, size: int = 100) -> Piece:
+    return Piece(Segment(first, count, 1, "0" * 16, size), first, first + count)
 
 
-def numbers(part: list[Piece]) -> list[tuple[int, int]]:
-    return [(one.lane, at) for one in part for at in range(one.start, one.end)]
+def numbers(part: list[Piece]) -> list[int]:
+    return [at for one in part for at in range(one.start, one.end)]
 
 
 def test_nothing_is_no_part() -> None:
@@ -28,12 +28,12 @@ def test_few_rows_are_one_part_and_many_are_several() -> None:
     assert len(split([piece(0, 3)], most=8)) == 3
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 50)), min_size=1, max_size=15), st.integers(1, 12))
-def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[tuple[int, int]], most: int) -> None:
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=15), st.integers(1, 12))
+def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[int], most: int) -> None:
     whole = []
     at = 0
-    for lane, count in shape:
-        whole.append(piece(at, count, lane=lane))
+    for count in shape:
+        whole.append(piece(at, count))
         at += count
     parts = split(whole, most=most)
     assert [number for part in parts for number in numbers(part)] == numbers(whole)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,24 +10,33 @@ from stompy.errors import BodyDecodeError, SpoolDamaged, SpoolError, SpoolMismat
 from stompy.spark.schema import arrow_schema
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.spool.index import Piece
-from tests.spark.spool.making import lane_writer, origin_of, record, records, spool_files
+from stompy.spark.spool.spool import get_spool
+from stompy.spark.spool.view import SpoolView
+from tests.spark.spool.making import record, records, seal, spool_files, spool_writer
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> tuple[str, str, list[Piece]]:
     files = spool_files(tmp_path / "spool")
-    writer = lane_writer(files)
-    segments = [writer.seal(records(range(10))), writer.seal([record(10, body=b"\xff"), record(11, body="é".encode())])]
+    writer = spool_writer(files)
+    seal(writer, records(range(10)))
+    seal(writer, [record(10, body=b"\xff"), record(11, body="é".encode())])
     writer.close()
-    pieces = [Piece(0, segment, segment.first, segment.end) for segment in segments]
-    return files.url, origin_of(files).spool, pieces
+    pieces = SpoolView(get_spool(files)).index.pieces(0, 12)
+    return files.url, get_spool(files).identity, pieces
 
 
 def test_rows_are_read_in_order_as_few_batches(spool: tuple[str, str, list[Piece]]) -> None:
     url, identity, pieces = spool
-    (batch,) = read_pieces(url, identity, [Piece(0, pieces[0].segment, 7, 10), pieces[1]], text=None)
+    (batch,) = read_pieces(url, identity, [Piece(pieces[0].segment, 7, 10), pieces[1]], text=None)
     assert batch.schema.equals(arrow_schema())
     assert batch.column("sequence").to_pylist() == [7, 8, 9, 10, 11]
+
+
+def test_rows_that_may_have_been_read_before_are_flagged(spool: tuple[str, str, list[Piece]]) -> None:
+    url, identity, pieces = spool
+    (batch,) = read_pieces(url, identity, [pieces[0], replace(pieces[1], again=True)], text="permissive")
+    assert batch.column("possible_duplicate").to_pylist() == [False] * 10 + [True] * 2
 
 
 def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]]) -> None:
@@ -37,7 +47,7 @@ def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]
 
 
 def test_or_fails_and_names_the_message(spool: tuple[str, str, list[Piece]]) -> None:
-    with pytest.raises(BodyDecodeError, match=r"message 'id-10' \(lane 0, sequence 10\).*invalidText=permissive"):
+    with pytest.raises(BodyDecodeError, match=r"message 'id-10' \(sequence 10\).*invalidText=permissive"):
         list(read_pieces(*spool, text="fail"))
 
 
@@ -53,6 +63,6 @@ def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece
 
 def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) -> None:
     url, _, pieces = spool
-    os.unlink(f"{url}/lane-0/{pieces[1].segment.name}")
+    os.unlink(f"{url}/{pieces[1].segment.name}")
     with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is gone"):
         list(read_pieces(*spool, text=None))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.admission import Limits
-from stompy.spark.source.stream import StompStreamReader, StreamPart
+from stompy.spark.source.engine import Limits
+from stompy.spark.source.stream import SpoolPart, StompStreamReader
 from stompy.spark.source_options import stream_options
 from tests.spark.receiver.filling import QUEUE, eventually, fill
 
@@ -38,7 +38,7 @@ def test_stopping_what_never_ran_does_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
-        ({}, limits.ReadAllAvailable()),
+        ({}, limits.ReadMaxRows(2**63 - 1)),  # all of them: ReadAllAvailable is how Trigger.Once is known
         ({"maxmessagespertrigger": "5"}, limits.ReadMaxRows(5)),
         ({"maxbytespertrigger": "1k"}, limits.ReadMaxBytes(1024)),
         ({"minmessagespertrigger": "7"}, limits.ReadMinRows(7)),
@@ -55,6 +55,18 @@ def test_all_limits_of_the_options_count_unless_spark_wants_everything() -> None
     assert made._limits(limits.ReadAllAvailable()) == Limits()
 
 
+def test_trigger_once_takes_what_is_there_when_the_queue_counts_as_empty(tmp_path: Path) -> None:
+    with Broker() as broker:
+        fill(broker.url, range(500))
+        made = reader(broker.url, str(tmp_path), idletimeout="1.5", maxmessagespertrigger="100")
+        try:
+            # As Spark does: the first call is the one that counts.
+            start = made.initialOffset()
+            assert made.latestOffset(start, limits.ReadAllAvailable())["next"] == 500
+        finally:
+            made.stop()
+
+
 @pytest.mark.parametrize("access", ["executor", "driver"])
 @pytest.mark.parametrize("body", ["binary", "text"])
 def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, access: str, body: str) -> None:
@@ -63,13 +75,13 @@ def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, access: str, body:
         made = reader(broker.url, str(tmp_path), spoolaccess=access, bodyas=body, numpartitions="3")
         try:
             start = made.initialOffset()
-            eventually(lambda: (made.reportLatestOffset() or start)["seq"] == {"0": 500})
+            eventually(lambda: made.latestOffset(start, limits.ReadAllAvailable())["next"] == 500)
             parts = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
             assert len(parts) == (3 if access == "executor" else 1)
             copy: StompStreamReader = pickle.loads(pickle.dumps(made))
             found: list[int] = []
             for part in parts:
-                travelled: StreamPart = pickle.loads(pickle.dumps(part))
+                travelled: SpoolPart = pickle.loads(pickle.dumps(part))
                 for batch in copy.read(travelled):
                     found += map(int, batch.column("text" if body == "text" else "body").to_pylist())
             assert found == list(range(500))
@@ -78,4 +90,4 @@ def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, access: str, body:
 
 
 def test_a_part_says_how_much_it_is_and_not_what() -> None:
-    assert repr(StreamPart("/spool", "s", [], rows=b"secret")) == "<StreamPart 0 rows of /spool>"
+    assert repr(SpoolPart("/spool", "s", [], rows=b"secret")) == "<SpoolPart 0 rows of /spool>"

@@ -1,16 +1,18 @@
-"""Rows and lanes for tests."""
+"""Rows and spools for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.files import Files, LocalFiles
-from stompy.spark.spool.lane import LaneWriter, read_segment
+from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.record import Record
-from stompy.spark.spool.segment import Origin
-from stompy.spark.spool.spool import make_spool
+from stompy.spark.spool.redelivery import Delivery
+from stompy.spark.spool.spool import get_spool, make_spool
+from stompy.spark.spool.view import SpoolView
+from stompy.spark.spool.writer import SpoolWriter
 
 IMPATIENT = Patience(wait=0.0, frozen=60.0)
 RECEIVED_AT = 1_700_000_000_000_000
@@ -43,23 +45,27 @@ def spool_files(path: Path) -> LocalFiles:
     return files
 
 
-def origin_of(files: Files, lane: int = 0) -> Origin:
-    return make_spool(files, "/queue/a").origin(lane)
+def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: Patience = IMPATIENT) -> SpoolWriter:
+    """Return a writer with one session open."""
+    writer = SpoolWriter(make_spool(files, "/queue/a"), patience=patience, fail_on_loss=fail_on_loss)
+    writer.begin(0)
+    return writer
 
 
-def lane_writer(
-    files: Files, *, lane: int = 0, fail_on_loss: bool = True, patience: Patience = IMPATIENT
-) -> LaneWriter:
-    return LaneWriter(files, origin_of(files, lane), patience=patience, fail_on_loss=fail_on_loss)
+def seal(writer: SpoolWriter, rows: Sequence[Record], *, receiver: int = 0) -> Delivery:
+    """Make messages durable; they wait for their ACK then."""
+    return writer.keep(receiver, [(row, Identifier().of(row)) for row in rows])
 
 
-def ids_in(files: Files, *, lane: int = 0) -> list[str]:
-    """Return the message ids of a lane in the order of its index."""
-    writer = lane_writer(files, lane=lane)
-    try:
-        found: list[str] = []
-        for segment in writer.snapshot(lambda index: index.segments):
-            found += read_segment(files, origin_of(files, lane), segment).column("message_id").to_pylist()
-        return found
-    finally:
-        writer.close()
+def settle(writer: SpoolWriter, rows: Sequence[Record]) -> None:
+    """Make messages durable, and have their ACK confirmed."""
+    writer.confirm(seal(writer, rows))
+
+
+def ids_in(files: Files) -> list[str]:
+    """Return the message ids of a spool in order, as its reader sees them."""
+    spool = get_spool(files)
+    found: list[str] = []
+    for segment in SpoolView(spool).index.segments:
+        found += spool.read(segment).column("message_id").to_pylist()
+    return found

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import threading
 from pathlib import Path
@@ -11,8 +12,6 @@ from stompy.spark.spool import claims
 from stompy.spark.spool.claims import Begun, Claim, Patience, begun
 from stompy.spark.spool.files import LocalFiles
 
-LANE = "lane-0"
-
 
 @pytest.fixture
 def files(tmp_path: Path) -> LocalFiles:
@@ -20,7 +19,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 
 def claim(files: LocalFiles, *, wait: float = 0.0, frozen: float = 60.0) -> Claim:
-    return Claim(files, LANE, patience=Patience(wait=wait, frozen=frozen), closing=threading.Event())
+    return Claim(files, patience=Patience(wait=wait, frozen=frozen), closing=threading.Event())
 
 
 def test_numbers_grow(files: LocalFiles) -> None:
@@ -34,13 +33,13 @@ def test_numbers_grow(files: LocalFiles) -> None:
 
 def test_a_second_receiver_is_refused_while_the_first_is_alive(files: LocalFiles) -> None:
     first = claim(files)
-    with pytest.raises(SpoolBusy, match=rf"lane-0: another query or receiver fills it \(process {os.getpid()} on "):
+    with pytest.raises(SpoolBusy, match=rf": another query or receiver fills it \(process {os.getpid()} on "):
         claim(files)
     first.check()
     first.release()
 
 
-def test_one_that_waits_gets_the_lane_when_it_is_free(files: LocalFiles) -> None:
+def test_one_that_waits_gets_the_spool_when_it_is_free(files: LocalFiles) -> None:
     first = claim(files)
     threading.Timer(0.2, first.release).start()
     second = claim(files, wait=20.0)
@@ -53,7 +52,7 @@ def test_closing_ends_the_wait(files: LocalFiles) -> None:
     closing = threading.Event()
     closing.set()
     with pytest.raises(SpoolBusy):
-        Claim(files, LANE, patience=Patience(wait=60.0), closing=closing)
+        Claim(files, patience=Patience(wait=60.0), closing=closing)
     first.release()
 
 
@@ -109,26 +108,26 @@ def test_who_took_over_without_the_lock_takes_it_when_it_is_free(
 
 def test_a_claim_that_is_gone_is_no_claim(files: LocalFiles) -> None:
     first = claim(files)
-    for entry in files.list(f"{LANE}/epoch"):
-        files.remove(f"{LANE}/epoch/{entry.name}")
+    for entry in files.list("epoch"):
+        files.remove(f"epoch/{entry.name}")
     with pytest.raises(SpoolFenced, match="it is gone"):
         first.check()
     first.release()
 
 
 def test_what_has_begun_is_known(files: LocalFiles) -> None:
-    assert begun(files, LANE) == Begun(0, 0)
+    assert begun(files) == Begun(0, 0)
     first = claim(files)
-    assert begun(files, LANE) is None
-    assert begun(files, LANE, before=1) == Begun(0, 0)
+    assert begun(files) is None
+    assert begun(files, before=1) == Begun(0, 0)
     first.begin(40)
-    assert begun(files, LANE) == Begun(1, 40)
+    assert begun(files) == Begun(1, 40)
     first.release()
     second = claim(files)
-    assert begun(files, LANE, before=2) == Begun(1, 40)
+    assert begun(files, before=2) == Begun(1, 40)
     second.begin(50)
-    assert begun(files, LANE) == Begun(2, 50)
-    assert len(files.list(f"{LANE}/epoch")) == 1
+    assert begun(files) == Begun(2, 50)
+    assert len(files.list("epoch")) == 1
     second.release()
 
 
@@ -158,3 +157,21 @@ def test_of_two_that_claim_at_once_one_is_the_newer(files: LocalFiles, monkeypat
 class _Free:
     def release(self) -> None:
         pass
+
+
+def test_one_that_is_withdrawn_fences_nobody(files: LocalFiles) -> None:
+    first = claim(files)
+    first.begin(7)
+    second = claim(files, wait=60.0, frozen=0.1)
+    assert begun(files) is None
+    second.withdraw()
+    first.check()
+    assert begun(files) == Begun(1, 7)
+    first.release()
+
+
+def test_one_that_waits_without_a_limit_says_so(files: LocalFiles, caplog: pytest.LogCaptureFixture) -> None:
+    first = claim(files)
+    threading.Timer(0.2, first.release).start()
+    claim(files, wait=math.inf).release()
+    assert caplog.messages == [f"spool {files.url} is filled by another process; this one waits for its end"]

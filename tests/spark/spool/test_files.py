@@ -13,7 +13,7 @@ from stompy.spark.spool.files import FileLock, LocalFiles
 @pytest.fixture
 def files(tmp_path: Path) -> LocalFiles:
     found = LocalFiles(str(tmp_path / "spool"))
-    found.make_folder("lane-0/epoch")
+    found.make_folder("folder/epoch")
     return found
 
 
@@ -22,44 +22,44 @@ def names_in(files: LocalFiles, folder: str = "") -> list[str]:
 
 
 def test_what_was_written_is_read(files: LocalFiles) -> None:
-    files.write("lane-0/low", b"1")
-    files.write("lane-0/low", b"2")
-    assert files.read("lane-0/low") == b"2"
-    assert files.read("lane-0/none") is None
-    assert names_in(files, "lane-0") == ["epoch", "low"]
+    files.write("folder/low", b"1")
+    files.write("folder/low", b"2")
+    assert files.read("folder/low") == b"2"
+    assert files.read("folder/none") is None
+    assert names_in(files, "folder") == ["epoch", "low"]
 
 
 def test_create_leaves_what_is_there(files: LocalFiles) -> None:
     assert files.create("a", b"1")
     assert not files.create("a", b"2")
     assert files.read("a") == b"1"
-    assert names_in(files) == ["a", "lane-0"]
+    assert names_in(files) == ["a", "folder"]
 
 
 def test_the_listing_passes_over_unfinished_files(files: LocalFiles) -> None:
-    Path(files.path("lane-0/.tmp-seg-1")).write_bytes(b"torn")
-    files.write("lane-0/low", b"12")
-    assert {(one.name, one.size, one.is_folder) for one in files.list("lane-0")} == {
+    Path(files.path("folder/.tmp-seg-1")).write_bytes(b"torn")
+    files.write("folder/low", b"12")
+    assert {(one.name, one.size, one.is_folder) for one in files.list("folder")} == {
         ("low", 2, False),
-        ("epoch", os.stat(files.path("lane-0/epoch")).st_size, True),
+        ("epoch", os.stat(files.path("folder/epoch")).st_size, True),
     }
     assert files.list("nowhere") == []
 
 
 def test_sweep_removes_torn_segments_only(files: LocalFiles) -> None:
     for name in (".tmp-seg-1", ".tmp-low-2"):
-        Path(files.path(f"lane-0/{name}")).write_bytes(b"torn")
-    files.sweep("lane-0")
-    assert names_in(files, "lane-0") == [".tmp-low-2", "epoch"]
+        Path(files.path(f"folder/{name}")).write_bytes(b"torn")
+    files.sweep("folder")
+    assert names_in(files, "folder") == [".tmp-low-2", "epoch"]
 
 
 def test_a_lock_is_one_holders(files: LocalFiles) -> None:
-    lock = files.lock("lane-0/lock")
+    lock = files.lock("folder/lock")
     assert lock is not None
-    assert files.lock("lane-0/lock") is None
+    assert files.lock("folder/lock") is None
     lock.release()
     lock.release()
-    again = FileLock.take(files.path("lane-0/lock"))
+    again = FileLock.take(files.path("folder/lock"))
     assert again is not None
     again.release()
 
@@ -79,10 +79,10 @@ def test_a_full_disk_is_told_and_leaves_nothing(files: LocalFiles, monkeypatch: 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, step, full)
-    with pytest.raises(SpoolFull, match=r"lane-0/low.*no room on the disk"):
-        files.write("lane-0/low", b"1")
+    with pytest.raises(SpoolFull, match=r"folder/low.*no room on the disk"):
+        files.write("folder/low", b"1")
     monkeypatch.undo()
-    assert names_in(files, "lane-0") == ["epoch"]
+    assert names_in(files, "folder") == ["epoch"]
 
 
 def test_another_fault_of_the_disk_names_the_file(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_another_fault_of_the_disk_names_the_file(files: LocalFiles, monkeypatch
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(SpoolError, match=r"lane-0/low: it cannot be used: Input/output error"):
-        files.write("lane-0/low", b"1")
+    with pytest.raises(SpoolError, match=r"folder/low: it cannot be used: Input/output error"):
+        files.write("folder/low", b"1")
 
 
 def test_a_short_write_is_gone_on_with(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:

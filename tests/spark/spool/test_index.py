@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompy.errors import SpoolDataLoss
-from stompy.spark.spool.index import LaneIndex, sound
+from stompy.spark.spool.index import SegmentIndex, sound
 from stompy.spark.spool.names import Segment
 
 
@@ -15,23 +15,23 @@ def segment(first: int, count: int, *, epoch: int = 1, size: int = 0) -> Segment
     return Segment(first, count, epoch, f"{first:016x}", size or count * 100)
 
 
-def index_of(*segments: Segment, low: int = 0) -> LaneIndex:
-    index = LaneIndex(lane=3, low=low, path="/spool/lane-0")
+def index_of(*segments: Segment, low: int = 0) -> SegmentIndex:
+    index = SegmentIndex(low=low, path="/spool/a")
     for one in segments:
         index.add(one)
     return index
 
 
-def test_an_empty_lane_goes_on_at_its_low_watermark() -> None:
+def test_an_empty_spool_goes_on_at_its_low_watermark() -> None:
     assert index_of(low=70).next == 70
     assert index_of(segment(0, 10), segment(10, 5)).next == 15
 
 
-def test_a_piece_knows_its_lane_and_about_how_large_it_is() -> None:
-    index = LaneIndex(lane=3, low=10, path="/spool/lane-3")
+def test_a_piece_knows_its_rows_and_about_how_large_it_is() -> None:
+    index = SegmentIndex(low=10, path="/spool/a")
     index.add(Segment(10, 10, 1, "0" * 16, 1000))
     (made,) = index.pieces(12, 17)
-    assert (made.lane, made.start, made.end, made.rows, made.size) == (3, 12, 17, 5, 500)
+    assert (made.start, made.end, made.rows, made.size) == (12, 17, 5, 500)
 
 
 def test_pieces_cover_exactly_what_is_asked() -> None:
@@ -44,7 +44,7 @@ def test_pieces_cover_exactly_what_is_asked() -> None:
 @pytest.mark.parametrize(("start", "end", "gap"), [(0, 12, "5 to 9"), (6, 12, "6 to 9"), (10, 30, "20 to 29")])
 def test_a_gap_is_an_error_that_names_the_messages(start: int, end: int, gap: str) -> None:
     index = index_of(segment(0, 5), segment(10, 10))
-    with pytest.raises(SpoolDataLoss, match=rf"/spool/lane-0: the segments with the messages {gap} "):
+    with pytest.raises(SpoolDataLoss, match=rf"/spool/a: the segments with the messages {gap} "):
         index.pieces(start, end)
     assert sum(one.rows for one in index.pieces(start, end, fail=False)) < end - start
 

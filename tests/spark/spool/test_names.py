@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.spark.spool.names import ClaimName, Segment, claim_of, lane_folder, lane_of, segment_of
+from stompy.spark.spool.names import ClaimName, Segment, claim_of, segment_of
 
 
 def test_the_name_of_a_segment_says_what_is_in_it() -> None:
@@ -31,10 +31,3 @@ def test_claims_sort_by_their_number() -> None:
     assert sorted(one.name for one in names) == [sorted(names)[0].name, sorted(names)[1].name]
     assert [claim_of(one.name) for one in names] == names
     assert claim_of("00000010") is None
-
-
-@pytest.mark.parametrize(("name", "lane"), [("lane-0", 0), ("lane-12", 12), ("lane-01", None), ("lane-", None)])
-def test_lanes_are_numbered_without_leading_zeros(name: str, lane: int | None) -> None:
-    assert lane_of(name) == lane
-    if lane is not None:
-        assert lane_folder(lane) == name

@@ -9,7 +9,8 @@ from pyarrow import fs
 from stompy.errors import SpoolError, SpoolFenced
 from stompy.spark.spool.remote import RemoteFiles
 from stompy.spark.spool.spool import make_spool, open_files
-from tests.spark.spool.making import ids_in, lane_writer, records
+from stompy.spark.spool.state import write_mark
+from tests.spark.spool.making import ids_in, records, seal, settle, spool_writer
 
 
 @pytest.fixture(params=["rename", "put"])
@@ -21,17 +22,17 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> RemoteFiles:
 
 
 def test_what_was_written_is_read(files: RemoteFiles) -> None:
-    files.make_folder("lane-0")
-    files.write("lane-0/low", b"1")
-    files.write("lane-0/low", b"2")
-    assert files.read("lane-0/low") == b"2"
-    assert files.read("lane-0/none") is None
-    assert [one.name for one in files.list("lane-0")] == ["low"]
+    files.make_folder("epoch")
+    files.write("epoch/low", b"1")
+    files.write("epoch/low", b"2")
+    assert files.read("epoch/low") == b"2"
+    assert files.read("epoch/none") is None
+    assert [one.name for one in files.list("epoch")] == ["low"]
     assert files.list("nowhere") == []
-    assert files.exists("lane-0/low")
-    files.remove("lane-0/low")
-    files.remove("lane-0/low")
-    assert not files.exists("lane-0/low")
+    assert files.exists("epoch/low")
+    files.remove("epoch/low")
+    files.remove("epoch/low")
+    assert not files.exists("epoch/low")
 
 
 def test_create_leaves_what_is_there(files: RemoteFiles) -> None:
@@ -41,25 +42,25 @@ def test_create_leaves_what_is_there(files: RemoteFiles) -> None:
     assert files.read("a") == b"1"
 
 
-def test_a_lane_lives_there(files: RemoteFiles) -> None:
+def test_a_spool_lives_there(files: RemoteFiles) -> None:
     make_spool(files, "/queue/a")
-    writer = lane_writer(files)
-    writer.seal(records(range(10)))
-    writer.seal(records(range(10, 20)))
-    writer.settle(20)
-    writer.purge(10)
+    writer = spool_writer(files)
+    settle(writer, records(range(10)))
+    settle(writer, records(range(10, 20)))
+    write_mark(files, "low", 10)
     writer.close()
+    assert len([one for one in files.list("") if one.name.startswith("seg-")]) == 1
     assert ids_in(files) == [f"id-{number}" for number in range(10, 20)]
 
 
 def test_a_second_receiver_fences_the_first_as_there_is_no_lock(files: RemoteFiles) -> None:
     make_spool(files, "/queue/a")
-    first = lane_writer(files)
-    first.seal(records(range(10)))
-    second = lane_writer(files)
+    first = spool_writer(files)
+    seal(first, records(range(10)))
+    second = spool_writer(files)
     with pytest.raises(SpoolFenced):
-        first.seal(records(range(10, 20)))
-    second.seal(records(range(10, 12)))
+        seal(first, records(range(10, 20)))
+    seal(second, records(range(10, 12)))
     first.close()
     second.close()
     assert ids_in(files) == [f"id-{number}" for number in range(12)]
@@ -117,8 +118,8 @@ def test_fsspec_is_asked_where_pyarrow_does_not_know_the_scheme() -> None:
     files = open_files("memory://stompy-test")
     try:
         make_spool(files, "/queue/a")
-        writer = lane_writer(files)
-        writer.seal(records(range(10)))
+        writer = spool_writer(files)
+        seal(writer, records(range(10)))
         writer.close()
         assert ids_in(files) == [f"id-{number}" for number in range(10)]
     finally:

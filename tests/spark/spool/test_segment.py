@@ -6,17 +6,17 @@ import pytest
 from stompy.errors import SpoolDamaged, SpoolMismatch
 from stompy.spark.schema import arrow_schema
 from stompy.spark.spool.names import Segment
-from stompy.spark.spool.segment import Origin, decode, digest_of, encode
+from stompy.spark.spool.segment import decode, digest_of, encode
 from tests.spark.spool.making import RECEIVED_AT, record, records
 
-ORIGIN = Origin("spool-1", 0)
-PATH = "/spool/lane-0/seg"
+SPOOL = "spool-1"
+PATH = "/spool/seg"
 
 
 def test_rows_come_back_with_the_schema_of_the_table_and_nothing_else() -> None:
     rows = [record(1, body=b"\0\n\xff"), record(2, body=b"", headers={"a": "x:y\nz"})]
-    segment, data = encode(rows, origin=ORIGIN, first=40, epoch=2)
-    batch = decode(data, segment, origin=ORIGIN, path=PATH)
+    segment, data = encode(rows, spool=SPOOL, first=40, epoch=2)
+    batch = decode(data, segment, spool=SPOOL, path=PATH)
     assert batch.schema.equals(arrow_schema(), check_metadata=True)
     assert batch.column("sequence").to_pylist() == [40, 41]
     assert batch.column("body").to_pylist() == [b"\0\n\xff", b""]
@@ -25,41 +25,40 @@ def test_rows_come_back_with_the_schema_of_the_table_and_nothing_else() -> None:
 
 
 def test_a_segment_that_is_gone_is_named() -> None:
-    segment, _ = encode(records([1]), origin=ORIGIN, first=0, epoch=1)
-    with pytest.raises(SpoolDamaged, match=r"/spool/lane-0/seg: the segment is gone.*failOnDataLoss=false"):
-        decode(None, segment, origin=ORIGIN, path=PATH)
+    segment, _ = encode(records([1]), spool=SPOOL, first=0, epoch=1)
+    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is gone.*failOnDataLoss=false"):
+        decode(None, segment, spool=SPOOL, path=PATH)
 
 
 @pytest.mark.hard_case("T13")
 @pytest.mark.parametrize("keep", [0, 1, 0.5, 0.99])
 def test_a_truncated_segment_is_named(keep: float) -> None:
-    segment, data = encode(records(range(20)), origin=ORIGIN, first=0, epoch=1)
-    with pytest.raises(SpoolDamaged, match=r"/spool/lane-0/seg: the segment is damaged or cut"):
-        decode(data[: int(len(data) * keep) if keep < 1 else 1], segment, origin=ORIGIN, path=PATH)
+    segment, data = encode(records(range(20)), spool=SPOOL, first=0, epoch=1)
+    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is damaged or cut"):
+        decode(data[: int(len(data) * keep) if keep < 1 else 1], segment, spool=SPOOL, path=PATH)
 
 
 def test_every_changed_octet_is_noticed() -> None:
-    segment, data = encode(records([1]), origin=ORIGIN, first=0, epoch=1)
+    segment, data = encode(records([1]), spool=SPOOL, first=0, epoch=1)
     for place in range(0, len(data), 97):
         with pytest.raises(SpoolDamaged):
-            decode(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :], segment, origin=ORIGIN, path=PATH)
+            decode(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :], segment, spool=SPOOL, path=PATH)
 
 
-@pytest.mark.parametrize("origin", [Origin("spool-2", 0), Origin("spool-1", 1)])
-def test_a_segment_of_another_spool_or_lane_is_refused(origin: Origin) -> None:
-    segment, data = encode(records([1]), origin=origin, first=0, epoch=1)
-    with pytest.raises(SpoolMismatch, match=r"belongs to lane . of spool spool-.*move it out"):
-        decode(data, segment, origin=ORIGIN, path=PATH)
+def test_a_segment_of_another_spool_is_refused() -> None:
+    segment, data = encode(records([1]), spool="spool-2", first=0, epoch=1)
+    with pytest.raises(SpoolMismatch, match=r"belongs to spool spool-2.*move it out"):
+        decode(data, segment, spool=SPOOL, path=PATH)
 
 
 def test_a_renamed_segment_is_refused() -> None:
-    segment, data = encode(records([1]), origin=ORIGIN, first=7, epoch=1)
+    segment, data = encode(records([1]), spool=SPOOL, first=7, epoch=1)
     renamed = Segment(8, 1, 1, segment.digest)
     with pytest.raises(SpoolMismatch, match="renamed"):
-        decode(data, renamed, origin=ORIGIN, path=PATH)
+        decode(data, renamed, spool=SPOOL, path=PATH)
 
 
 @pytest.mark.parametrize("data", [b"", b"no arrow at all", b"ARROW1\0\0ARROW1"])
 def test_what_is_no_arrow_file_is_refused(data: bytes) -> None:
     with pytest.raises(SpoolDamaged):
-        decode(data, Segment(0, 1, 1, digest_of(data)), origin=ORIGIN, path=PATH)
+        decode(data, Segment(0, 1, 1, digest_of(data)), spool=SPOOL, path=PATH)

@@ -10,7 +10,7 @@ from stompy.errors import SpoolDamaged, SpoolError, SpoolMismatch
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
 from stompy.spark.spool.state import dump
-from tests.spark.spool.making import lane_writer
+from tests.spark.spool.making import spool_writer
 
 
 @pytest.fixture
@@ -23,6 +23,12 @@ def test_it_is_made_once(files: LocalFiles) -> None:
     made = make_spool(files, "/queue/a")
     assert make_spool(files, "/queue/a") == made
     assert get_spool(files) == made
+
+
+def test_one_that_was_begun_and_not_made_is_made(files: LocalFiles) -> None:
+    make_spool(files, "/queue/a")
+    os.unlink(files.path("spool.json"))
+    make_spool(files, "/queue/a")
 
 
 def test_a_spool_of_another_destination_is_refused(files: LocalFiles) -> None:
@@ -40,7 +46,7 @@ def test_a_folder_with_other_things_in_it_is_refused(files: LocalFiles) -> None:
 
 def test_a_spool_that_has_lost_its_identity_is_damaged(files: LocalFiles) -> None:
     make_spool(files, "/queue/a")
-    lane_writer(files).close()
+    spool_writer(files).close()
     os.unlink(files.path("spool.json"))
     with pytest.raises(SpoolDamaged, match=r"spool\.json: the file that says whose spool it is is gone"):
         make_spool(files, "/queue/a")
@@ -56,8 +62,8 @@ def test_a_damaged_identity_is_named(files: LocalFiles, content: bytes) -> None:
 
 def test_a_later_version_is_refused(files: LocalFiles) -> None:
     files.make_folder("")
-    files.write("spool.json", dump({"format": "stompy spool", "version": 2, "id": "x", "destination": "/queue/a"}))
-    with pytest.raises(SpoolMismatch, match="of version 2, this program knows 1"):
+    files.write("spool.json", dump({"format": "stompy spool", "version": 3, "id": "x", "destination": "/queue/a"}))
+    with pytest.raises(SpoolMismatch, match="of version 3, this program knows 2"):
         find_spool(files)
 
 
@@ -77,14 +83,6 @@ def test_a_copy_is_the_same_spool(files: LocalFiles, tmp_path: Path) -> None:
     spool = make_spool(files, "/queue/a")
     shutil.copytree(tmp_path / "spool", tmp_path / "copy")
     assert get_spool(LocalFiles(str(tmp_path / "copy"))).identity == spool.identity
-
-
-def test_lanes_are_listed(files: LocalFiles) -> None:
-    spool = make_spool(files, "/queue/a")
-    for lane in (0, 2):
-        lane_writer(files, lane=lane).close()
-    assert spool.lanes() == [0, 2]
-    assert spool.origin(2).lane == 2
 
 
 def test_paths_and_file_urls_are_directories(tmp_path: Path) -> None:

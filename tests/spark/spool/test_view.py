@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolDataLoss
+from stompy.spark.spool import claims
 from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.state import read_mark
-from stompy.spark.spool.view import LaneView
-from tests.spark.spool.making import lane_writer, origin_of, records, spool_files
+from stompy.spark.spool.spool import get_spool
+from stompy.spark.spool.state import dump, read_mark, write_mark
+from stompy.spark.spool.view import SpoolView
+from tests.spark.spool.making import records, seal, settle, spool_files, spool_writer
 
 
 @pytest.fixture
@@ -18,11 +20,15 @@ def files(tmp_path: Path) -> LocalFiles:
     return spool_files(tmp_path / "spool")
 
 
+def viewed(files: LocalFiles, *, fail_on_loss: bool = True) -> SpoolView:
+    return SpoolView(get_spool(files), fail_on_loss=fail_on_loss)
+
+
 def test_it_sees_what_another_writes(files: LocalFiles) -> None:
-    view = LaneView(files, origin_of(files))
+    view = viewed(files)
     assert view.next == 0
-    writer = lane_writer(files)
-    writer.seal(records(range(10)))
+    writer = spool_writer(files)
+    seal(writer, records(range(10)))
     assert view.next == 0
     view.refresh()
     assert view.next == 10
@@ -30,73 +36,122 @@ def test_it_sees_what_another_writes(files: LocalFiles) -> None:
 
 
 def test_nothing_new_is_shown_while_an_owner_is_about_to_begin(files: LocalFiles) -> None:
-    writer = lane_writer(files)
-    writer.seal(records(range(10)))
-    view = LaneView(files, origin_of(files))
-    writer.seal(records(range(10, 20)))
-    files.write("lane-0/epoch/00000009-aaaaaaaaaaaa", files.read(_claim(files)) or b"")
+    writer = spool_writer(files)
+    seal(writer, records(range(10)))
+    view = viewed(files)
+    seal(writer, records(range(10, 20)))
     # As if the newest had claimed and not yet begun.
-    from stompy.spark.spool.state import dump
-
-    files.write("lane-0/epoch/00000009-aaaaaaaaaaaa", dump({"host": "h", "pid": 1}))
+    files.write("epoch/00000009-aaaaaaaaaaaa", dump({"host": "h", "pid": 1}))
     view.refresh()
     assert view.next == 10
     writer.close()
 
 
-def test_what_a_fenced_receiver_wrote_is_never_shown(files: LocalFiles) -> None:
-    zombie = lane_writer(files)
-    zombie.seal(records(range(10)))
-    view = LaneView(files, origin_of(files))
-    successor = lane_writer(files, patience=Patience(wait=60.0, frozen=0.1))
+def test_what_a_fenced_process_wrote_is_never_shown(files: LocalFiles) -> None:
+    zombie = spool_writer(files)
+    seal(zombie, records(range(10)))
+    view = viewed(files)
+    successor = spool_writer(files, patience=Patience(wait=60.0, frozen=0.1))
     with pytest.raises(Exception, match="taken it over"):
-        zombie.seal(records(range(10, 60)))
+        seal(zombie, records(range(10, 60)))
     view.refresh()
     assert view.next == 10
-    successor.seal(records(range(10, 12)))
+    seal(successor, records(range(10, 12)))
     view.refresh()
     assert view.next == 12
     zombie.close()
     successor.close()
 
 
-def test_it_purges_what_is_settled_and_the_writer_does_not_mind(files: LocalFiles) -> None:
-    writer = lane_writer(files)
-    writer.seal(records(range(10)))
-    writer.seal(records(range(10, 20)))
-    writer.settle(20)
+def test_what_was_processed_is_noted_and_the_writer_removes_it(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    settle(writer, records(range(10)))
+    settle(writer, records(range(10, 20)))
+    view = viewed(files)
+    view.note_processed(10)
+    view.note_processed(5)
+    assert (read_mark(files, "low"), view.index.low) == (10, 10)
+    writer.maintain()
+    assert len([one for one in files.list("") if one.name.startswith("seg-")]) == 1
     writer.close()
-    view = LaneView(files, origin_of(files))
-    assert view.purge(10) == 10
-    assert read_mark(files, "lane-0/low") == 10
-    again = lane_writer(files)
-    assert again.snapshot(lambda index: (index.low, index.next)) == (10, 20)
-    again.close()
 
 
-def test_a_segment_that_vanishes_is_an_error(files: LocalFiles) -> None:
-    writer = lane_writer(files)
-    writer.seal(records(range(10)))
-    view = LaneView(files, origin_of(files))
-    (name,) = [one.name for one in files.list("lane-0") if one.name.startswith("seg-")]
-    os.unlink(files.path(f"lane-0/{name}"))
+def test_retention_keeps_what_is_young(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    settle(writer, records(range(10)))
+    view = viewed(files)
+    view.note_processed(10, retention=3600.0)
+    assert read_mark(files, "low") == 0
+    view.note_processed(10)
+    assert read_mark(files, "low") == 10
+    writer.close()
+
+
+def test_a_segment_that_vanishes_is_an_error_or_given_up(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    seal(writer, records(range(10)))
+    strict, lenient = viewed(files), viewed(files, fail_on_loss=False)
+    (name,) = [one.name for one in files.list("") if one.name.startswith("seg-")]
+    os.unlink(files.path(name))
     with pytest.raises(SpoolDataLoss, match="the messages 0 to 9 "):
-        view.refresh()
-    with pytest.raises(SpoolDataLoss):
-        view.purge(500)
+        strict.refresh()
+    with pytest.raises(SpoolDataLoss, match="up to 500, the spool ends at 10"):
+        strict.note_processed(500)
+    lenient.refresh()
+    assert lenient.next == 0
     writer.close()
 
 
-def test_the_receiver_learns_how_far_spark_was_told(files: LocalFiles) -> None:
-    writer = lane_writer(files)
-    writer.seal(records(range(10)))
-    view = LaneView(files, origin_of(files))
+def test_the_writer_learns_how_far_spark_was_told(files: LocalFiles) -> None:
+    view = viewed(files)
     view.note_planned(10)
-    view.close()
-    assert read_mark(files, "lane-0/planned") == 10
+    view.note_planned(5)
+    assert (read_mark(files, "planned"), view.planned) == (10, 10)
+
+
+def test_what_a_checkpoint_is_cut_off_from_is_found(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    settle(writer, records(range(10)))
+    settle(writer, records(range(10, 20)))
+    view = viewed(files)
+    assert [view.below_gap(position) for position in (0, 5, 20)] == [None, None, None]
+    assert view.below_gap(30) == (0, 20)
+    write_mark(files, "planned", 30)
+    writer.maintain()
+    settle(writer, records(range(30, 40)))
+    write_mark(files, "low", 5)
+    view.refresh()
+    assert view.below_gap(30) == (5, 20)
+    assert view.below_gap(40) is None
     writer.close()
 
 
-def _claim(files: LocalFiles) -> str:
-    (entry,) = files.list("lane-0/epoch")
-    return f"lane-0/epoch/{entry.name}"
+def test_a_process_that_lives_is_not_silent(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.0)
+    writer = spool_writer(files)
+    view = viewed(files)
+    assert view.silent_for() < view.silent_for()
+    os.utime(files.path(f"epoch/{files.list('epoch')[0].name}"), (1, 1))
+    view.silent_for()
+    before = view.silent_for()
+    writer.maintain()
+    assert view.silent_for() < before
+    writer.close()
+
+
+def test_what_is_shown_is_durable_though_its_writer_may_not_have_come_so_far(tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    class Watched(LocalFiles):
+        def sync(self, folder: str) -> None:
+            synced.append(folder)
+            super().sync(folder)
+
+    writer = spool_writer(spool_files(tmp_path / "spool"))
+    view = viewed(Watched(str(tmp_path / "spool")))
+    seal(writer, records(range(3)))
+    assert synced == []
+    for _ in range(2):
+        view.refresh()
+        assert (view.next, synced) == (3, [""])
+    writer.close()

@@ -1,7 +1,7 @@
 """Strikes a Python of Spark at the moment that a file of a spool has got its name, when a test asks for it.
 
 A test leaves a file `<spool>.strike-<beginning>` with the name of a signal or of an exception; whoever next gives a
-file of a lane of that spool a name with that beginning takes the order away and sends itself the signal, or raises the
+file of that spool a name with that beginning takes the order away and sends itself the signal, or raises the
 exception. Python imports this module by itself where its folder is on the path.
 """
 
@@ -22,7 +22,7 @@ def _struck(move: Callable[..., None]) -> Callable[..., None]:
         folder, name = os.path.split(str(target))
         for beginning in BEGINNINGS:
             if name.startswith(beginning):
-                _obey(f"{os.path.dirname(folder)}.strike-{beginning}")
+                _obey(f"{folder}.strike-{beginning}")
 
     return moved
 

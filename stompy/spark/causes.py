@@ -1,0 +1,56 @@
+"""What failed, out of the thousands of characters in which Spark says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stompy.errors import PipelineError, StompError
+
+_OURS = re.compile(r"^(?:.*[\s:])?stompy\.errors\.(\w+: .*)$")
+_PYTHON = re.compile(r"^(?:.*Exception: )?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?:: .*)?)$")
+_JAVA = re.compile(r"^Caused by: ([\w.$]+(?:: .*)?)$")
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def cause(error: BaseException) -> str:
+    """Return the one line that says why Spark failed.
+
+    That is the error that stompy raised, on the driver or an executor, by class and text; else the last line of a
+    traceback of Python; else the innermost cause that Java names; else the first line there is.
+
+    Args:
+        error: what Spark raised, such as a `StreamingQueryException`, or `query.exception()`.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, StompError):
+            return f"{type(found).__name__}: {found}"
+        found = found.__cause__ or found.__context__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if ours := [match[1] for line in lines if (match := _OURS.match(line))]:
+        return ours[-1]
+    if of_python := _after_traceback(lines):
+        return of_python
+    if of_java := [match[1] for line in lines if (match := _JAVA.match(line))]:
+        return of_java[-1]
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Raise what Spark raises as a `PipelineError` that says why."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise PipelineError(cause(error)) from error
+
+
+def _after_traceback(lines: list[str]) -> str | None:
+    """Return the line with which the last traceback ends."""
+    starts = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    rest = lines[starts[-1] + 1 :] if starts else []
+    return next((match[1] for line in rest if (match := _PYTHON.match(line))), None)

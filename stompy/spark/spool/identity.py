@@ -1,0 +1,67 @@
+"""What makes two messages the same: their ids where the broker's are stable, or a header of their own."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from stompy.spark.spool.record import Record, fingerprint
+from stompy.spark.spool.redelivery import Identity
+
+_STABLE = ("activemq", "artemis", "stompy-broker")
+"""What the names of servers hold whose message ids are the messages'."""
+_OF_A_CONSUMER = re.compile(r"\d+,(\d+)")
+"""What Artemis writes: the number of the consumer, another one in each session, and the message's own."""
+
+
+class Identifier:
+    """What makes two messages the same.
+
+    Args:
+        dedup_header: the header whose value does; without one it is the message id with the content.
+        stable: whether a message that is delivered again has the same id; see `are_stable`.
+    """
+
+    def __init__(self, dedup_header: str | None = None, *, stable: bool = True) -> None:
+        self._header = dedup_header
+        self._stable = stable
+
+    def of(self, record: Record) -> Identity | None:
+        """Return what a message can be recognised by; `None` where nothing does."""
+        if self._header is not None:
+            value = dict(record.headers).get(self._header)
+            return None if value is None else (value, "")
+        if record.message_id is None or not self._stable:
+            return None
+        return _own(record.message_id), fingerprint(record.destination, record.body, record.broker_timestamp)
+
+    def of_batch(self, batch: pa.RecordBatch) -> set[Identity]:
+        """Return what the messages of a segment can be recognised by."""
+        if self._header is not None:
+            values = (dict(headers).get(self._header) for headers in batch.column("headers").to_pylist())
+            return {(value, "") for value in values if value is not None}
+        columns = [batch.column(name).to_pylist() for name in ("message_id", "destination", "body")]
+        moments = batch.column("broker_timestamp").cast(pa.int64()).to_pylist()
+        rows = zip(*columns, moments, strict=True)
+        return {(_own(one), fingerprint(where, body, moment)) for one, where, body, moment in rows if one is not None}
+
+
+def are_stable(server: str | None, *, message_ids: str) -> bool:
+    """Whether a message that this broker delivers again has the same id.
+
+    RabbitMQ names deliveries, not messages; a broker that numbers the deliveries of a session would even give another
+    message the id of an earlier one.
+
+    Args:
+        server: the `server` header of CONNECTED.
+        message_ids: the option: `stable`, `unstable`, or `auto`.
+    """
+    name = (server or "").lower()
+    return message_ids == "stable" or (message_ids == "auto" and any(one in name for one in _STABLE))
+
+
+def _own(message_id: str) -> str:
+    """Return the part of an id that is the message's."""
+    found = _OF_A_CONSUMER.fullmatch(message_id)
+    return message_id if found is None else found[1]

@@ -1,0 +1,319 @@
+"""The writer of a spool: what was received becomes durable here, before it is acknowledged.
+
+| who | does |
+|---|---|
+| each receiver's thread | `begin`, `keep`, `confirm`, `hear`, `leave` |
+| maintenance thread | `maintain` |
+| any thread | `epoch`, `next`, `settled`, `is_full` and the like |
+
+| rank | lock | guards | held over I/O |
+|---|---|---|---|
+| write | sealing | the order of segments, the ids on disk | the disk's |
+| leaf | spool | the index, the ids in memory | no |
+
+A group goes through these steps: W1 write and sync an unfinished file; W2 give it its name; W3 sync the folder; W4 look
+for a newer claim; W5 ACK with a receipt; W6 the receipt moves the mark `settled`, in memory first: a mark that is too
+low only makes more suspects. Which messages are recognised meanwhile, and for how long, is told in `redelivery.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from stompy.errors import SpoolDamaged, SpoolError, SpoolFenced
+from stompy.link.locks import Rank, make_lock
+from stompy.spark.spool.claims import Begun, Claim, Patience, begun
+from stompy.spark.spool.identity import Identifier
+from stompy.spark.spool.index import SegmentIndex, lost, sound
+from stompy.spark.spool.names import Segment
+from stompy.spark.spool.record import Record
+from stompy.spark.spool.redelivery import Delivery, Identity, Redelivery
+from stompy.spark.spool.segment import encode
+from stompy.spark.spool.spool import Spool
+from stompy.spark.spool.state import PLANNED, SETTLED, read_mark, write_mark
+from stompy.spark.spool.suspects import Suspects
+
+_LOG = logging.getLogger("stompy.spark")
+
+_REMOVED = 2000
+"""Files that one call of `maintain` removes at most, so that the rest of its work is never late."""
+
+
+class SpoolWriter:
+    """A spool that this process fills.
+
+    Args:
+        spool: to fill.
+        patience: with a predecessor.
+        dedup_header: what messages that are there already are recognised by, instead of their ids.
+        fail_on_loss: raise where segments are gone; else go on without them.
+        closing: ends the wait for a predecessor.
+
+    Raises:
+        SpoolBusy: another process fills the spool.
+        SpoolDamaged, SpoolMismatch, SpoolDataLoss: its files are not what was written.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        patience: Patience | None = None,
+        dedup_header: str | None = None,
+        fail_on_loss: bool = True,
+        closing: threading.Event | None = None,
+    ) -> None:
+        self._spool = spool
+        self._files = spool.files
+        self._sealing = make_lock(Rank.WRITE, "spool sealing")
+        self._lock = make_lock(Rank.LEAF, "spool")
+        self._broken: BaseException | None = None
+        self._dropped = 0
+        self._claim = Claim(spool.files, patience=patience or Patience(), closing=closing or threading.Event())
+        try:
+            orphans = self._look(fail_on_loss)
+        except BaseException:
+            self._claim.withdraw()
+            raise
+        try:
+            self._begin(orphans, Identifier(dedup_header), fail_on_loss)
+        except BaseException:
+            self._claim.release()
+            raise
+
+    def _look(self, fail_on_loss: bool) -> list[Segment]:
+        """Find out what is there, and return what does not count."""
+        predecessor = begun(self._files, before=self._claim.epoch) or Begun(0, 0)
+        low = self._spool.low()
+        kept, orphans = sound(self._spool.segments(), epoch=predecessor.epoch, start=predecessor.start)
+        self._index = SegmentIndex(low=low, path=self._files.url)
+        for segment in kept:
+            if segment.end > low:
+                self._index.add(segment)
+        self._processed = deque(segment for segment in kept if segment.end <= low)
+        self._settled = read_mark(self._files, SETTLED) or 0
+        self._planned = read_mark(self._files, PLANNED) or 0
+        self._next = max(self._index.next, self._settled, self._planned, predecessor.start)
+        if fail_on_loss:
+            self._check_whole()
+        self._unsettled = [segment for segment in kept if segment.end > self._settled]
+        return orphans
+
+    def _begin(self, orphans: Iterable[Segment], identifier: Identifier, fail_on_loss: bool) -> None:
+        self._claim.begin(self._next)
+        for segment in orphans:
+            self._files.remove(segment.name)
+        self._files.sweep("")
+        self._suspects = Suspects(self._files)
+        # A predecessor may not have got the ACKs of these through.
+        self._suspects.save(self._identities(self._unsettled, identifier, fail_on_loss))
+        self._redelivery = Redelivery(self._suspects.ids())
+        self._write_settled()
+
+    def _check_whole(self) -> None:
+        if self._next > self._index.next:
+            raise lost(self._files.url, self._index.next, self._next)
+        for before, after in itertools.pairwise(self._index.segments):
+            if before.end != after.first:
+                raise lost(self._files.url, before.end, after.first)
+
+    def _identities(self, segments: Iterable[Segment], identifier: Identifier, fail_on_loss: bool) -> set[Identity]:
+        found: set[Identity] = set()
+        for segment in segments:
+            try:
+                found |= identifier.of_batch(self._spool.read(segment))
+            except SpoolDamaged as error:
+                if fail_on_loss:
+                    raise
+                _LOG.warning("messages %d to %d are given up: %s", segment.first, segment.end - 1, error)
+        return found
+
+    # What it is.
+
+    @property
+    def epoch(self) -> int:
+        """The number of this writer's claim."""
+        return self._claim.epoch
+
+    @property
+    def next(self) -> int:
+        """The sequence number of the next message."""
+        return self._next
+
+    @property
+    def settled(self) -> int:
+        """Below this the broker has confirmed each ACK, or the message is a suspect."""
+        with self._lock:
+            settled = self._redelivery.settled
+            return self._next if settled is None else settled
+
+    @property
+    def dropped(self) -> int:
+        """How many messages came again and were recognised."""
+        return self._dropped
+
+    @property
+    def turn(self) -> int:
+        """The time by which receipts are told apart; see `Redelivery`."""
+        return self._redelivery.turn
+
+    def expects(self) -> int:
+        """Return how many ids are recognised now."""
+        with self._lock:
+            return len(self._redelivery.known)
+
+    def is_full(self, messages: int | None, octets: int | None) -> bool:
+        """Whether the spool holds as much as it may; never while Spark was told of all of it.
+
+        Spark says that a batch is processed only when it plans the next one. If that had to wait for new messages, and
+        they for room, both would wait without an end.
+        """
+        with self._lock:
+            if self._planned >= self._next:
+                return False
+            index = self._index
+            return (messages is not None and index.messages >= messages) or (
+                octets is not None and index.octets >= octets
+            )
+
+    # The receivers' side.
+
+    def begin(self, receiver: int) -> None:
+        """Note that a receiver is about to open a session."""
+        with self._lock:
+            self._redelivery.begin(receiver)
+
+    def keep(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
+        """Make durable what is new (W1 to W3), and see that this is still the owner (W4); then acknowledge all of it.
+
+        Args:
+            receiver: whose session they came by.
+            messages: in order, each with what it is recognised by.
+
+        Raises:
+            SpoolFull: there is no room.
+            SpoolFenced: a successor is at work; the messages must not be acknowledged.
+        """
+        with self._sealing:
+            if self._broken is not None:
+                raise self._broken.with_traceback(None)
+            ids = [identity for _, identity in messages if identity is not None]
+            new = self._unknown(messages)
+            start = self._next
+            segment = None
+            try:
+                if new:
+                    segment, data = encode(new, spool=self._spool.identity, first=start, epoch=self._claim.epoch)
+                    self._write(segment, data)
+                self._claim.check()
+            except BaseException as error:
+                self._broken = error  # the file may be there all the same, and another must not have its number
+                raise
+            with self._lock:
+                if segment is not None:
+                    self._index.add(segment)
+                    self._next = segment.end
+                self._dropped += len(messages) - len(new)
+                return self._redelivery.wrote(receiver, ids, start, self._next)
+
+    def _write(self, segment: Segment, data: bytes) -> None:
+        try:
+            self._files.write(segment.name, data)
+        except SpoolError:
+            self._claim.check()  # a successor removes what its predecessor has not finished
+            raise
+
+    def _unknown(self, messages: Sequence[tuple[Record, Identity | None]]) -> list[Record]:
+        new: list[Record] = []
+        seen: set[Identity] = set()
+        with self._lock:
+            for record, identity in messages:
+                if identity is not None:
+                    if identity in self._redelivery.known or identity in seen:
+                        continue
+                    seen.add(identity)
+                new.append(record)
+        return new
+
+    def confirm(self, delivery: Delivery) -> None:
+        """Note that the broker has confirmed the ACK of a delivery (W6)."""
+        with self._lock:
+            forgotten = self._redelivery.confirm(delivery)
+        self._forget(forgotten)
+
+    def hear(self, receiver: int, turn: int) -> None:
+        """Note a receipt for what a session sent at `turn`."""
+        with self._lock:
+            forgotten = self._redelivery.hear(receiver, turn)
+        self._forget(forgotten)
+
+    def doubts(self, receiver: int) -> bool:
+        """Whether a receipt for something that this session sends now lets ids be forgotten."""
+        with self._lock:
+            return self._redelivery.doubts(receiver)
+
+    def leave(self, receiver: int) -> None:
+        """Note that a session has ended: what was not confirmed may come again, to any receiver.
+
+        Raises:
+            SpoolFenced: the spool is a successor's, who knows of them from the segments.
+        """
+        self._claim.check()
+        with self._lock:
+            forgotten, suspects = self._redelivery.end(receiver)
+        with self._sealing:
+            self._suspects.forget(forgotten)
+            self._suspects.save(suspects)
+        with self._lock:
+            self._redelivery.leave(receiver)
+
+    def _forget(self, identities: Sequence[Identity]) -> None:
+        if identities and len(self._suspects):
+            with self._sealing:
+                self._suspects.forget(identities)
+
+    # Maintenance.
+
+    def maintain(self) -> None:
+        """Show a sign of life, write and read the marks, and remove what was processed; every second or so.
+
+        Raises:
+            SpoolFenced: a successor is at work.
+        """
+        self._claim.check()
+        self._claim.beat()
+        low, planned = self._spool.low(), read_mark(self._files, PLANNED) or 0
+        if planned > self._next:
+            # A reader is ahead of this spool, which is an older copy: it would take new messages for old ones. Or it
+            # has seen a segment that is just being written, or whose writing failed: that one is not settled.
+            with self._sealing:
+                if self._broken is None:
+                    self._next = max(self._next, planned)
+        with self._lock:
+            self._planned = planned
+            self._processed.extend(self._index.remove_below(low))
+        self._write_settled()
+        for _ in range(_REMOVED):
+            # Only with the mark on disk: a successor reads the ids from there on.
+            if not self._processed or self._processed[0].end > self._settled:
+                break
+            self._files.remove(self._processed.popleft().name)
+
+    def _write_settled(self) -> None:
+        settled = self.settled
+        if settled != self._settled:
+            write_mark(self._files, SETTLED, settled)
+            self._settled = settled
+
+    def close(self) -> None:
+        """Write the marks, remove what was processed, and let another have the spool."""
+        try:
+            self.maintain()
+        except SpoolFenced:
+            pass
+        finally:
+            self._claim.release()

@@ -1,0 +1,188 @@
+"""Kill -9 of what fills a spool, of everything at once, and of the broker: every message is in the spool once.
+
+By one, two and four receivers: as threads of the source's process, in a process of their own, and by two `stompy spool`
+side by side, of which the second waits for the end of the first. No Spark is needed: what Spark does with a spool that
+is as it should be is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stompy.connection.connecting import connect
+from stompy.spark.receiver.pool import ReceiverPool
+from stompy.spark.source_options import spool_options
+from stompy.spark.spool.spool import find_spool, get_spool, make_spool, open_files
+from stompy.spark.spool.view import SpoolView
+from tests.spark.receiver.filling import eventually
+from tests.spark.work import Target, targets
+from tests.support.seed import TOLD, chance
+
+TOP = Path(__file__).parents[3]
+QUIET = 2.0
+ENOUGH = 120.0
+
+
+class Filling:
+    """Processes that fill a spool; those that end are started again."""
+
+    def __init__(self, target: Target, queue: str, path: Path, mode: str, receivers: int) -> None:
+        self.given = {
+            "url": target.url, "destination": queue, "spoolDir": str(path / "spool"), "receivers": str(receivers),
+            "prefetch": "100", "segmentMaxMessages": "50", "brokerTimeout": "60", "lockTimeout": "60",
+        }  # fmt: skip
+        if mode == "spools":
+            command = [sys.executable, "-m", "stompy", "spool", queue, str(path / "spool"), "--url", target.url]
+            command += ["--receivers", str(receivers), "--prefetch", "100", "--segment-max-messages", "50"]
+        else:
+            command = [sys.executable, "-m", "tests.spark.crashes.filler"]
+            command.append(json.dumps({**self.given, "receiverMode": mode}))
+        self.command = command
+        self.path = path
+        self.count = 2 if mode == "spools" else 1
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.keep_up()
+
+    def keep_up(self) -> None:
+        """Start what is not running."""
+        self.processes = [one for one in self.processes if one.poll() is None]
+        while len(self.processes) < self.count:
+            with (self.path / "log").open("ab") as log:
+                environment = {**os.environ, "PYTHONPATH": str(TOP)}
+                process = subprocess.Popen(
+                    self.command, stdout=log, stderr=log, start_new_session=True, cwd=self.path, env=environment
+                )
+                self.processes.append(process)
+
+    def held(self) -> int:
+        """Return how many messages the spool has, as far as can be told now; starts what is not running."""
+        self.keep_up()
+        spool = find_spool(open_files(self.given["spoolDir"]))
+        return 0 if spool is None else max((one.end for one in spool.segments()), default=0)
+
+    def strike_the_owner(self) -> None:
+        """Kill the process that has the spool, its children not."""
+        claim = max((self.path / "spool" / "epoch").glob("0*"))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(json.loads(claim.read_bytes().splitlines()[0])["pid"], signal.SIGKILL)
+
+    def strike_all(self) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself, and its children with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def finish(self, count: int) -> Counter[int]:
+        """Take what is left, in this process, and return what the spool holds."""
+        self.strike_all()
+        options = spool_options({**self.given, "receivers": "1", "takeOverAfter": "5"})
+        spool = make_spool(open_files(options.spool_dir), options.destination)
+        pool = ReceiverPool(options, spool)
+        try:
+            # A broker takes its time to find out that a session is dead.
+            eventually(lambda: pool.quiet_for() > QUIET and pool.writer.next >= count, within=ENOUGH)
+            pool.check()
+        finally:
+            pool.stop()
+        found: Counter[int] = Counter()
+        flagged: Counter[int] = Counter()
+        for segment in SpoolView(get_spool(spool.files)).index.segments:
+            rows = spool.read(segment)
+            bodies = [int(body) for body in rows.column("body").to_pylist()]
+            found.update(bodies)
+            flags = rows.column("possible_duplicate").to_pylist()
+            flagged.update(body for body, flag in zip(bodies, flags, strict=True) if flag)
+        assert all(flagged[body] >= copies - 1 for body, copies in found.items()), "a copy is not flagged"
+        return found
+
+
+@contextmanager
+def filling(target: Target, queue: str, path: Path, mode: str, receivers: int) -> Iterator[Filling]:
+    made = Filling(target, queue, path, mode, receivers)
+    try:
+        yield made
+    finally:
+        made.strike_all()
+
+
+def send(target: Target, queue: str, numbers: range) -> None:
+    with connect(target.url) as connection, connection.transaction() as transaction:
+        for number in numbers:
+            transaction.send(queue, str(number).encode(), headers={"persistent": "true"})
+
+
+def strike_the_broker(target: Target) -> None:
+    if target.name == "embedded":
+        target.broker.restart()
+    else:
+        target.broker.kill()
+        target.broker.start()
+
+
+def live_through(target: Target, path: Path, mode: str, receivers: int, blows: list[str], each: int) -> None:
+    """Fill a spool by `each` messages a blow, each of which comes at a moment of chance while they arrive."""
+    queue = f"/queue/{uuid.uuid4().hex}"
+    sent = 0
+    chances = chance(mode, receivers, target.name)
+    with filling(target, queue, path, mode, receivers) as running:
+        for blow in blows:
+            send(target, queue, range(sent, sent + each))
+            moment = sent + chances.randrange(each)
+            sent += each
+            eventually(lambda moment=moment: running.held() > moment, within=ENOUGH)  # type: ignore[misc]
+            if blow == "broker":
+                strike_the_broker(target)
+            elif blow == "owner":
+                running.strike_the_owner()
+            else:
+                running.strike_all()
+        eventually(lambda sent=sent: running.held() >= sent, within=ENOUGH)  # type: ignore[misc]
+        found = running.finish(sent)
+    assert set(found) == set(range(sent)), f"lost: {sorted(set(range(sent)) - set(found))[:10]}, {TOLD}"
+    assert max(found.values()) == 1, f"twice: {[one for one in found if found[one] > 1][:10]}, {TOLD}"
+
+
+BLOWS = ("owner", "broker", "all")
+
+
+@pytest.fixture
+def struck(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A broker that is struck: the embedded one is the test's own, since its threads are others then."""
+    if request.param == "embedded":
+        yield from targets("embedded")
+    else:
+        yield request.getfixturevalue(request.param)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("struck", "mode", "receivers"),
+    [("embedded", "thread", 4), ("embedded", "process", 2), ("activemq", "spools", 2)],
+    indirect=["struck"],
+)
+def test_no_message_is_lost_or_twice(struck: Target, tmp_path: Path, mode: str, receivers: int) -> None:
+    live_through(struck, tmp_path, mode, receivers, list(BLOWS), 500)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("receivers", [1, 2, 4])
+@pytest.mark.parametrize("mode", ["thread", "process", "spools"])
+@pytest.mark.parametrize("struck", ["embedded", "activemq"], indirect=True)
+def test_no_message_is_lost_or_twice_through_twenty_blows(
+    struck: Target, tmp_path: Path, mode: str, receivers: int
+) -> None:
+    blows = chance("blows", mode, receivers).choices(BLOWS, k=20)
+    live_through(struck, tmp_path, mode, receivers, blows, 2500)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.errors import ConnectTimeout, SpoolBusy, SpoolFenced, SpoolFull
+from stompy.spark.receiver.pool import NoReceivers, ReceiverPool
+from stompy.spark.source_options import spool_options
+from stompy.spark.spool.claims import Patience, last_beat
+from stompy.spark.spool.view import SpoolView
+from tests.spark.receiver.filling import QUEUE, bodies, column, eventually, fill, receiving, spool_in
+from tests.spark.spool.making import spool_writer
+
+HOUR = 3600.0
+
+
+def test_several_receivers_share_what_comes_and_have_one_sequence(tmp_path: Path) -> None:
+    with Broker(prefetch=10) as broker, receiving(broker, tmp_path, receivers="3", prefetch="10") as pool:
+        eventually(lambda: pool.subscribed_for() > 0)
+        fill(broker.url, range(500))
+        eventually(lambda: pool.writer.next == 500)
+        eventually(lambda: broker.depth(QUEUE) == 0)
+    assert sorted(bodies(tmp_path)) == list(range(500))
+    assert column(tmp_path, "sequence") == list(range(500))
+    assert len(set(column(tmp_path, "message_id"))) == 500
+
+
+def test_ids_are_forgotten_although_some_receivers_have_nothing_to_do(tmp_path: Path) -> None:
+    with Broker() as broker, receiving(broker, tmp_path, receivers="3", dedupheader="n") as pool:
+        eventually(lambda: pool.subscribed_for() > 0)
+        fill(broker.url, range(5))
+        eventually(lambda: pool.writer.next == 5 and broker.depth(QUEUE) == 0)
+        eventually(lambda: pool.writer.expects() == 0)
+        pool.check()
+
+
+def test_what_one_receiver_could_not_acknowledge_another_recognises(tmp_path: Path) -> None:
+    """The broker gives a session up whose inbox still holds its messages, and sends them to another one."""
+    from stompy.testing.proxy import FaultProxy
+
+    with Broker(prefetch=50) as broker, FaultProxy(broker.url) as proxy:
+        given = {"receivers": "2", "prefetch": "50", "dedupheader": "n", "receipttimeout": "1"}
+        with receiving(proxy.url, tmp_path, **given) as pool:
+            eventually(lambda: pool.subscribed_for() > 0)
+            # No ACK gets through from now on: what was delivered is durable, and the broker sends all of it again.
+            proxy.stall("up")
+            fill(broker.url, range(200))
+            eventually(lambda: pool.writer.next == 100)
+            proxy.cut()
+            proxy.heal()
+            eventually(lambda: pool.writer.next >= 200 and broker.depth(QUEUE) == 0)
+            eventually(lambda: pool.writer.expects() == 0)
+        assert pool.writer.dropped == 100
+    assert sorted(bodies(tmp_path)) == list(range(200))
+
+
+def test_a_second_pool_is_refused_and_leaves_nothing_taken(tmp_path: Path) -> None:
+    with Broker() as broker:
+        with receiving(broker, tmp_path, receivers="2") as first:
+            with pytest.raises(SpoolBusy), receiving(broker, tmp_path, receivers="2"):
+                pass
+            fill(broker.url, range(10))
+            eventually(lambda: first.writer.next == 10)
+            first.check()
+        with receiving(broker, tmp_path, receivers="2"):
+            pass
+
+
+def test_stopping_twice_is_once(tmp_path: Path) -> None:
+    with Broker() as broker, receiving(broker, tmp_path) as pool:
+        pool.stop()
+        pool.stop()
+
+
+def test_who_watches_is_woken_when_a_receiver_cannot_go_on(tmp_path: Path) -> None:
+    with Broker() as broker, receiving(broker, tmp_path) as pool:
+
+        def left() -> float:
+            pool.healths[0].fail(SpoolFull("no room", path="/spool"))
+            return HOUR
+
+        with pytest.raises(SpoolFull):
+            pool.watch(left)
+
+
+def test_who_watches_is_woken_when_the_spool_is_taken_over_though_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.spark.spool.claims.BEAT", 1e9)
+    with Broker() as broker, receiving(broker, tmp_path) as pool:
+        successor = spool_writer(spool_in(tmp_path).files, patience=Patience(wait=30.0, frozen=0.1))
+        with pytest.raises(SpoolFenced):
+            pool.watch(lambda: HOUR)
+        successor.close()
+
+
+def test_who_watches_is_woken_when_the_receivers_are_done(tmp_path: Path) -> None:
+    options = {"destination": QUEUE, "spooldir": str(tmp_path / "spool")}
+    with Broker() as broker:
+        pool = ReceiverPool(spool_options({"url": broker.url, **options}), spool_in(tmp_path), limit=10)
+
+        def left() -> float:
+            if not pool.finished and not pool.writer.next:
+                fill(broker.url, range(10))
+            return 0.0 if pool.finished else HOUR
+
+        try:
+            pool.watch(left)
+        finally:
+            pool.stop()
+    assert bodies(tmp_path) == list(range(10))
+
+
+def test_who_watches_hears_of_a_broker_that_was_away_for_too_long(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the call, and says nothing
+        url = f"stomp://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            receiving(url, tmp_path, brokertimeout="200ms", connecttimeout="2") as pool,
+            pytest.raises(ConnectTimeout, match=r"brokerTimeout.*no connection yet"),
+        ):
+            pool.watch(lambda: HOUR)
+
+
+def test_a_process_that_has_no_broker_still_shows_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.spark.spool.claims.BEAT", 0.0)
+    with receiving("stomp://127.0.0.1:1", tmp_path, brokertimeout="1h"):
+        files = spool_in(tmp_path).files
+        first = last_beat(files)
+        eventually(lambda: last_beat(files) != first)
+
+
+def test_without_receivers_of_its_own_it_fails_when_nobody_fills_the_spool(tmp_path: Path) -> None:
+    view = SpoolView(spool_in(tmp_path))
+    NoReceivers(view, HOUR).check()
+    with pytest.raises(ConnectTimeout, match=r"no process has filled the spool.*stompy spool"):
+        eventually(lambda: NoReceivers(view, 0.0).check())
+
+
+def test_without_receivers_of_its_own_a_query_sees_what_comes(tmp_path: Path) -> None:
+    view = SpoolView(spool_in(tmp_path))
+    with Broker() as broker, receiving(broker, tmp_path) as pool:
+        fill(broker.url, range(10))
+        eventually(lambda: pool.writer.next == 10)
+        view.refresh()
+        assert view.next == 10
+        view.note_planned(10)
+        view.note_processed(10)
+        eventually(lambda: spool_in(tmp_path).segments() == [])

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss, SpoolError, SpoolFenced, SpoolFull, SpoolMismatch
+from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.identity import Identifier
+from stompy.spark.spool.redelivery import Delivery
+from stompy.spark.spool.state import read_mark, write_mark
+from stompy.spark.spool.writer import SpoolWriter
+from tests.spark.spool.making import ids_in, record, records, seal, settle, spool_files, spool_writer
+
+
+class Overtaken(LocalFiles):
+    """Has a successor take over while a segment is half written."""
+
+    def write(self, name: str, data: bytes) -> None:
+        if name.startswith("seg-"):
+            spool_writer(spool_files(Path(self.path(""))), patience=Patience(wait=60.0, frozen=0.1)).close()
+            raise SpoolError("it cannot be used: No such file or directory", path=name)
+        super().write(name, data)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    return spool_files(tmp_path / "spool")
+
+
+def filled(files: LocalFiles, *counts: int) -> tuple[SpoolWriter, list[Delivery]]:
+    """Return a writer that has written groups, and what waits for their ACKs."""
+    writer = spool_writer(files)
+    return writer, [seal(writer, records(range(writer.next, writer.next + count))) for count in counts]
+
+
+def settled(files: LocalFiles, *counts: int) -> SpoolWriter:
+    """Return a writer that has written groups whose ACKs are confirmed."""
+    writer, deliveries = filled(files, *counts)
+    for delivery in deliveries:
+        writer.confirm(delivery)
+    return writer
+
+
+def again(writer: SpoolWriter, numbers: range, *, receiver: int = 0) -> int:
+    """Deliver messages once more; return how many are taken for new ones."""
+    delivery = seal(writer, records(numbers), receiver=receiver)
+    return delivery.end - delivery.start
+
+
+def segment_names(files: LocalFiles) -> list[str]:
+    return sorted(one.name for one in files.list("") if one.name.startswith("seg-"))
+
+
+def test_the_next_writer_goes_on_where_the_last_one_ended(files: LocalFiles) -> None:
+    filled(files, 10, 5)[0].close()
+    writer, _ = filled(files, 3)
+    assert (writer.next, writer.epoch) == (18, 2)
+    writer.close()
+    assert ids_in(files) == [f"id-{number}" for number in range(18)]
+
+
+def test_a_second_writer_is_refused_and_the_first_goes_on(files: LocalFiles) -> None:
+    writer, _ = filled(files, 10)
+    with pytest.raises(SpoolBusy):
+        spool_writer(files)
+    seal(writer, records([10]))
+    writer.close()
+
+
+def test_a_writer_whose_unfinished_file_a_successor_has_removed_learns_why(tmp_path: Path) -> None:
+    spool_files(tmp_path / "spool")
+    zombie = spool_writer(Overtaken(str(tmp_path / "spool")))
+    with pytest.raises(SpoolFenced):
+        seal(zombie, records([1]))
+    zombie.close()
+
+
+def test_a_fenced_writer_may_not_acknowledge_and_its_segment_does_not_count(files: LocalFiles) -> None:
+    zombie, _ = filled(files, 10)
+    successor = spool_writer(files, patience=Patience(wait=60.0, frozen=0.1))
+    with pytest.raises(SpoolFenced):
+        seal(zombie, records(range(10, 15)))
+    with pytest.raises(SpoolFenced):
+        zombie.maintain()
+    with pytest.raises(SpoolFenced):
+        zombie.leave(0)
+    seal(successor, records(range(10, 12)))
+    successor.close()
+    zombie.close()
+    assert ids_in(files) == [f"id-{number}" for number in range(12)]
+
+
+def test_what_was_durable_and_not_confirmed_is_recognised_by_the_next_writer_also_when_it_was_removed(
+    files: LocalFiles,
+) -> None:
+    writer, (first, _) = filled(files, 10, 5)
+    writer.confirm(first)
+    writer.close()
+    spool_writer(files).close()
+    write_mark(files, "low", 15)
+    spool_writer(files).close()
+    assert segment_names(files) == []
+    last = spool_writer(files)
+    assert last.expects() == 5
+    assert again(last, range(10, 20)) == 5
+    last.close()
+
+
+def test_a_lost_link_leaves_what_was_not_confirmed_to_be_recognised_by_any_receiver(files: LocalFiles) -> None:
+    writer, (first, _) = filled(files, 10, 5)
+    writer.confirm(first)
+    assert writer.settled == 10
+    writer.leave(0)
+    assert (writer.expects(), writer.settled) == (5, 15)
+    writer.begin(1)
+    delivery = seal(writer, records(range(10, 16)), receiver=1)
+    assert (delivery.start, delivery.end, writer.dropped) == (15, 16, 5)
+    writer.confirm(delivery)
+    assert (writer.expects(), files.list("suspects")) == (0, [])
+    writer.close()
+
+
+def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_confirmed(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    writer.begin(1)
+    settle(writer, records(range(5)))
+    assert again(writer, range(5), receiver=1) == 0
+    writer.leave(1)
+    assert writer.expects() == 0
+    writer.close()
+
+
+def test_a_message_that_comes_twice_in_a_group_is_written_once(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    assert seal(writer, [record(1), record(1), record(2)]).end == 2
+    writer.close()
+
+
+def test_without_an_identity_everything_is_new(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    unstable = Identifier(stable=False)
+    for _ in range(2):
+        writer.keep(0, [(row, unstable.of(row)) for row in records(range(3))])
+    assert writer.next == 6
+    writer.close()
+
+
+def test_after_a_write_that_failed_no_other_gets_its_number(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = settled(files, 3)
+    with monkeypatch.context() as patched:
+
+        def half(name: str, data: bytes) -> None:
+            LocalFiles.write(files, name, data)
+            raise SpoolFull("it was not there in time", path=name)
+
+        patched.setattr(files, "write", half)
+        with pytest.raises(SpoolFull):
+            seal(writer, records([3]))
+    with pytest.raises(SpoolFull, match="not there in time"):
+        seal(writer, records([4]))
+    # Its reader sees the file, and Spark is told of it.
+    write_mark(files, "planned", 4)
+    writer.close()
+    later = spool_writer(files)
+    assert later.next == 4, "the file was there all the same, and its messages are recognised"
+    assert again(later, range(3, 5)) == 1
+    later.close()
+    assert ids_in(files) == [f"id-{number}" for number in range(5)]
+
+
+def test_what_was_processed_is_removed_once_its_ack_is_confirmed(files: LocalFiles) -> None:
+    writer, deliveries = filled(files, 10, 10, 10)
+    writer.confirm(deliveries[0])
+    write_mark(files, "low", 20)
+    writer.maintain()
+    assert len(segment_names(files)) == 2
+    for delivery in deliveries[1:]:
+        writer.confirm(delivery)
+    writer.maintain()
+    assert len(segment_names(files)) == 1
+    writer.close()
+
+
+def test_what_is_processed_in_part_is_kept(files: LocalFiles) -> None:
+    writer = settled(files, 10, 10)
+    write_mark(files, "low", 15)
+    writer.close()
+    assert len(segment_names(files)) == 1
+    assert ids_in(files) == [f"id-{number}" for number in range(10, 20)]
+
+
+def test_a_crash_between_mark_and_removal_leaves_nothing_behind(files: LocalFiles) -> None:
+    settled(files, 10, 10).close()
+    write_mark(files, "low", 10)
+    assert len(segment_names(files)) == 2
+    spool_writer(files).close()
+    assert len(segment_names(files)) == 1
+
+
+def test_the_spool_is_full_until_something_was_processed_or_all_was_planned(files: LocalFiles) -> None:
+    writer = settled(files, 10)
+    assert writer.is_full(10, None)
+    assert writer.is_full(None, 100)
+    assert not writer.is_full(11, 1 << 20)
+    write_mark(files, "planned", 10)
+    writer.maintain()
+    assert not writer.is_full(10, None)
+    settle(writer, records(range(10, 12)))
+    assert writer.is_full(10, None)
+    write_mark(files, "low", 10)
+    writer.maintain()
+    assert not writer.is_full(10, None)
+    writer.close()
+
+
+def test_a_reader_that_is_ahead_gets_messages_with_higher_numbers(files: LocalFiles) -> None:
+    writer = settled(files, 10)
+    write_mark(files, "planned", 50)
+    writer.maintain()
+    assert read_mark(files, "settled") == 50, "nothing is numbered below any more"
+    settle(writer, records(range(50, 52)))
+    writer.close()
+    assert ids_in(files)[-2:] == ["id-50", "id-51"]
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_segment_that_was_removed_is_an_error_that_names_the_messages(files: LocalFiles, which: int) -> None:
+    settled(files, 10, 10, 10).close()
+    os.unlink(files.path(segment_names(files)[which]))
+    with pytest.raises(SpoolDataLoss, match=f"the messages {which}0 to {which}9 "):
+        spool_writer(files)
+    # Its predecessor's lock is free again, and who gives the messages up goes on after them.
+    writer = spool_writer(files, fail_on_loss=False)
+    assert writer.next == 30
+    seal(writer, records([30]))
+    writer.close()
+
+
+@pytest.mark.parametrize(("name", "words"), [("low", "where the spool begins is gone"), ("settled", "")])
+def test_a_mark_that_is_gone_is_an_error_only_where_nothing_can_stand_for_it(
+    files: LocalFiles, name: str, words: str
+) -> None:
+    settled(files, 10).close()
+    os.unlink(files.path(name))
+    if words:
+        with pytest.raises(SpoolDamaged, match=f"{name}: .*{words}"):
+            spool_writer(files)
+    else:
+        writer = spool_writer(files)
+        assert writer.expects() == 10
+        writer.close()
+
+
+@pytest.mark.parametrize("name", ["low", "settled"])
+def test_a_damaged_mark_is_an_error(files: LocalFiles, name: str) -> None:
+    settled(files, 10).close()
+    Path(files.path(name)).write_bytes(b"")
+    with pytest.raises(SpoolDamaged, match=f"{name}: the file is empty"):
+        spool_writer(files)
+
+
+@pytest.mark.hard_case("T13")
+def test_a_truncated_segment_whose_ids_are_needed_is_named_or_given_up(files: LocalFiles) -> None:
+    filled(files, 10)[0].close()
+    (name,) = segment_names(files)
+    os.truncate(files.path(name), 100)
+    with pytest.raises(SpoolDamaged, match=name):
+        spool_writer(files)
+    # What the broker sends again is then no copy.
+    writer = spool_writer(files, fail_on_loss=False)
+    assert again(writer, range(10)) == 10
+    writer.close()
+
+
+def test_a_segment_of_another_spool_is_refused(files: LocalFiles, tmp_path: Path) -> None:
+    filled(files, 10)[0].close()
+    other = spool_files(tmp_path / "other")
+    filled(other, 10)[0].close()
+    (mine,), (theirs,) = segment_names(files), segment_names(other)
+    os.unlink(files.path(mine))
+    os.rename(other.path(theirs), files.path(theirs))
+    with pytest.raises(SpoolMismatch, match="belongs to spool"):
+        spool_writer(files)
+
+
+def test_a_torn_file_is_swept(files: LocalFiles) -> None:
+    filled(files, 10)[0].close()
+    Path(files.path(".tmp-seg-00000000000000000010-x")).write_bytes(b"torn")
+    spool_writer(files).close()
+    assert [one for one in os.listdir(files.path("")) if one.startswith(".tmp")] == []
+
+
+def test_one_that_cannot_open_the_spool_leaves_its_predecessors_claim_in_force(files: LocalFiles) -> None:
+    settled(files, 10, 10, 10).close()
+    os.unlink(files.path(segment_names(files)[1]))
+    with pytest.raises(SpoolDataLoss):
+        spool_writer(files)
+    assert ids_in(files) == [f"id-{number}" for number in (*range(10), *range(20, 30))]
