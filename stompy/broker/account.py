@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Delivery
     from stompy.broker.outbox import Outbox
+    from stompy.broker.pool import Share
     from stompy.broker.transactions import Transaction
     from stompy.broker.users import Right, User
     from stompy.protocol.server import ServerProtocol
@@ -28,13 +29,19 @@ class Account:
         peer: the client's address.
         protocol: what the client may say; guarded by the router's lock too, but for its parser.
         outbox: what waits to be written to the client.
+        share: counts what else it makes the broker keep.
+        max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
-    def __init__(self, name: str, *, peer: str, protocol: ServerProtocol, outbox: Outbox) -> None:
+    def __init__(
+        self, name: str, *, peer: str, protocol: ServerProtocol, outbox: Outbox, share: Share, max_unacked: int
+    ) -> None:
         self.name = name
         self.peer = peer
         self.protocol = protocol
         self.outbox = outbox
+        self.share = share
+        self.max_unacked = max_unacked
         self.user: User | None = None
         """Who it is; `None` where the broker does not ask."""
         self.ended = False

@@ -25,7 +25,7 @@ from stompy.broker.router import Router
 from stompy.broker.session import Session
 from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
-from stompy.deadline import Deadline
+from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, NotConnected
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
@@ -57,14 +57,18 @@ class Broker:
 
     Destinations that begin with `/topic/` are topics: every live subscription gets each message, nothing is kept for
     later. So it is with `/temp-queue/`, to which replies go: one for a client that is gone is dropped. All others are
-    queues, made by their first use: each message goes to one subscription. Names have no other meaning; there are no
-    wildcards and no selectors (a `selector` header is refused).
+    queues, made by their first use: each message goes to one subscription. Names have no other meaning, but that an
+    empty one is refused; there are no wildcards and no selectors (a `selector` header is refused).
 
     What it does where STOMP leaves the choice to the server:
 
     - **Acknowledging.** In the modes `client` and `client-individual` at most `prefetch` messages wait for their ACK; a
-      SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). In `auto` mode a message counts as
-      consumed when it was handed to the connection.
+      SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers that have these
+      headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in either, nothing is
+      ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was handed to the
+      connection.
+    - **Message ids.** Each copy of a message has an id that no other copy has, also over a restart, and keeps it when
+      it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
       `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
       `original-destination` and `delivery-count`. A refused message of a topic goes there at once, as a topic keeps
@@ -95,7 +99,7 @@ class Broker:
             and, if you like, only the hash of a passcode; `None` lets everybody in.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         limits: maxima for a client's frame.
-        leniency: deviations of clients to bear with.
+        leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
         prefetch: see above.
         max_redeliveries: see above.
@@ -111,8 +115,13 @@ class Broker:
         max_session_transactions: open transactions of one client.
         max_sessions: clients at one time; one more is told so by ERROR and let go.
         max_handshakes: those among them that are not connected yet.
+        max_handshakes_per_address: those among these that come from one IP address, or one /64 of IPv6; half of them
+            where it is `None`.
         max_queues: queues that exist, as they hold messages or have subscriptions.
         max_store_bytes: octets of all messages that the broker holds, wherever they wait.
+        max_state_bytes: octets of all else that clients make it keep: unfinished frames, ids, names of queues, long
+            headers of messages; 256 MiB where it is `None`, or twice `limits.max_body` where that is more.
+        max_session_state_bytes: the same for one client; `limits.max_body` and 32 MiB where it is `None`.
         max_eol_rate: octets of line ends a second that a client may send between frames.
         connect_timeout: seconds in which CONNECT must come.
         login_delay: seconds that the answer to a wrong login or passcode takes.
@@ -137,7 +146,7 @@ class Broker:
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
         limits: Limits = DEFAULT_LIMITS,
-        leniency: Leniency = Leniency.NONE,
+        leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES,
         require_host: bool = False,
         prefetch: int = 1_000,
         max_redeliveries: int = 6,
@@ -153,8 +162,11 @@ class Broker:
         max_session_transactions: int = MAX_TRANSACTIONS,
         max_sessions: int = 1_000,
         max_handshakes: int = 100,
+        max_handshakes_per_address: int | None = None,
         max_queues: int = 10_000,
         max_store_bytes: int = 1024 * 1024 * 1024,
+        max_state_bytes: int | None = None,
+        max_session_state_bytes: int | None = None,
         max_eol_rate: int = DEFAULT_EOL_RATE,
         connect_timeout: float = 10.0,
         login_delay: float = 1.0,
@@ -184,8 +196,11 @@ class Broker:
             max_session_transactions=max_session_transactions,
             max_sessions=max_sessions,
             max_handshakes=max_handshakes,
+            max_handshakes_per_address=max_handshakes_per_address,
             max_queues=max_queues,
             max_store_bytes=max_store_bytes,
+            max_state_bytes=max_state_bytes,
+            max_session_state_bytes=max_session_state_bytes,
             max_eol_rate=max_eol_rate,
             connect_timeout=connect_timeout,
             login_delay=login_delay,
@@ -206,7 +221,11 @@ class Broker:
         self._instance = secrets.token_hex(3)
         self._numbers = itertools.count(1)
         self._router = Router(self._settings, instance=self._instance)
-        self._door = Door(max_sessions=max_sessions, max_handshakes=max_handshakes)
+        self._door = Door(
+            max_sessions=max_sessions,
+            max_handshakes=max_handshakes,
+            max_handshakes_per_address=max_handshakes_per_address,
+        )
         self._commands = Commands(self._router, self._settings)
         self._state = threading.Lock()
         self._listener: Listener | None = None
@@ -246,6 +265,7 @@ class Broker:
         Args:
             timeout: seconds after which the threads that are left are abandoned, with a word in the log.
         """
+        check_seconds(timeout)
         with self._state:
             listener, acceptor = self._listener, self._acceptor
             self._acceptor = None
@@ -270,6 +290,7 @@ class Broker:
         Raises:
             NotConnected: the broker does not run.
         """
+        check_seconds(timeout)
         if self._acceptor is None:
             raise NotConnected("the broker does not run")
         self._end_sessions(Deadline(timeout), grace=0.0)
@@ -352,7 +373,7 @@ class Broker:
             self._serve(transport)
 
     def _serve(self, transport: Transport) -> None:
-        visit = self._door.enter()
+        visit = self._door.enter(transport.peer)
         if visit is None:  # a storm: not even the words that there is no room have room
             transport.close()
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from stompy.broker.message import Message
@@ -10,6 +11,7 @@ from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.version import Version
 from stompy.protocol.ids import subscription_key
+from stompy.protocol.rules import shown
 
 if TYPE_CHECKING:
     from stompy.broker.account import Account
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
     from stompy.frames.frame import Frame
     from stompy.protocol.rules import Lookup
 
-PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize")
-"""RabbitMQ's and ActiveMQ's names for the same wish."""
+_RABBITMQ = "prefetch-count"
+PREFETCH_HEADERS = (_RABBITMQ, "activemq.prefetchSize")
+"""RabbitMQ's and ActiveMQ's names for the same wish; 0 is no bound at the one, and room for nothing at the other."""
 
-_POSITIVE = re.compile(r"0*[1-9][0-9]{0,8}")
+_OBJECTS = 1024
+"""About how many bytes a transaction takes, whatever its id."""
+
+_NUMBER = re.compile(r"-?0*[0-9]{1,9}")
 
 
 class Commands:
@@ -65,8 +71,7 @@ class Commands:
             account.outbox.answer(account.protocol.send("RECEIPT", {"receipt-id": receipt}))
 
     def _send(self, account: Account, frame: Frame) -> None:
-        destination = frame.headers.peek("destination") or ""
-        self._check(account, "write", destination)
+        self._destination(account, "write", frame)
         message = Message.of(frame, account.protocol.grammar, self._router.pool)
         name = frame.headers.peek("transaction")
         if name is None:
@@ -83,30 +88,45 @@ class Commands:
             raise LimitExceeded(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
-        destination = header("destination") or ""
-        self._check(account, "read", destination)
+        destination = self._destination(account, "read", frame)
         self._router.subscribe(
             account,
             subscription_key(header),
             destination=destination,
             identity=header("id"),
             mode=header("ack") or "auto",
-            prefetch=self._prefetch(header),
+            prefetch=self._prefetch(header, destination),
         )
 
-    def _check(self, account: Account, right: Right, destination: str) -> None:
+    def _destination(self, account: Account, right: Right, frame: Frame) -> str:
+        """Return the destination of a frame that the user may use so.
+
+        Raises:
+            RemoteProtocolError: it is empty, or access is refused.
+        """
+        destination = frame.headers.peek("destination")
+        if not destination:
+            raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
         account.check_right(right, destination)
         if account.user is not None and not self._router.knows(destination):
             account.check_right("admin", destination)
+        return destination
 
-    def _prefetch(self, header: Lookup) -> int:
+    def _prefetch(self, header: Lookup, destination: str) -> int:
+        """Return how many messages may wait for their ACK; 0 or less where none is ever delivered."""
         for name in PREFETCH_HEADERS:
             value = header(name)
             if value is None:
                 continue
-            if not _POSITIVE.fullmatch(value):
-                raise RemoteProtocolError(f"{name} must be a number of 1 or more, not {value[:40]!r}")
-            return int(value)
+            if not _NUMBER.fullmatch(value):
+                raise RemoteProtocolError(f"{name} must be a number of at most nine digits, not {value[:40]!r}")
+            number = int(value)
+            if number == 0 and name == _RABBITMQ:
+                return sys.maxsize
+            if number <= 0:
+                asked = f"{name}:{value}"
+                self._router.warn(f"a subscription to {shown(destination)} gets nothing, as it asked for {asked}")
+            return number
         return self._settings.prefetch
 
     def _unsubscribe(self, account: Account, frame: Frame) -> None:
@@ -137,7 +157,10 @@ class Commands:
             raise LimitExceeded(
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
-        account.transactions[_transaction(frame)] = Transaction()
+        name = _transaction(frame)
+        kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
+        account.share.take(kept)
+        account.transactions[name] = Transaction(kept)
 
     def _commit(self, account: Account, frame: Frame) -> None:
         self._router.commit(account, _transaction(frame))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from stompy.broker.message import Delivery, Item
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from stompy.broker.account import Account
     from stompy.broker.queues import Queue
 
+_OBJECTS = 2048
+"""About how many bytes a subscription takes, whatever its id and destination."""
+
 
 class Consumer:
     """A subscription of one session to one destination.
@@ -21,7 +25,7 @@ class Consumer:
         source: the queue it takes from, shared with other consumers, or its own backlog of a topic.
         identity: the `id` header; `None` where a 1.0 client gave none.
         mode: `auto`, `client` or `client-individual`.
-        prefetch: how many messages may wait for their ACK.
+        prefetch: how many messages may wait for their ACK; with 0 or less nothing is ever delivered.
         key: unique among all subscriptions of the broker.
     """
 
@@ -34,10 +38,12 @@ class Consumer:
         "_token",
         "_two_ids",
         "identity",
+        "kept",
         "key",
         "ledger",
         "mode",
         "of_topic",
+        "over",
         "parked",
         "prefetch",
         "source",
@@ -69,17 +75,22 @@ class Consumer:
         self._count = 0
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
         self._two_ids = self.ledger is not None and account.protocol.version is Version.V1_2
-        self._token = f"ack-{key}-%d" if self._two_ids else f"{key}-%d"
+        self._token = f"ack-{key}-%d"
         self._first = self._template()
         self._again = self._first + b"redelivered:true\n"
+        self.over = False
+        """Whether it has ended; what it was given may still be acknowledged."""
+        ids = 3 * sys.getsizeof(identity or source.name)  # here, in the account, in the protocol object
+        self.kept = ids + sum(map(sys.getsizeof, (source.name, self._first, self._again))) + _OBJECTS
+        """Octets that it counts for in its session."""
 
     def _template(self) -> bytes:
-        """Return the first lines of each MESSAGE, in which `%d` stands for the count of deliveries."""
+        """Return the first lines of each MESSAGE, in which `%b` and `%d` stand for the parts of its ids."""
         pairs = [] if self.identity is None else [("subscription", self.identity)]
         lead = encode("MESSAGE", pairs, grammar=self._grammar)[: -len(b"\n\0")]
         if self._grammar.draft:  # it has a content-length everywhere, and here it would be that of no body
             lead = lead[: lead.rindex(b"content-length:")]
-        lead = lead.replace(b"%", b"%%") + b"message-id:%b-%%d\n" % self.key.encode("ascii")
+        lead = lead.replace(b"%", b"%%") + b"message-id:%b-%d\n"
         return lead + b"ack:%b\n" % self._token.encode("ascii") if self._two_ids else lead
 
     @property
@@ -87,9 +98,18 @@ class Consumer:
         """The session it belongs to."""
         return self._account
 
+    def give_back(self) -> None:
+        """Count it no more, as it is over, once nothing that it was given waits for its ACK."""
+        if self.ledger is None or not self.ledger.count(self.key):
+            self._account.share.take(-self.kept)
+            self.kept = 0
+
     def has_room(self) -> bool:
         """Whether it may get one more message now."""
-        if self.ledger is not None and self.ledger.count(self.key) >= self.prefetch:
+        if self.ledger is None:
+            if self.prefetch <= 0:
+                return False
+        elif self.ledger.count(self.key) >= self.prefetch or len(self.ledger) >= self._account.max_unacked:
             return False
         return self._account.outbox.has_room()
 
@@ -102,10 +122,14 @@ class Consumer:
         head = item.message.head(self._grammar)
         self._count = count = self._count + 1
         template = self._again if item.deliveries else self._first
-        lead = template % ((count, count) if self._two_ids else count)
+        if item.named is None:
+            item.named = self.key, count
+        # The message-id is the message's: it stays the same when the message is delivered again.
+        key, number = item.named
+        lead = template % ((key.encode(), number, count) if self._two_ids else (key.encode(), number))
         item.deliveries += 1
         delivery = Delivery(lead + head, item, self)
         if self.ledger is not None:
-            self.ledger.add(self._token % count, self.key, delivery)
+            self.ledger.add(self._token % count if self._two_ids else f"{key}-{number}", self.key, delivery)
             self.source.unacked += 1
         self._account.outbox.deliver(delivery)

@@ -1,4 +1,4 @@
-"""How many clients may be inside, and how many of them may not have said who they are.
+"""How many clients may be connected, and how many of them may not have said who they are, in all and from one address.
 
 | thread | does here | lock |
 |---|---|---|
@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 import enum
+import ipaddress
 import threading
+from collections import Counter
 
 from stompy.errors import LimitExceeded
 
@@ -29,36 +31,46 @@ class Place(enum.Enum):
 class Visit:
     """One client's place; guarded by the door's lock."""
 
-    __slots__ = ("place", "refusal")
+    __slots__ = ("network", "place", "refusal")
 
-    def __init__(self, place: Place, refusal: LimitExceeded | None) -> None:
+    def __init__(self, place: Place, network: str | None, refusal: LimitExceeded | None) -> None:
         self.place = place
+        self.network = network
+        """Where it comes from, as `network_of` says."""
         self.refusal = refusal
         """Why it may not come in, or `None`."""
 
 
 class Door:
-    """Counts clients, so that many silent ones cannot keep all others out for ever.
+    """Counts clients, so that many silent ones cannot keep out all others, nor those of one address any other.
 
     Args:
         max_sessions: clients at one time.
         max_handshakes: those among them that are not connected yet.
+        max_handshakes_per_address: those among them that come from one address; `None` for half of them.
     """
 
-    def __init__(self, *, max_sessions: int, max_handshakes: int) -> None:
+    def __init__(self, *, max_sessions: int, max_handshakes: int, max_handshakes_per_address: int | None) -> None:
         self._max_sessions = max_sessions
         self._max_handshakes = max_handshakes
+        self._share = max_handshakes_per_address or (max_handshakes + 1) // 2
         self._lock = threading.Lock()
         self._count = dict.fromkeys(Place, 0)
+        self._waiting_from: Counter[str | None] = Counter()
 
-    def enter(self) -> Visit | None:
-        """Return a new client's place; `None` where it cannot even be told that there is none."""
+    def enter(self, peer: str) -> Visit | None:
+        """Return a new client's place; `None` where it cannot even be told that there is none.
+
+        Args:
+            peer: its address, as its transport names it.
+        """
+        network = network_of(peer)
         with self._lock:
-            refusal = self._refusal()
+            refusal = self._refusal(network)
             if refusal is not None and self._count[Place.REFUSED] >= _SPARE:
                 return None
-            visit = Visit(Place.REFUSED if refusal else Place.WAITING, refusal)
-            self._count[visit.place] += 1
+            visit = Visit(Place.GONE, network, refusal)
+            self._set(visit, Place.REFUSED if refusal else Place.WAITING)
             return visit
 
     def greeted(self, visit: Visit) -> None:
@@ -73,13 +85,41 @@ class Door:
         with self._lock:
             if visit.place is not Place.GONE:
                 self._count[visit.place] -= 1
-                visit.place = place
-                self._count[place] += 1
+                if visit.place is Place.WAITING:
+                    self._waiting_from[visit.network] -= 1
+                    if not self._waiting_from[visit.network]:
+                        del self._waiting_from[visit.network]
+                self._set(visit, place)
 
-    def _refusal(self) -> LimitExceeded | None:
+    def _set(self, visit: Visit, place: Place) -> None:
+        visit.place = place
+        self._count[place] += 1
+        if place is Place.WAITING:
+            self._waiting_from[visit.network] += 1
+
+    def _refusal(self, network: str | None) -> LimitExceeded | None:
         waiting, inside = self._count[Place.WAITING], self._count[Place.INSIDE]
         if waiting + inside >= self._max_sessions:
             return LimitExceeded("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
         if waiting >= self._max_handshakes:
             return LimitExceeded("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
+        if network is not None and self._waiting_from[network] >= self._share:
+            what = "too many handshakes from this address"
+            return LimitExceeded(what, limit_name="max_handshakes_per_address", limit=self._share)
         return None
+
+
+def network_of(peer: str) -> str | None:
+    """Return whose share of the handshakes a client takes: an IPv4 address, or the first 64 bits of an IPv6 one.
+
+    Args:
+        peer: host and port; for anything else, such as the path of a Unix socket, there are no shares.
+    """
+    try:
+        address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    mapped = address.ipv4_mapped
+    return str(mapped) if mapped else str(ipaddress.ip_network((address, 64), strict=False))

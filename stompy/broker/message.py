@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from stompy.broker.pool import excess
 from stompy.frames.encoder import encode
 from stompy.frames.headers import Pairs
 from stompy.frames.limits import Limits
@@ -41,13 +42,13 @@ class Message:
         destination: as the SEND named it.
         body: octets, never changed.
         grammar: how the head is written first; the sender's.
-        pool: counts it while it exists.
+        pool: counts it while it exists, and what of its head is more than usual as state.
 
     Raises:
         LocalProtocolError: a header cannot be written in that grammar.
     """
 
-    __slots__ = ("_grammar", "_head", "_other", "_pool", "body", "destination", "size")
+    __slots__ = ("_grammar", "_head", "_other", "_pool", "body", "destination", "excess", "size")
 
     def __init__(
         self,
@@ -66,14 +67,15 @@ class Message:
         self._other: tuple[Grammar, bytes] | None = None
         self.size = len(self._head) + len(body)
         """Octets that count towards the limits."""
+        self.excess = excess(len(self._head) + len(destination))
         if pool is not None:
-            pool.take(self.size)
+            pool.take(self.size, self.excess)
             self._pool = pool
 
     def __del__(self) -> None:
         # The last reference goes wherever a message ends: acknowledged, refused, aborted, dropped with its session.
         if getattr(self, "_pool", None) is not None:
-            self._pool.give_back(self.size)  # type: ignore[union-attr]
+            self._pool.give_back(self.size, self.excess)  # type: ignore[union-attr]
 
     @classmethod
     def of(cls, frame: Frame, grammar: Grammar, pool: Pool | None = None) -> Message:
@@ -110,7 +112,7 @@ class Message:
         copy = Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
         if self._pool is not None:
             # Not refused for want of room: it is here already, and the original is about to go.
-            self._pool.take(copy.size, force=True)
+            self._pool.take(copy.size, copy.excess, force=True)
             copy._pool = self._pool
         return copy
 
@@ -135,15 +137,17 @@ class Item:
         order: its place; the broker counts, so that it holds for a queue that was forgotten and made again.
         deliveries: how often it was handed to a subscriber.
         nacks: how often it was refused.
+        named: the consumer's key and the count of its first delivery, of which its message-id is made.
     """
 
-    __slots__ = ("deliveries", "message", "nacks", "order")
+    __slots__ = ("deliveries", "message", "nacks", "named", "order")
 
     def __init__(self, message: Message, order: int) -> None:
         self.message = message
         self.order = order
         self.deliveries = 0
         self.nacks = 0
+        self.named: tuple[str, int] | None = None
 
     def __repr__(self) -> str:
         return f"<Item {self.order} {self.message!r} deliveries={self.deliveries} nacks={self.nacks}>"
@@ -153,7 +157,7 @@ class Delivery:
     """One MESSAGE frame on its way to a subscriber.
 
     Attributes:
-        head: everything before the body.
+        head: everything before the body; empty once it was written.
     """
 
     __slots__ = ("consumer", "head", "item")

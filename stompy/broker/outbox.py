@@ -199,7 +199,7 @@ class Writer:
         except ConnectionLost as error:
             # The reader is not stopped here: it shall still find what the client said before it went away.
             _LOG.debug("%s: %s", self._transport.peer, error)
-        except Exception:
+        except BaseException:
             _LOG.exception("%s: the writer failed", self._transport.peer)
             self._transport.shutdown()
         finally:
@@ -239,4 +239,5 @@ def _joined(frames: list[bytes | Delivery]) -> bytes:
             parts.append(frame)
         else:
             parts += (frame.head, frame.item.message.body, b"\0")
+            frame.head = b""  # it may wait for its ACK for long, and the id of a subscription may be
     return b"".join(parts)

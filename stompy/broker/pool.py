@@ -1,4 +1,14 @@
-"""How much the broker holds in all, whichever queue, backlog, ledger or transaction has it."""
+"""How much the broker holds in all: messages, and what clients make it keep beside their messages.
+
+Messages count from their making to their end, whichever queue, backlog, ledger or transaction has them. State is what
+else a client can make large: unfinished frames, ids of subscriptions and transactions, names of queues, long heads of
+messages. What is usual is not counted, as other limits bound how much there is of it: the first KiB of a name or a
+head, and the first `ALLOWANCE` bytes of a session, which so has room whatever others have used up.
+
+| thread | does here | lock |
+|---|---|---|
+| any | everything | `Pool._lock`, taken by whoever holds the router's lock, and by readers without it |
+"""
 
 from __future__ import annotations
 
@@ -6,37 +16,111 @@ import threading
 
 from stompy.errors import LimitExceeded
 
+ALLOWANCE = 64 * 1024
+
+_USUAL = 1024
+
+
+def excess(size: int) -> int:
+    """Return how much of a name or a head counts, of so many bytes."""
+    return max(0, size - _USUAL)
+
 
 class Pool:
-    """Counts the octets of messages from their making to their end. Any thread.
+    """Counts the bytes of messages and of state. Any thread.
 
     Args:
-        limit: octets at most.
+        limit: bytes of messages at most.
+        state_limit: bytes of state at most.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, state_limit: int) -> None:
         self._limit = limit
+        self._state_limit = state_limit
         # Messages end where their last reference goes, which may be anywhere, also inside of these methods.
         self._lock = threading.RLock()
         self._held = 0
+        self._state = 0
 
     @property
     def held(self) -> int:
-        """Octets of all messages there are."""
+        """Bytes of all messages there are."""
         return self._held
 
-    def take(self, octets: int, *, force: bool = False) -> None:
-        """Count a new message; `force` where it takes the place of another.
+    @property
+    def state(self) -> int:
+        """Bytes of state."""
+        return self._state
+
+    def take(self, octets: int, state: int = 0, *, force: bool = False) -> None:
+        """Count a new message, or state; `force` where it takes the place of another.
 
         Raises:
             LimitExceeded: there is no room for it; it was not counted.
         """
         with self._lock:
-            if self._held + octets > self._limit and not force:
-                raise LimitExceeded("the broker is full", limit_name="max_store_bytes", limit=self._limit)
+            if not force:
+                if octets and self._held + octets > self._limit:
+                    raise LimitExceeded("the broker is full", limit_name="max_store_bytes", limit=self._limit)
+                if state and self._state + state > self._state_limit:
+                    what = "the broker keeps too much beside messages"
+                    raise LimitExceeded(what, limit_name="max_state_bytes", limit=self._state_limit)
             self._held += octets
+            self._state += state
 
-    def give_back(self, octets: int) -> None:
-        """Count a message no more."""
+    def give_back(self, octets: int, state: int = 0) -> None:
+        """Count a message, or state, no more."""
         with self._lock:
             self._held -= octets
+            self._state -= state
+
+
+class Share:
+    """What one session makes the broker keep beside messages. Any thread.
+
+    Args:
+        pool: counts it for all sessions.
+        limit: bytes at most.
+    """
+
+    def __init__(self, pool: Pool, limit: int) -> None:
+        self._pool = pool
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._held = 0
+        self._frame = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of state."""
+        return self._held
+
+    def take(self, octets: int) -> None:
+        """Count state; a negative number gives some back.
+
+        Raises:
+            LimitExceeded: it is too much for one session, or for all of them; it was not counted.
+        """
+        with self._lock:
+            held = self._held + octets
+            if octets > 0 and held > self._limit:
+                what = "the broker keeps too much for this client beside messages"
+                raise LimitExceeded(what, limit_name="max_session_state_bytes", limit=self._limit)
+            self._pool.take(0, _counted(held) - _counted(self._held), force=octets < 0)
+            self._held = held
+
+    def take_frame(self, octets: int) -> None:
+        """Count the frame that is not whole yet, in the place of what it was before; raises as `take` does."""
+        if octets != self._frame:
+            self.take(octets - self._frame)
+            self._frame = octets
+
+    def close(self) -> None:
+        """Give everything back, as the session is over."""
+        self.take(-self._held)
+        self._frame = 0
+
+
+def _counted(held: int) -> int:
+    """Return how much of what a session holds counts for all sessions."""
+    return max(0, held - ALLOWANCE)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
+from stompy.broker.pool import excess
 from stompy.broker.stats import QueueDepth
 from stompy.errors import LocalProtocolError
 
@@ -32,6 +34,8 @@ class Queue:
         """Messages handed out so far."""
         self.unacked = 0
         """Messages that were delivered and are not settled yet."""
+        self.kept = excess(sys.getsizeof(name))
+        """Octets of state that it counts for where the broker keeps it by its name."""
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._ready: deque[Item] = deque()

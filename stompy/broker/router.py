@@ -25,6 +25,7 @@ from stompy.broker.queues import Queue
 from stompy.broker.settings import Settings, is_topic
 from stompy.broker.stats import BrokerStats, Counters
 from stompy.errors import LimitExceeded
+from stompy.printable import printable
 
 if TYPE_CHECKING:
     from stompy.broker.account import Account
@@ -57,8 +58,8 @@ class Router:
         self._orders = itertools.count(1)
         self._keys = itertools.count(1)
         self.counters = Counters()
-        self.pool = Pool(settings.max_store_bytes)
-        """Counts all messages; has a lock of its own."""
+        self.pool = Pool(settings.max_store_bytes, settings.state_bytes)
+        """Counts all messages and what else clients make the broker keep; has a lock of its own."""
 
     # Turns
 
@@ -81,7 +82,7 @@ class Router:
                         outbox.clear_announcement()
         finally:
             for level, notice in notices:
-                _LOG.log(level, "%s", notice)
+                _LOG.log(level, "%s", printable(notice))
             for outbox in touched:
                 outbox.wake()
 
@@ -96,6 +97,7 @@ class Router:
             self._dispatch(queue)
             if queue.forgettable and self._queues.get(queue.name) is queue:
                 del self._queues[queue.name]
+                self.pool.give_back(0, queue.kept)
 
     def _dispatch(self, queue: Queue) -> None:
         before = queue.delivered
@@ -103,6 +105,10 @@ class Router:
         self.counters.messages_out += queue.delivered - before
         for item, reason in refused:
             self._dead_letter(item, queue.name, reason)
+
+    def warn(self, text: str) -> None:
+        """Log a warning at the end of the turn."""
+        self._notices.append((logging.WARNING, text))
 
     # Sessions
 
@@ -198,6 +204,7 @@ class Router:
             key=f"{self._instance}-{next(self._keys)}",
             of_topic=topic,
         )
+        account.share.take(consumer.kept)
         consumer.source.join(consumer)
         account.consumers[key] = consumer
         if topic:
@@ -209,7 +216,10 @@ class Router:
     def unsubscribe(self, account: Account, key: str) -> None:
         """End a subscription; what it was given stays to be acknowledged until the session ends (A-30)."""
         self.flush()
-        self._leave(account.consumers.pop(key))
+        consumer = account.consumers.pop(key)
+        self._leave(consumer)
+        consumer.over = True
+        consumer.give_back()
 
     def _leave(self, consumer: Consumer) -> None:
         source = consumer.source
@@ -229,6 +239,7 @@ class Router:
             if not forced:
                 self._check_queues((name,))
             queue = Queue(name, max_messages=settings.max_queue_messages, max_bytes=settings.max_queue_bytes)
+            self.pool.take(0, queue.kept, force=forced)
             self._queues[name] = queue
             self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         return queue
@@ -305,6 +316,11 @@ class Router:
         if refused:
             self._refused([entry.item for entry in entries])
         self.freed(consumer)
+        account = consumer.account
+        if account.parked and len(account.ledger) + len(entries) >= account.max_unacked:
+            self.refill(account)  # the others have waited for it too
+        if consumer.over:
+            consumer.give_back()
 
     def _refused(self, deliveries: list[Delivery]) -> None:
         again = []
@@ -324,7 +340,7 @@ class Router:
         queue = self._queue(name, forced=True)
         if source == name or not queue.fits(1, message.size):
             text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
-            self._notices.append((logging.WARNING, text))
+            self.warn(text)
             self.counters.discarded += 1
             return
         self._append(queue, message)
@@ -346,6 +362,7 @@ class Router:
                 self._must_fit(destination, count, size)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
         del account.transactions[name]
+        account.share.take(-transaction.kept)
         for message in transaction.messages:
             self.publish(message)
         for entries, refused in transaction.settled:
@@ -353,6 +370,7 @@ class Router:
 
     def abort(self, account: Account, transaction: Transaction) -> None:
         """Forget what a transaction holds; its messages wait for their ACK again."""
+        account.share.take(-transaction.kept)
         for entries, _ in transaction.settled:
             account.ledger.restore(entries)
 

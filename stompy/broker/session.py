@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.account import Account
 from stompy.broker.outbox import Writer
+from stompy.broker.pool import Share
 from stompy.broker.settings import SERVER
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
+
+_UNACKED_COST = 512
+"""About how many bytes a delivery takes while it waits for its ACK."""
 
 _GLANCE = 1.0
 """Seconds between two looks of a reader whose session somebody else may end."""
@@ -82,7 +86,15 @@ class Session:
             require_host=settings.require_host,
         )
         self._outbox = router.outbox()
-        self._account = Account(name, peer=transport.peer, protocol=self._protocol, outbox=self._outbox)
+        self._share = Share(router.pool, settings.session_state_bytes)
+        self._account = Account(
+            name,
+            peer=transport.peer,
+            protocol=self._protocol,
+            outbox=self._outbox,
+            share=self._share,
+            max_unacked=max(1, settings.session_state_bytes // _UNACKED_COST),
+        )
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: Pulse | None = None
         self._meter = EolMeter(settings.max_eol_rate, time.monotonic())
@@ -110,6 +122,7 @@ class Session:
             with self._router.turn():
                 self._router.hang_up(self._account)
             self._transport.close()
+            self._share.close()
             self._door.leave(self._visit)
             self._over.set()
             raise
@@ -141,7 +154,7 @@ class Session:
             self._converse()
         except ConnectionLost as error:
             _LOG.debug("%s: %s", self._transport.peer, error)
-        except Exception:
+        except BaseException:
             _LOG.exception("%s: the session failed", self._transport.peer)
             self._fail("internal error of the broker")
         finally:
@@ -165,8 +178,9 @@ class Session:
         self._process(frames)
         try:
             self._meter.look(parser.line_ends, frames=len(frames), now=time.monotonic())
-        except LimitExceeded as flood:
-            self._fail(str(flood))
+            self._share.take_frame(parser.pending)
+        except LimitExceeded as error:
+            self._fail(str(error))
         return True
 
     def _read(self) -> bytes:
@@ -274,6 +288,10 @@ class Session:
         self._transport.shutdown()
         self._writer.join()
         self._transport.close()
+        # Who wants to join this session may keep it for long.
+        self._protocol.end()
+        self._outbox.withdraw(lambda delivery: True)
+        self._share.close()
         self._door.leave(self._visit)
         self._over.set()
 

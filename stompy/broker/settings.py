@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from stompy.broker.users import Users
+from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
@@ -39,7 +40,7 @@ class Settings:
     users: Users | None = None
     heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
     limits: Limits = DEFAULT_LIMITS
-    leniency: Leniency = Leniency.NONE
+    leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES
     require_host: bool = False
     prefetch: int = 1_000
     max_redeliveries: int = 6
@@ -56,25 +57,38 @@ class Settings:
     max_session_transactions: int = MAX_TRANSACTIONS
     max_sessions: int = 1_000
     max_handshakes: int = 100
+    max_handshakes_per_address: int | None = None
     max_queues: int = 10_000
     max_store_bytes: int = 1024 * 1024 * 1024
+    max_state_bytes: int | None = None
+    max_session_state_bytes: int | None = None
     max_eol_rate: int = DEFAULT_EOL_RATE
     connect_timeout: float = 10.0
     login_delay: float = 1.0
     send_timeout: float = 600.0
     linger: float = 2.0
 
+    @property
+    def state_bytes(self) -> int:
+        """The limit `max_state_bytes`: where it is not given, two bodies of the largest size may be under way."""
+        return self.max_state_bytes or max(256 * 1024 * 1024, 2 * self.limits.max_body)
+
+    @property
+    def session_state_bytes(self) -> int:
+        """The limit `max_session_state_bytes`: where it is not given, the largest body and 32 MiB."""
+        return self.max_session_state_bytes or self.limits.max_body + 32 * 1024 * 1024
+
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
+            if value is None:
+                continue
             if setting.name == "max_redeliveries":
                 _check_number(setting.name, value, least=0)
             elif setting.name.startswith("max_") or setting.name == "prefetch":
                 _check_number(setting.name, value, least=1)
         for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
-            seconds = getattr(self, name)
-            if not 0 <= seconds < float("inf"):
-                raise ConfigurationError(f"{name} must be 0 or more seconds, not {seconds!r}")
+            check_seconds(getattr(self, name), name, finite=True, optional=False)
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
         if not self.dead_letter or is_topic(self.dead_letter):

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 class Transaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
-    __slots__ = ("messages", "settled", "size")
+    __slots__ = ("kept", "messages", "settled", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = 0) -> None:
+        self.kept = kept
+        """Octets that its id counts for in its session."""
         self.messages: list[Message] = []
         """In the order of their SENDs."""
         self.settled: list[tuple[list[Entry[Delivery]], bool]] = []

@@ -20,7 +20,7 @@ from typing import Literal
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
-from stompy.secret import Secret, hidden
+from stompy.secret import Secret, check_text, hidden
 
 Right = Literal["read", "write", "admin"]
 
@@ -59,6 +59,7 @@ class User:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "passcode", hidden(self.passcode))
+        check_text("passcode", self.passcode)
         if (self.passcode is None) == (self.passcode_hash is None):
             raise ConfigurationError("a user has either a passcode or the hash of one")
         if self.passcode_hash is not None:

@@ -14,6 +14,7 @@ from stompy.broker.account import Account
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Message
 from stompy.broker.outbox import Outbox
+from stompy.broker.pool import Pool, Share
 from stompy.broker.queues import Queue
 from stompy.broker.stats import BrokerStats
 from stompy.deadline import Deadline
@@ -116,7 +117,8 @@ def an_account(version: str = "1.2", *, max_bytes: int = 1_000_000, max_frames: 
     protocol.receive(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % version.encode())
     protocol.connected("s-1")
     outbox = Outbox(max_bytes=max_bytes, max_frames=max_frames, touched=[])
-    return Account("s-1", peer="test", protocol=protocol, outbox=outbox)
+    share = Share(Pool(1_000_000, 1_000_000), 1_000_000)
+    return Account("s-1", peer="test", protocol=protocol, outbox=outbox, share=share, max_unacked=1_000)
 
 
 def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> Message:

@@ -42,6 +42,18 @@ def test_a_destination_is_opaque_and_comes_back_byte_for_byte(served: Served, ve
     assert client.expect("MESSAGE").headers["destination"] == "a b:c/é\\%d"
 
 
+@pytest.mark.parametrize(("version", "value"), [("1.0", "  "), ("1.1", ""), ("1.2", "")])
+@pytest.mark.parametrize("more", [{}, {"transaction": "t"}])
+def test_an_empty_destination_is_an_error(served: Served, version: str, value: str, more: dict[str, str]) -> None:
+    client = served.client(version)
+    client.sure("BEGIN", {"transaction": "t"})
+    client.say("SEND", {"destination": value, "receipt": "r", **more}, b"x")
+    error = client.error()
+    assert error.headers["message"] == "a SEND frame needs a destination that is not empty"
+    assert error.headers["receipt-id"] == "r"
+    assert "" not in served.broker.stats().queues
+
+
 @pytest.mark.requirement("SND-06", "SRV-07", "A-47")
 def test_user_headers_are_passed_on_in_order_with_repeats(served: Served) -> None:
     client = served.client()
@@ -238,8 +250,10 @@ def test_delivered_messages_can_be_acknowledged_after_unsubscribe_and_the_id_use
         ("1.0", "SUBSCRIBE", {"destination": "/queue/taken"}),
         ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "ack": "maybe"}),
         ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "selector": "a = 1"}),
-        ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "prefetch-count": "0"}),
-        ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "prefetch-count": "-1"}),
+        ("1.2", "SUBSCRIBE", {"destination": "", "id": "9"}),
+        ("1.0", "SUBSCRIBE", {"destination": " "}),
+        ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "prefetch-count": "1234567890"}),
+        ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "prefetch-count": ""}),
         ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "activemq.prefetchSize": "ten"}),
         ("1.2", "UNSUBSCRIBE", {"destination": "/queue/a"}),
         ("1.2", "UNSUBSCRIBE", {"id": "9"}),
@@ -431,6 +445,33 @@ def test_a_subscription_may_ask_for_its_own_prefetch(served: Served, header: str
     assert client.idle()
     client.ack(messages[1])
     assert client.bodies(2) == ["3", "4"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+def test_a_prefetch_count_of_0_is_no_bound_as_at_rabbitmq(serve: Serve, mode: str) -> None:
+    client = serve(prefetch=1).client()
+    client.subscribe("/queue/a", mode, prefetch_count="0")
+    client.send("/queue/a", *"12345")
+    assert client.bodies(5) == list("12345")
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("activemq.prefetchSize", "0"), ("activemq.prefetchSize", "-1"), ("prefetch-count", "-1")],
+)
+def test_a_prefetch_that_leaves_no_room_gets_nothing_and_keeps_nothing_from_others(
+    served: Served, caplog: pytest.LogCaptureFixture, header: str, value: str, mode: str
+) -> None:
+    starved, other = served.client(), served.client()
+    starved.sure("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": mode, header: value})
+    starved.send("/queue/a", *"12345")
+    assert starved.idle()
+    assert served.depth("/queue/a") == (5, 0)
+    other.subscribe("/queue/a")
+    assert other.bodies(5) == list("12345")
+    assert starved.idle()
+    assert f"gets nothing, as it asked for {header}:{value}" in caplog.text
 
 
 def test_prefetch_does_not_bind_an_auto_subscription(served: Served) -> None:

@@ -33,7 +33,20 @@ def test_the_headers_of_the_broker_come_first(version: str, mode: str, lead: byt
     consumer = a_consumer(an_account(version), a_queue(), mode=mode)
     item = Item(a_message(), 1)
     assert _delivered(consumer, item) == lead + b"destination:/queue/a\ncontent-length:1\n\n"
-    assert b"\nmessage-id:k-2\n" in _delivered(consumer, item)
+    assert b"\nmessage-id:k-2\n" in _delivered(consumer, Item(a_message(), 2))
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_message_keeps_its_id_when_it_is_delivered_again(version: str) -> None:
+    item = Item(a_message(), 1)
+    assert b"\nmessage-id:one-1\n" in _delivered(a_consumer(an_account(version), a_queue(), key="one"), item)
+    account = an_account(version)
+    other = a_consumer(account, a_queue(), key="two")
+    lead = _delivered(other, item)
+    assert b"\nmessage-id:one-1\n" in lead
+    assert (b"\nack:ack-two-1\n" in lead) is (version == "1.2")
+    assert account.ledger.count("two") == 1
+    assert b"\nmessage-id:two-2\n" in _delivered(other, Item(a_message(), 2))
 
 
 @pytest.mark.parametrize("identity", ["100%", "%d%s", "a:b", "content-length", "message-id:x"])

@@ -1,16 +1,31 @@
 from __future__ import annotations
 
-from stompy.broker.door import Door, Place, Visit
+import contextlib
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.broker.door import Door, Place, Visit, network_of
+from stompy.transport.tcp import TcpOptions
+
+HERE = "192.0.2.1:1234"
 
 
-def entered(door: Door) -> Visit:
-    visit = door.enter()
+def a_door(*, max_sessions: int, max_handshakes: int, share: int | None = 100) -> Door:
+    return Door(max_sessions=max_sessions, max_handshakes=max_handshakes, max_handshakes_per_address=share)
+
+
+def entered(door: Door, peer: str = HERE) -> Visit:
+    visit = door.enter(peer)
     assert visit is not None
     return visit
 
 
 def test_clients_come_in_until_there_are_too_many_and_again_when_one_has_left() -> None:
-    door = Door(max_sessions=2, max_handshakes=9)
+    door = a_door(max_sessions=2, max_handshakes=9)
     first, second = entered(door), entered(door)
     door.greeted(first)
     refused = entered(door)
@@ -24,7 +39,7 @@ def test_clients_come_in_until_there_are_too_many_and_again_when_one_has_left() 
 
 
 def test_those_who_say_nothing_cannot_take_every_place() -> None:
-    door = Door(max_sessions=9, max_handshakes=2)
+    door = a_door(max_sessions=9, max_handshakes=2)
     first, _ = entered(door), entered(door)
     refusal = entered(door).refusal
     assert refusal is not None
@@ -34,11 +49,64 @@ def test_those_who_say_nothing_cannot_take_every_place() -> None:
 
 
 def test_a_storm_of_refused_clients_is_not_answered_one_by_one() -> None:
-    door = Door(max_sessions=1, max_handshakes=1)
+    door = a_door(max_sessions=1, max_handshakes=1)
     entered(door)
-    told = [door.enter() for _ in range(100)]
+    told = [door.enter(HERE) for _ in range(100)]
     answered = [visit for visit in told if visit is not None]
     assert 0 < len(answered) < 50
     assert {visit.place for visit in answered} == {Place.REFUSED}
     door.leave(answered[0])
-    assert door.enter() is not None
+    assert door.enter(HERE) is not None
+
+
+def test_one_address_has_a_share_of_the_handshakes_and_others_have_the_rest() -> None:
+    door = a_door(max_sessions=99, max_handshakes=9, share=None)
+    first, *_ = (entered(door) for _ in range(5))
+    refusal = entered(door).refusal
+    assert str(refusal) == "too many handshakes from this address (limit max_handshakes_per_address=5)"
+    for _ in range(4):
+        assert entered(door, "192.0.2.2:1").refusal is None
+    refusal = entered(door, "192.0.2.3:1").refusal
+    assert refusal is not None
+    assert refusal.limit_name == "max_handshakes"
+    door.greeted(first)
+    assert entered(door).refusal is None
+    door.leave(first)
+    assert entered(door, "192.0.2.3:1").refusal is not None
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        ("192.0.2.1:61613", "192.0.2.1"),
+        ("[2001:db8:1:2:3:4:5:6]:61613", "2001:db8:1:2::/64"),
+        ("[fe80::1%eth0]:61613", "fe80::/64"),
+        ("[::ffff:192.0.2.1]:61613", "192.0.2.1"),
+        ("/run/broker.sock", None),
+        ("memory:3", None),
+    ],
+)
+def test_a_share_is_for_the_addresses_that_one_host_has(peer: str, network: str | None) -> None:
+    assert network_of(peer) == network
+
+
+def test_clients_that_share_no_address_are_not_counted_by_it() -> None:
+    door = a_door(max_sessions=99, max_handshakes=9, share=1)
+    assert [entered(door, "/run/broker.sock").refusal for _ in range(9)] == [None] * 9
+
+
+def test_silent_clients_of_one_address_keep_no_other_address_out() -> None:
+    with Broker(max_handshakes=12) as broker, contextlib.ExitStack() as stack:
+        host, port = broker.url.removeprefix("stomp://").split(":")
+        for _ in range(40):
+            stack.enter_context(socket.create_connection((host, int(port)), 20))
+        with pytest.raises(stompy.ConnectError):
+            stompy.connect(broker.url, reconnect=None)
+        for _ in range(38):
+            stompy.connect(broker.url, reconnect=None, tcp=TcpOptions(source="127.0.0.2")).disconnect()
+
+
+def test_ten_clients_of_one_host_at_once_are_nothing_unusual() -> None:
+    with Broker() as broker, ThreadPoolExecutor(10) as pool:
+        for connection in list(pool.map(lambda _: stompy.connect(broker.url, reconnect=None), range(30))):
+            connection.disconnect()

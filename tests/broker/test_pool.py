@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from stompy.broker.message import Message
-from stompy.broker.pool import Pool
+from stompy.broker.pool import ALLOWANCE, Pool, Share
 from stompy.errors import LimitExceeded
 from stompy.frames.grammar import grammar_of
 from stompy.frames.version import Version
-from tests.broker.conftest import Serve
+from tests.broker.conftest import Serve, Served, until
 
 
 def test_what_does_not_fit_is_refused_and_not_counted() -> None:
-    pool = Pool(10)
+    pool = Pool(10, 1_000)
     pool.take(6)
     with pytest.raises(LimitExceeded, match="max_store_bytes=10"):
         pool.take(5)
@@ -22,7 +22,7 @@ def test_what_does_not_fit_is_refused_and_not_counted() -> None:
 
 
 def test_a_message_counts_while_it_exists_and_so_does_its_copy() -> None:
-    pool = Pool(1_000)
+    pool = Pool(1_000, 1_000)
     message = Message([("a", "b")], destination="/queue/a", body=b"x", grammar=grammar_of(Version.V1_2), pool=pool)
     assert pool.held == message.size
     copy = message.moved("/queue/b", ())
@@ -34,7 +34,7 @@ def test_a_message_counts_while_it_exists_and_so_does_its_copy() -> None:
 
 
 def test_a_message_that_cannot_be_made_is_not_counted() -> None:
-    pool = Pool(10)
+    pool = Pool(10, 1_000)
     with pytest.raises(LimitExceeded):
         Message([], destination="/queue/a", body=b"x" * 10, grammar=grammar_of(Version.V1_2), pool=pool)
     assert pool.held == 0
@@ -57,3 +57,146 @@ def test_a_full_broker_says_so_and_has_room_again_when_messages_are_consumed(ser
     other = served.client()
     other.send("/queue/c", b"x" * 4_000)
     other.disconnect()
+
+
+# What is kept beside messages
+
+LONG = "x" * 20_000
+
+
+def test_a_session_counts_for_all_with_what_passes_its_allowance() -> None:
+    pool = Pool(10, 1_000)
+    first, second = Share(pool, 10**6), Share(pool, 10**6)
+    first.take(ALLOWANCE)
+    assert pool.state == 0
+    first.take(1_000)
+    assert pool.state == 1_000
+    second.take(ALLOWANCE)
+    with pytest.raises(LimitExceeded, match="max_state_bytes=1000"):
+        second.take(1)
+    assert (second.held, pool.state) == (ALLOWANCE, 1_000)
+    first.take(-500)
+    second.take(1)
+    first.close()
+    first.close()
+    assert (first.held, pool.state) == (0, 1)
+
+
+def test_one_session_has_its_own_limit() -> None:
+    share = Share(Pool(10, 10**6), 100)
+    share.take(90)
+    with pytest.raises(LimitExceeded, match="max_session_state_bytes=100"):
+        share.take(11)
+    assert share.held == 90
+
+
+def test_the_frame_that_is_not_whole_counts_once() -> None:
+    share = Share(Pool(10, 10**6), 100)
+    share.take(50)
+    share.take_frame(40)
+    share.take_frame(50)
+    assert share.held == 100
+    with pytest.raises(LimitExceeded):
+        share.take_frame(51)
+    share.take_frame(0)
+    assert share.held == 50
+
+
+def state_of(served: Served) -> int:
+    return served.broker._router.pool.state
+
+
+@pytest.mark.parametrize("limit", ["max_state_bytes", "max_session_state_bytes"])
+def test_who_makes_the_broker_keep_too_much_is_told_and_others_are_served(serve: Serve, limit: str) -> None:
+    served = serve(**{limit: 1_000_000})
+    holder, other = served.client(), served.client()
+    for number in range(5):
+        holder.subscribe("/queue/a", id=f"{number}{LONG}")
+    for number in range(10):
+        holder.say("SUBSCRIBE", {"destination": "/queue/a", "id": f"1{number}{LONG}"})
+    assert f"(limit {limit}=1000000)" in holder.error().headers["message"]
+    until(lambda: state_of(served) == 0)
+    other.subscribe("/queue/b", id="1")
+    other.send("/queue/b", "x")
+    assert other.bodies(1) == ["x"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "client"])
+def test_an_id_counts_until_its_subscription_is_over_and_acknowledged(served: Served, mode: str) -> None:
+    client = served.client()
+    for _ in range(3):
+        client.subscribe("/queue/a", mode, id=LONG)
+        assert state_of(served) > 30_000
+        client.send("/queue/a", "x")
+        (message,) = client.messages(1)
+        client.sure("UNSUBSCRIBE", {"id": LONG})
+        if mode == "client":
+            assert state_of(served) > 30_000
+            client.ack(message)
+        assert state_of(served) == 0
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_the_id_of_a_transaction_counts_until_it_is_over(served: Served, end: str) -> None:
+    client = served.client()
+    for _ in range(3):
+        ids = [f"{number}{LONG}" for number in range(3)]
+        for one in ids:
+            client.sure("BEGIN", {"transaction": one})
+        assert state_of(served) > 30_000
+        for one in ids:
+            client.sure(end, {"transaction": one})
+        assert state_of(served) == 0
+
+
+def test_an_unfinished_frame_counts_until_it_is_whole(served: Served) -> None:
+    client = served.client()
+    client.raw(b"SEND\ndestination:/queue/a\ncontent-length:500000\n\n" + b"x" * 400_000)
+    until(lambda: state_of(served) > 400_000 - ALLOWANCE)
+    client.raw(b"x" * 100_000 + b"\0")
+    until(lambda: served.depth("/queue/a") == (1, 0) and state_of(served) == 0)
+
+
+def test_what_a_client_had_is_free_when_it_is_gone(served: Served) -> None:
+    client = served.client()
+    client.subscribe("/queue/a", id=LONG)
+    client.sure("BEGIN", {"transaction": LONG})
+    client.raw(b"SEND\ndestination:/queue/a\ncontent-length:500000\n\n" + b"x" * 100_000)
+    until(lambda: state_of(served) > 100_000)
+    client.close()
+    until(lambda: state_of(served) == 0)
+
+
+def test_the_name_of_a_queue_counts_until_it_is_empty_and_nobody_listens(served: Served) -> None:
+    client = served.client()
+    client.send(f"/queue/{LONG}", "x")
+    assert (
+        state_of(served) > 3 * 20_000 - 3 * 1_024
+    )  # the queue's name, and the head and the destination of the message
+    client.subscribe(f"/queue/{LONG}", id="1")
+    client.messages(1)
+    client.sync()
+    assert 19_000 < state_of(served) < 60_000
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    assert state_of(served) == 0
+    assert served.broker.stats().queues == {}
+
+
+def test_the_usual_counts_for_nothing(served: Served) -> None:
+    client = served.client()
+    for number in range(20):
+        client.subscribe(f"/queue/{number}", "client", id=str(number))
+        client.send(f"/queue/{number}", "x" * 10_000)
+    assert state_of(served) == 0
+
+
+def test_deliveries_of_one_session_that_wait_for_their_ack_are_bounded(serve: Serve) -> None:
+    served = serve(max_session_state_bytes=512 * 20)
+    client = served.client()
+    for queue in "ab":
+        client.subscribe(f"/queue/{queue}", "client-individual", id=queue, prefetch_count="0")
+        client.send(f"/queue/{queue}", *"0123456789" * 2)
+    assert (served.depth("/queue/a"), served.depth("/queue/b")) == ((0, 20), (20, 0))
+    for message in client.messages(20):
+        client.ack(message)
+    assert len(client.messages(20)) == 20

@@ -177,6 +177,21 @@ def test_a_wrong_login_is_refused_and_the_passcode_stays_secret(
     assert served.broker.stats().sessions_total == 0
 
 
+@pytest.mark.requirement("CON-04", "A-14")
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        ("1.0", b"message:access refused: wrong login or passcode"),
+        ("1.1", rb"message:access refused\c wrong login or passcode"),
+        ("1.2", rb"message:access refused\c wrong login or passcode"),
+    ],
+)
+def test_the_header_of_a_refused_login_keeps_its_colon(serve: Serve, version: str, line: bytes) -> None:
+    client = serve(users=USERS, login_delay=0).dial(version)
+    client.raw(b"CONNECT\n%b\n\0" % (b"" if version == "1.0" else b"accept-version:%b\nhost:h\n" % version.encode()))
+    assert line in client.octets(20).split(b"\n")
+
+
 # ERROR
 
 
@@ -240,6 +255,20 @@ def test_malformed_octets_are_an_error(served: Served, octets: bytes) -> None:
     client.raw(octets)
     client.error()
     assert served.depth("/queue/a") == (0, 0)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_nuls_between_frames_are_tolerated_as_real_brokers_do(serve: Serve, version: str) -> None:
+    client = serve().dial(version)
+    client.raw(b"\0\n")
+    client.connect()
+    client.subscribe("/queue/a")
+    client.raw(b"\0\0" + client.encoded("SEND", {"destination": "/queue/a"}, b"x") + b"\0\n\0")
+    assert client.bodies(1) == ["x"]
+    assert client.idle()
+    strict = serve(leniency=Leniency.NONE).client(version)
+    strict.raw(b"\0" + strict.encoded("SEND", {"destination": "/queue/a"}, b"x"))
+    strict.error()
 
 
 def test_leniency_bears_with_deviations(serve: Serve) -> None:

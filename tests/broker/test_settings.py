@@ -9,6 +9,7 @@ import pytest
 from stompy.broker.settings import Settings, is_topic
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
+from stompy.frames.limits import Limits
 from stompy.frames.version import Version
 
 
@@ -57,3 +58,19 @@ def test_repr_shows_no_passcode() -> None:
 )
 def test_a_topic_is_known_by_its_prefix(destination: str, topic: bool) -> None:
     assert is_topic(destination) is topic
+
+
+def test_the_limits_of_state_leave_room_for_the_largest_bodies() -> None:
+    mib = 1024 * 1024
+    usual, large = Settings(), Settings(limits=Limits(max_body=500 * mib))
+    assert (usual.state_bytes, usual.session_state_bytes) == (256 * mib, 160 * mib)
+    assert (large.state_bytes, large.session_state_bytes) == (1_000 * mib, 532 * mib)
+    given = Settings(max_state_bytes=7, max_session_state_bytes=5)
+    assert (given.state_bytes, given.session_state_bytes) == (7, 5)
+
+
+@pytest.mark.parametrize("name", ["max_state_bytes", "max_session_state_bytes", "max_handshakes_per_address"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5])
+def test_a_limit_that_may_be_left_out_is_a_number_of_1_or_more(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        Settings(**{name: value})

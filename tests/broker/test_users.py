@@ -15,7 +15,7 @@ from stompy.secret import Secret
 from tests.broker.conftest import Serve
 from tests.support.rawclient import RawClient
 
-HASH = hash_passcode("sesame")
+HASH = "scrypt:16384:8:1:CqOCiuu5uRQ/VfPRf/WhyA==:mh1Ti87l2tizjKUxKMoMuq9Lo8xezOXwz474+hWoM1I="  # of "sesame"
 
 
 def admitted(users: Users, login: str, passcode: str, deadline: Deadline | None = None) -> bool:
