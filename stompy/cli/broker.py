@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
+import operator
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -15,10 +17,12 @@ from stompy.broker.broker import Broker
 from stompy.broker.users import User
 from stompy.cli.console import say, tell
 from stompy.cli.exits import Exit, Failure
+from stompy.cli.files import why
 from stompy.cli.options import add_passcode_options, add_verbose, count, mode, passcode_from, port, seconds
 from stompy.cli.tls import add_broker_tls_options, broker_tls_from
 from stompy.cli.users import users_of
 from stompy.errors import ConfigurationError
+from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.transport.address import DEFAULT_PORT
 
@@ -34,12 +38,15 @@ _LIMITS = {
     "max_eol_rate": "octets of line ends a second between frames",
     "max_sessions": "clients at one time",
     "max_handshakes": "those among them that are not connected yet",
+    "max_handshakes_per_address": "those among these that come from one address (default: half of them)",
     "max_session_subscriptions": "subscriptions of one client",
     "max_session_transactions": "open transactions of one client",
     "max_queues": "queues",
     "max_queue_messages": "messages in one queue",
     "max_queue_bytes": "octets in one queue",
     "max_store_bytes": "octets of all messages",
+    "max_state_bytes": "octets of all else that clients make it keep: unfinished frames, ids, names",
+    "max_session_state_bytes": "the same for one client",
 }
 
 
@@ -58,6 +65,12 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument(
         "--unix-mode", metavar="MODE", type=mode, default=0o600, help="permissions of the socket (default: 600)"
     )
+    group.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        type=Path,
+        help="write the address to FILE as soon as clients can connect, and remove FILE at the end",
+    )
     group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
     add_passcode_options(group, _PASSCODE)
     add_broker_tls_options(parser.add_argument_group("TLS"))
@@ -73,6 +86,13 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
     limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds in which CONNECT must come")
     limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds that a wrong login waits")
+    group.add_argument(
+        "--leniency",
+        metavar="NAMES",
+        type=leniency,
+        help=f"deviations of clients to tolerate, with commas: {', '.join(map(_written, Leniency))}; or none "
+        "(default: nul-between-frames)",
+    )
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
@@ -88,12 +108,13 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         users=_users(arguments),
         **_limits(arguments),
     )
-    with _signals() as wait_for_signal:
+    with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as tell_ready:
         try:
             broker.start()
         except ConfigurationError as error:
             raise Failure(str(error), Exit.CONNECTION) from error
         with broker:
+            tell_ready(f"{broker.url}\n")
             say(broker.url)
             tell("for development: everything is in memory, and gone at the end; Ctrl-C ends it")
             wait_for_signal()
@@ -101,12 +122,62 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+@contextlib.contextmanager
+def _ready_file(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Yield what writes the file, whole or not at all; it is not there before, nor after.
+
+    Raises:
+        Failure: it cannot be written or removed.
+    """
+    if path is None:
+        yield lambda text: None
+        return
+
+    def write(text: str) -> None:
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        with _told(path):
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+
+    with _told(path):
+        path.unlink(missing_ok=True)  # a broker that was killed may have left it
+    try:
+        yield write
+    finally:
+        with _told(path):
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Failure(f"cannot write the ready file {str(path)!r}: {why(error)}", Exit.DATA) from error
+
+
 def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
     of_frames = {name: given.pop(name) for name in _OF_FRAMES if name in given}
     times = {name: getattr(arguments, name) for name in ("connect_timeout", "login_delay")}
     given |= {name: value for name, value in times.items() if value is not None}
+    if arguments.leniency is not None:
+        given["leniency"] = arguments.leniency
     return {**given, "limits": Limits(**of_frames)}
+
+
+def _written(leniency: Leniency) -> str:
+    return str(leniency.name).lower().replace("_", "-")
+
+
+def leniency(text: str) -> Leniency:
+    """Parse names of leniencies."""
+    known = {"none": Leniency.NONE, **{_written(one): one for one in Leniency}}
+    names = text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no leniency {unknown[0]!r}, only {', '.join(known)}")
+    return functools.reduce(operator.or_, (known[name] for name in names))
 
 
 def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:

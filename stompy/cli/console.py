@@ -7,23 +7,26 @@ import io
 import logging
 import os
 import select
+import stat
 import sys
+import time
 from collections.abc import Iterator
 from typing import IO, BinaryIO
 
 from stompy.cli.exits import Exit, Failure
+from stompy.deadline import Deadline
+from stompy.printable import printable
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
 
 _FORMAT = "stompy: %(levelname)s: %(name)s: %(message)s"
 
 
-def one_line(text: str) -> str:
-    """Return `text` without line ends and control characters, which a broker's words may hold."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
-
-
 def tell(text: str) -> None:
     """Write a line about what happens to standard error."""
-    _to_stderr(f"stompy: {one_line(text)}\n")
+    _to_stderr(f"stompy: {printable(text)}\n")
 
 
 def tell_error(text: str) -> None:
@@ -81,20 +84,54 @@ class Output:
         with _output_errors():
             self._stream.flush()
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person looks at it."""
+        return self._stream.isatty()
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it is a pipe that tells how much of it was read."""
+        with contextlib.suppress(OSError, ValueError):
+            return stat.S_ISFIFO(os.fstat(self._stream.fileno()).st_mode) and self._unread() is not None
+        return False
+
+    def await_reader(self, deadline: Deadline) -> int:
+        """Wait until the reader of the pipe has read all that was flushed; return how many octets it has not.
+
+        They are 0, unless the reader is gone or the deadline has passed.
+        """
+        pause = 0.0005
+        while self._unread() and not self._reader_is_gone() and not deadline.expired:
+            time.sleep(deadline.sooner(pause).remaining() or 0.0)
+            pause = min(2 * pause, 0.05)
+        return self._unread() or 0
+
+    def _unread(self) -> int | None:
+        if sys.platform == "win32":
+            return None
+        try:
+            return int.from_bytes(fcntl.ioctl(self._stream.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+        except (OSError, ValueError):
+            return None
+
     def check_reader(self) -> None:
         """Notice that the reader of a pipe is gone, which a write would only find out later.
 
         Raises:
             BrokenPipeError: it is.
         """
+        if self._reader_is_gone():
+            raise BrokenPipeError
+
+    def _reader_is_gone(self) -> bool:
         events: list[tuple[int, int]] = []
         # Where the system has no poll, or the stream no descriptor, the next write tells.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             looking = select.poll()
             looking.register(self._stream.fileno(), 0)
             events = looking.poll(0)
-        if any(happened & select.POLLERR for _, happened in events):
-            raise BrokenPipeError
+        return any(happened & select.POLLERR for _, happened in events)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stompy.cli.console import one_line
 from stompy.cli.exits import Exit, Failure
+from stompy.printable import printable
 
 
 def first_line(path: Path, what: str) -> str:
@@ -25,4 +25,4 @@ def why(error: Exception) -> str:
     """Return the reason of a failed read or write, without the path, which the caller names."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
-    return one_line(getattr(error, "strerror", None) or str(error))
+    return printable(getattr(error, "strerror", None) or str(error))

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,6 +68,7 @@ def connection_options() -> argparse.ArgumentParser:
     )
     group.add_argument("--login", metavar="LOGIN", help="instead of the one in the URL")
     add_passcode_options(group, "STOMPY_PASSCODE")
+    group.add_argument("--client-id", metavar="ID", help="who we are to the broker from run to run, as for --durable")
     group.add_argument(
         "--proxy",
         metavar="URL",
@@ -86,6 +87,12 @@ def connection_options() -> argparse.ArgumentParser:
         metavar="SEND,RECEIVE",
         type=heartbeat,
         help="seconds between heart-beats: ours, and the broker's that we ask for; 0 for none (default: 10,10)",
+    )
+    group.add_argument(
+        "--wait",
+        type=seconds,
+        metavar="S",
+        help="go on trying to connect for S seconds, as while the broker is starting (default: try once)",
     )
     add_verbose(group)
     add_tls_options(parser.add_argument_group("TLS, for stomp+ssl://"))
@@ -131,14 +138,23 @@ def header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def headers_of(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+def headers_of(pairs: Sequence[tuple[str, str]], own: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return headers as a mapping.
 
+    Args:
+        pairs: of names and values.
+        own: headers that are not given this way, and what is written instead; empty where nothing is.
+
     Raises:
-        Failure: one is given twice, and only the first would count (STOMP 1.2, Repeated Header Entries).
+        Failure: one of them is there; or one twice, of which only the first would count (STOMP 1.2, Repeated Header
+            Entries).
     """
     headers: dict[str, str] = {}
     for name, value in pairs:
+        instead = None if own is None else own.get(name)
+        if instead is not None:
+            hint = f"give it by {instead}" if instead else "stompy writes it, where it has a place"
+            raise Failure(f"header {name!r} is not given by --header: {hint}", Exit.USAGE)
         if name in headers:
             raise Failure(f"header {name!r} is given twice", Exit.USAGE)
         headers[name] = value

@@ -6,12 +6,13 @@ import argparse
 import secrets
 import time
 
-from stompy.cli.console import one_line, say
+from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.deadline import Deadline
+from stompy.printable import printable
 
 
 def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -74,7 +75,7 @@ def _echo(conn: Connection, destination: str, timeout: float) -> float:
 
 
 def _row(name: str, value: str) -> None:
-    say(f"{name:<13} {one_line(value)}")
+    say(f"{name:<13} {printable(value)}")
 
 
 def _interval(interval: float) -> str:

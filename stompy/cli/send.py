@@ -10,12 +10,20 @@ from typing import BinaryIO
 from stompy.cli.console import stdin_is_terminal, stdin_octets, tell
 from stompy.cli.exits import Exit, Failure, code_of, interruption
 from stompy.cli.files import why
-from stompy.cli.options import add_headers, headers_of
+from stompy.cli.options import add_headers, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.errors import StompError
 
 STDIN = "-"
+
+_OWN = {
+    "destination": "DESTINATION",
+    "content-type": "--content-type",
+    "receipt": "--receipt",
+    "content-length": "",
+    "transaction": "",
+}
 
 
 def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -35,13 +43,19 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     )
     add_headers(parser, "SEND")
     parser.add_argument("--content-type", metavar="TYPE", help="such as application/json (default: text for BODY)")
+    parser.add_argument(
+        "--persistent", action=argparse.BooleanOptionalAction, help="whether it survives a restart of the broker"
+    )
+    parser.add_argument("--priority", type=int, metavar="N", help="0 to 9")
+    parser.add_argument("--expires", type=seconds, metavar="S", help="seconds to live")
+    parser.add_argument("--delay", type=seconds, metavar="S", help="seconds until the broker delivers it")
     parser.add_argument("--receipt", action="store_true", help="have the broker confirm each message")
     parser.set_defaults(run=run_send, late="body")
 
 
 def run_send(arguments: argparse.Namespace) -> Exit:
     """Send what the arguments say, and tell how many messages it was."""
-    headers = headers_of(arguments.header)
+    headers = headers_of(arguments.header, _OWN)
     with _bodies(arguments) as bodies:
         sender = _Sender(arguments, headers)
         try:
@@ -76,6 +90,10 @@ class _Sender:
                     body,
                     content_type=self._arguments.content_type,
                     headers=self._headers,
+                    persistent=self._arguments.persistent,
+                    priority=self._arguments.priority,
+                    expires=self._arguments.expires,
+                    delay=self._arguments.delay,
                     receipt=self._arguments.receipt,
                 )
                 self.sent += 1

@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stompy.cli.console import one_line, say
+from stompy.cli.console import say
 from stompy.errors import StompError
+from stompy.printable import printable
 
 WIDTH = 80
 _INDENT = "   "
@@ -47,9 +48,9 @@ class Stage:
         if holds:
             self.passed += 1
         else:
-            self.failed.append(one_line(claim))
+            self.failed.append(printable(claim))
         self._wrapped(claim, f"{_INDENT}[{'ok' if holds else 'FAILED'}] ")
 
     def _wrapped(self, text: str, start: str) -> None:
-        for line in textwrap.wrap(one_line(text), WIDTH, initial_indent=start, subsequent_indent=" " * len(start)):
+        for line in textwrap.wrap(printable(text), WIDTH, initial_indent=start, subsequent_indent=" " * len(start)):
             say(line)

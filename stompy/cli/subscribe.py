@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import sys
 from collections.abc import Callable
 
 from stompy.cli.console import Output, forget_stdout, tell
@@ -17,9 +18,20 @@ from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeout
+from stompy.printable import printable_bytes
+
+_OWN = {
+    "destination": "DESTINATION",
+    "ack": "--ack",
+    **dict.fromkeys(("id", "receipt", "transaction", "content-type", "content-length"), ""),
+}
 
 _ENOUGH = 100
 """Messages after which they are flushed and acknowledged, however many more wait."""
+_ONE_BY_ONE = 100
+"""So many go into a pipe one by one, each when the one before was read: the reader may want no more."""
+_GOODBYE = 0.5
+"""Seconds for the reader of a pipe to read what is in it, when a signal ends the command."""
 _LOOK = 0.5
 """Seconds of silence after which to look whether anybody still reads the output."""
 
@@ -33,7 +45,7 @@ def add_subscribe(
         parents=[common],
         help="print messages as they come",
         description="Print messages as they come. In the client modes a message is acknowledged after it was written, "
-        "so that what is not written goes back to the broker.",
+        "and into a pipe without --count after it was read there; the others go back to the broker.",
     )
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
@@ -52,14 +64,26 @@ def add_subscribe(
         default="text",
         help="text: the octets of the body and LF; json: one object a line (default: text)",
     )
+    parser.add_argument(
+        "--raw", action="store_true", help="do not escape control characters that go to a terminal; it may obey them"
+    )
+    parser.add_argument("--selector", metavar="CONDITION", help="only messages whose headers fulfil it")
+    parser.add_argument("--durable", metavar="NAME", help="of a durable subscription; needs --client-id")
+    parser.add_argument("--prefetch", type=count, metavar="N", help="unacknowledged messages ahead, at most")
     add_headers(parser, "SUBSCRIBE")
     parser.set_defaults(run=run_subscribe)
 
 
 def run_subscribe(arguments: argparse.Namespace) -> Exit:
     """Print messages until there were enough, nothing came for long enough, or a signal ends it."""
-    headers = headers_of(arguments.header)
-    printer = _Printer(Output(), _FORMATS[arguments.format], ack=arguments.ack)
+    headers = headers_of(arguments.header, _OWN)
+    output = Output()
+    render = _FORMATS[arguments.format]
+    if render is as_text and output.is_terminal and not arguments.raw:
+        render = as_shown
+    # Who says how many messages there shall be will read them all.
+    by_reading = arguments.count is None and output.is_pipe
+    printer = _Printer(output, render, ack=arguments.ack, by_reading=by_reading)
     try:
         # The printer ends first: what was written and not yet acknowledged would come again.
         with session(arguments) as conn, printer:
@@ -80,13 +104,21 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
 
 
 def _subscribed(conn: Connection, arguments: argparse.Namespace, headers: dict[str, str]) -> Subscription:
-    prefetch = None
+    prefetch = arguments.prefetch
     dialect = dialect_named(conn.dialect)
     prefetch_header = None if dialect.prefetch_as_window else dialect.headers.get("prefetch")
-    if arguments.count is not None and prefetch_header is not None and prefetch_header not in headers:
+    may_ask = prefetch is None and prefetch_header is not None and prefetch_header not in headers
+    if arguments.count is not None and may_ask:
         # Who wants a few messages should not keep the others from other consumers meanwhile.
         prefetch = min(arguments.count, 1000)
-    return conn.subscribe(arguments.destination, ack=arguments.ack, prefetch=prefetch, headers=headers)
+    return conn.subscribe(
+        arguments.destination,
+        ack=arguments.ack,
+        prefetch=prefetch,
+        selector=arguments.selector,
+        durable=arguments.durable,
+        headers=headers,
+    )
 
 
 def _print_all(subscription: Subscription, printer: _Printer, arguments: argparse.Namespace) -> bool:
@@ -96,8 +128,10 @@ def _print_all(subscription: Subscription, printer: _Printer, arguments: argpars
         if message is None:
             return False
         printer.take(message)
-        if subscription.queued == 0 or printer.waiting >= _ENOUGH:
-            printer.settle()
+        if (subscription.queued == 0 or printer.full) and not printer.settle(Deadline(arguments.timeout)):
+            raise Failure(
+                f"nobody read the output for {arguments.timeout:g} s; {printer.written} received", Exit.TIMEOUT
+            )
     return True
 
 
@@ -113,46 +147,70 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
 
 
 class _Printer:
-    """Writes messages, and acknowledges those that the system has taken.
+    """Writes messages, and acknowledges those that the system has taken, or the reader of a pipe.
+
+    Args:
+        output: where to.
+        render: makes octets of a message.
+        ack: the mode.
+        by_reading: whether what was read out of the pipe counts.
 
     Attributes:
         taken: messages given to it.
-        written: messages that the system has.
+        written: messages that were acknowledged, or would be but for their mode.
     """
 
-    def __init__(self, output: Output, render: Callable[[Message], bytes], *, ack: str) -> None:
+    def __init__(self, output: Output, render: Callable[[Message], bytes], *, ack: str, by_reading: bool) -> None:
         self._output = output
         self._render = render
         self._ack = ack
-        self._unsettled: list[Message] = []
+        self._by_reading = by_reading
+        self._unsettled: list[tuple[Message, int]] = []
         self.taken = 0
         self.written = 0
 
     @property
-    def waiting(self) -> int:
-        """Messages that were not yet flushed and acknowledged."""
-        return len(self._unsettled)
+    def full(self) -> bool:
+        """Whether to flush and acknowledge before the next message, even if it is there already."""
+        one_by_one = self._by_reading and self.written < _ONE_BY_ONE
+        return len(self._unsettled) >= (1 if one_by_one else _ENOUGH)
 
     def take(self, message: Message) -> None:
         """Write a message."""
-        self._output.write(self._render(message))
-        self._unsettled.append(message)
+        data = self._render(message)
+        self._output.write(data)
+        self._unsettled.append((message, len(data)))
         self.taken += 1
 
     def check_reader(self) -> None:
         """Raise `BrokenPipeError` if nobody reads the output any more."""
         self._output.check_reader()
 
-    def settle(self) -> None:
-        """Flush, then acknowledge."""
+    def settle(self, deadline: Deadline) -> bool:
+        """Flush, then acknowledge; return whether that could be done with all, before the deadline.
+
+        Raises:
+            BrokenPipeError: the reader is gone, and left something unread.
+        """
         if not self._unsettled:
-            return
+            return True
         self._output.flush()
-        messages, self._unsettled = self._unsettled, []
+        unread = self._output.await_reader(deadline) if self._by_reading else 0
+        rest: list[tuple[Message, int]] = []
+        while unread > 0 and self._unsettled:
+            rest.insert(0, self._unsettled.pop())
+            unread -= rest[0][1]
+        settled, self._unsettled = self._unsettled, rest
+        self._acknowledge([message for message, _ in settled])
+        if rest:
+            self.check_reader()
+        return not rest
+
+    def _acknowledge(self, messages: list[Message]) -> None:
         self.written += len(messages)
         if self._ack == "client":
-            messages[-1].ack()  # it covers those before it
-        elif self._ack == "client-individual":
+            messages = messages[-1:]  # it covers those before it
+        if self._ack != "auto":
             for message in messages:
                 message.ack()
 
@@ -161,12 +219,18 @@ class _Printer:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is None or issubclass(kind, KeyboardInterrupt):
-            self.settle()
+            self.settle(Deadline(_GOODBYE))
 
 
 def as_text(message: Message) -> bytes:
     """Return the octets of the body and LF."""
     return message.body + b"\n"
+
+
+def as_shown(message: Message) -> bytes:
+    """Return the text of the body and LF for a terminal, which is not to obey what is in it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return printable_bytes(message.body).encode(encoding, "backslashreplace") + b"\n"
 
 
 def as_json(message: Message) -> bytes:
@@ -181,7 +245,8 @@ def as_json(message: Message) -> bytes:
         record["body"] = message.body.decode("utf-8")
     except UnicodeDecodeError:
         record["body_base64"] = base64.b64encode(message.body).decode("ascii")
-    return json.dumps(record).encode("ascii") + b"\n"
+    # DEL is the one control character that JSON leaves alone.
+    return json.dumps(record).replace("\x7f", "\\u007f").encode("ascii") + b"\n"
 
 
 _FORMATS: dict[str, Callable[[Message], bytes]] = {"text": as_text, "json": as_json}

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from stompy.errors import ConfigurationError
 from stompy.testing.brokers import images
@@ -26,6 +26,9 @@ from stompy.testing.brokers.product import Product
 from stompy.testing.brokers.rabbitmq import RabbitMQ
 from stompy.testing.brokers.running import NetworkBroker, RunningBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _LOG = logging.getLogger("stompy.testing")
 
@@ -108,7 +111,7 @@ def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
 
 def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
     """Yield the brokers that may be started, best first; why the others are none goes to `reasons`."""
-    ways = _ways()
+    ways = chosen_sources()
     if not ways:
         reasons.append(f"{FROM_VARIABLE} is none")
     elif named := os.environ.get(f"STOMPY_{product.kind.upper()}_IMAGE"):
@@ -137,7 +140,8 @@ def _image(product: Product, way: str) -> str:
     return images.local_image(product) if way == "local" else images.named_image(way)
 
 
-def _ways() -> tuple[str, ...]:
+def chosen_sources() -> tuple[str, ...]:
+    """Return where brokers may be taken from, best first: all of `WAYS`, or what `STOMPY_BROKERS_FROM` leaves."""
     wanted = os.environ.get(FROM_VARIABLE) or ",".join(WAYS)
     if wanted == "none":
         return ()
@@ -149,12 +153,26 @@ def _ways() -> tuple[str, ...]:
     return chosen
 
 
+class BrokerOptions(TypedDict, total=False):
+    """The fields of `BrokerSettings`."""
+
+    users: Mapping[str, str] | None
+    persistent: bool
+    tls: bool
+    client_certificates: bool
+    memory_limit: int | None
+    advisories: bool
+    dead_letter_nonpersistent: bool
+    configuration: str
+    environment: Mapping[str, str]
+
+
 class _OfKind(ContainerBroker):
     """A container of one kind, from the image that is given or the best that there is."""
 
     _kind = ""
 
-    def __init__(self, image: str | None = None, **options: Any) -> None:
+    def __init__(self, image: str | None = None, **options: Unpack[BrokerOptions]) -> None:
         product = PRODUCTS[self._kind]
         settings = BrokerSettings.of(options)
         product.in_container(settings, None)  # a wrong setting is told here

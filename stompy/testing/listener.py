@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
@@ -15,17 +15,17 @@ from stompy.errors import ConfigurationError, StompError, StompTimeout
 from stompy.frames.frame import Frame
 
 EventName: TypeAlias = Literal[
-    "connected", "message", "receipt", "error", "heartbeat_timeout", "reconnecting", "disconnected"
-]
-_NAMES: tuple[EventName, ...] = (
     "connected",
     "message",
+    "handler_error",
     "receipt",
     "error",
     "heartbeat_timeout",
     "reconnecting",
     "disconnected",
-)
+    "closed",
+]
+_NAMES: tuple[EventName, ...] = get_args(EventName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,11 @@ class Event:
     Attributes:
         name: of the method, without `on_`.
         frame: of `connected`, `receipt` and `error`.
-        message: of `message`.
+        message: of `message` and `handler_error`.
+        raised: of `handler_error`: what the handler raised.
         attempt: of `reconnecting`.
         delay: of `reconnecting`, in seconds.
-        reason: of `disconnected`; `None` also where `disconnect` ended the session.
+        reason: of `disconnected` and `closed`; `None` also where `disconnect` ended the session.
     """
 
     name: EventName
@@ -47,6 +48,7 @@ class Event:
     attempt: int | None = None
     delay: float | None = None
     reason: StompError | None = None
+    raised: BaseException | None = None
 
 
 class RecordingListener(ConnectionListener):
@@ -135,6 +137,10 @@ class RecordingListener(ConnectionListener):
         """Record it."""
         self._note(Event("message", message=message))
 
+    def on_handler_error(self, message: Message, error: BaseException) -> None:
+        """Record it."""
+        self._note(Event("handler_error", message=message, raised=error))
+
     def on_receipt(self, frame: Frame) -> None:
         """Record it."""
         self._note(Event("receipt", frame=frame))
@@ -154,6 +160,10 @@ class RecordingListener(ConnectionListener):
     def on_disconnected(self, reason: StompError | None) -> None:
         """Record it."""
         self._note(Event("disconnected", reason=reason))
+
+    def on_closed(self, reason: StompError | None) -> None:
+        """Record it."""
+        self._note(Event("closed", reason=reason))
 
     def __repr__(self) -> str:
         return f"<RecordingListener events={len(self._events)}>"

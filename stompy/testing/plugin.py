@@ -4,7 +4,8 @@ The real ones (`stomp_activemq`, `stomp_artemis`, `stomp_rabbitmq`) are started 
 that asks; each has a fixture of options, to be overridden with `scope="session"`. Where one cannot be had, its tests
 are skipped with every reason, or fail if `STOMPY_REQUIRE_BROKERS` names it.
 
-Installed with the package, pytest finds them by itself.
+Installed with the package, pytest finds them by itself, in every run: so the fixtures import what they need when a test
+asks for them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stompy.broker.broker import Broker
-from stompy.broker.faults import FaultPlan
-from stompy.connection.connecting import connect
-from stompy.connection.connection import Connection
-from stompy.testing.proxy import FaultProxy
-from stompy.testing.required import broker_or_skip
-
 if TYPE_CHECKING:
+    from stompy.broker.broker import Broker
+    from stompy.broker.faults import FaultPlan
+    from stompy.connection.connection import Connection
     from stompy.testing.brokers.running import RunningBroker
+    from stompy.testing.proxy import FaultProxy
 
 
 @pytest.fixture
@@ -34,27 +32,40 @@ def stomp_broker_options() -> dict[str, Any]:
 @pytest.fixture
 def stomp_faults() -> FaultPlan:
     """The fault plan of `stomp_broker`, which does nothing until the test adds something."""
+    from stompy.broker.faults import FaultPlan
+
     return FaultPlan()
 
 
 @pytest.fixture
 def stomp_broker(stomp_broker_options: dict[str, Any], stomp_faults: FaultPlan) -> Iterator[Broker]:
     """An embedded broker on a free port of this machine, with empty queues."""
+    from stompy.broker.broker import Broker
+
     with Broker(**{"faults": stomp_faults, **stomp_broker_options}) as broker:
         yield broker
         stomp_faults.clear()  # what it holds back would hold up the end
 
 
 @pytest.fixture
-def stomp_connection(stomp_broker: Broker) -> Iterator[Connection]:
-    """A connection to `stomp_broker`; one whose broker no longer answers is given up after a second."""
-    with connect(stomp_broker.url, close_timeout=1.0) as connection:
+def stomp_connection(stomp_broker: Broker, stomp_broker_options: dict[str, Any]) -> Iterator[Connection]:
+    """A connection to `stomp_broker`; one whose broker no longer answers is given up after a second.
+
+    Where the broker has users, it is that of the first one, whose passcode must not be given as a hash.
+    """
+    from stompy.connection.connecting import connect
+
+    login, user = next(iter((stomp_broker_options.get("users") or {}).items()), (None, None))
+    passcode = getattr(user, "passcode", user)  # a `User` holds it
+    with connect(stomp_broker.url, login=login, passcode=passcode, close_timeout=1.0) as connection:
         yield connection
 
 
 @pytest.fixture
 def stomp_proxy(stomp_broker: Broker) -> Iterator[FaultProxy]:
     """A proxy before `stomp_broker`: a client of `stomp_proxy.url` meets the faults that the test switches on."""
+    from stompy.testing.proxy import FaultProxy
+
     with FaultProxy(stomp_broker.url) as proxy:
         yield proxy
 
@@ -68,6 +79,8 @@ def stomp_activemq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_activemq(stomp_activemq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """ActiveMQ Classic, for the whole session: `stompy.connect(stomp_activemq.url())`."""
+    from stompy.testing.required import broker_or_skip
+
     with broker_or_skip("activemq", **stomp_activemq_options) as broker:
         yield broker
 
@@ -81,6 +94,8 @@ def stomp_artemis_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_artemis(stomp_artemis_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """Artemis, for the whole session: `stompy.connect(stomp_artemis.url())`."""
+    from stompy.testing.required import broker_or_skip
+
     with broker_or_skip("artemis", **stomp_artemis_options) as broker:
         yield broker
 
@@ -94,5 +109,7 @@ def stomp_rabbitmq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_rabbitmq(stomp_rabbitmq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """RabbitMQ with its STOMP plugins, for the whole session: `stompy.connect(stomp_rabbitmq.url())`."""
+    from stompy.testing.required import broker_or_skip
+
     with broker_or_skip("rabbitmq4", **stomp_rabbitmq_options) as broker:
         yield broker

@@ -287,7 +287,7 @@ class FaultProxy(Switches):
         try:
             if self._on_connection is not None:
                 self._on_connection(link)
-        except Exception:
+        except BaseException:
             _LOG.exception("on_connection of the proxy failed")
             link.end("rst")
         link.dial()

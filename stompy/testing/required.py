@@ -32,9 +32,13 @@ def broker_or_skip(kind: str, **options: Any) -> RunningBroker:
         missing(kind, "; ".join(error.reasons))
 
 
+def required(kind: str) -> bool:
+    """Return whether `STOMPY_REQUIRE_BROKERS` names a kind of broker."""
+    return not {kind, "all"}.isdisjoint(name.strip() for name in os.environ.get(REQUIRE_VARIABLE, "").split(","))
+
+
 def missing(kind: str, reason: str) -> NoReturn:
     """Skip the test, or fail it where `STOMPY_REQUIRE_BROKERS` names the kind."""
-    required = {name.strip() for name in os.environ.get(REQUIRE_VARIABLE, "").split(",")}
-    if required & {kind, "all"}:
-        pytest.fail(f"a {kind} broker is required: {reason}", pytrace=False)
+    if required(kind):
+        pytest.fail(f"the {kind} broker is required: {reason}", pytrace=False)
     pytest.skip(f"no {kind} broker: {reason}")

@@ -15,6 +15,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.cli.main import main
+from stompy.connection.dialects.brokers import dialect_named
 
 TOP = Path(__file__).parents[2]
 FLIGHTS = TOP / "examples" / "data" / "flights.ndjson"
@@ -50,6 +51,12 @@ def broker() -> Iterator[Broker]:
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("STOMPY_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def peer_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the embedded broker taken for an ActiveMQ, which has a header for everything."""
+    monkeypatch.setattr("stompy.connection.config.dialect_of", lambda server: dialect_named("activemq"))
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ def start() -> Iterator[Start]:
         process = subprocess.Popen(
             [sys.executable, "-m", "stompy", *argv],
             env=environment(**(env or {})),
-            stdout=subprocess.PIPE,
+            stdout=settings.pop("stdout", subprocess.PIPE),
             stderr=settings.pop("stderr", subprocess.PIPE),
             **settings,
         )

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import stompy
 from stompy.broker import Broker, hash_passcode
-from tests.cli.conftest import Run, Start
+from stompy.deadline import Deadline
+from stompy.transport.tcp import TcpDialer
+from tests.cli.conftest import TOP, Run, Start, environment
+from tests.support.peer import until
+from tests.support.rawclient import RawClient
 
 
 def address_of(process: subprocess.Popen[bytes]) -> str:
@@ -72,6 +80,8 @@ def test_a_host_that_is_not_ours_is_told(run: Run) -> None:
         (["--port", "99999"], "not a port"),
         (["--user", "ann", "--users-file", "f"], "do not go together"),
         (["--max-sessions", "0"], "not a whole number"),
+        (["--leniency", "invalid-utf8,anything"], "there is no leniency 'anything', only none, undefined-escapes,"),
+        (["--leniency", ""], "there is no leniency ''"),
     ],
 )
 def test_a_wrong_command_line_starts_nothing(
@@ -82,6 +92,25 @@ def test_a_wrong_command_line_starts_nothing(
     result = run("broker", *argv)
     assert result.code == 2
     assert words in result.error
+
+
+@pytest.mark.parametrize(
+    ("argv", "tolerated"),
+    [
+        ([], [b"\0"]),
+        (["--leniency", "none"], []),
+        (["--leniency", "undefined-escapes,nul-between-frames"], [b"\0", b"x:\\t\n"]),
+    ],
+)
+def test_leniencies_are_those_of_the_command_line(argv: list[str], tolerated: list[bytes], start: Start) -> None:
+    process = start("broker", "--port", "0", *argv)
+    host, port = address_of(process).removeprefix("stomp://").split(":")
+    for deviation in (b"\0", b"x:\\t\n"):
+        with RawClient(TcpDialer(host, int(port)).dial(Deadline(20))) as client:
+            client.connect()
+            before, inside = (deviation, b"") if deviation == b"\0" else (b"", deviation)
+            client.raw(before + b"SEND\ndestination:/queue/a\nreceipt:1\n" + inside + b"\n\0")
+            assert (client.frame().command == "RECEIPT") == (deviation in tolerated)
 
 
 def test_the_handlers_of_signals_are_put_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +129,18 @@ def test_a_broker_that_others_can_reach_says_so(start: Start) -> None:
     assert b"can be reached from other machines" in process.communicate(timeout=20)[1]
 
 
+def connect_once_there_is_room(url: str, passcode: str) -> stompy.Connection:
+    """Connect where one client may be there; the one before may still be on its way out."""
+    give_up = Deadline(20)
+    while True:
+        try:
+            return stompy.connect(url, login="ann", passcode=passcode)
+        except stompy.ConnectRefused as refused:
+            if "max_sessions" not in str(refused) or give_up.expired:
+                raise
+            time.sleep(0.01)
+
+
 def test_users_and_limits_are_those_of_the_command_line(start: Start, tmp_path: Path) -> None:
     hashed = hash_passcode("sesame")
     file = tmp_path / "users.json"
@@ -116,7 +157,54 @@ def test_users_and_limits_are_those_of_the_command_line(start: Start, tmp_path: 
         with pytest.raises(stompy.BrokerError, match="max_body=3"):
             conn.send("/queue/a", b"abcd", confirm=True)
     with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
-        stompy.connect(url, login="ann", passcode="guess")
-    conn = stompy.connect(url, login="ann", passcode="sesame")
+        connect_once_there_is_room(url, "guess")
+    conn = connect_once_there_is_room(url, "sesame")
     with conn, pytest.raises(stompy.BrokerError, match="no right to write"):
         conn.send("/queue/b", b"x", confirm=True)
+
+
+def test_the_ready_file_holds_the_address_of_a_broker_that_can_be_connected_to(start: Start, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ready.write_text("stomp://127.0.0.1:1\n", encoding="utf-8")  # of a broker that was killed
+    process = start("broker", "--port", "0", "--ready-file", str(ready))
+    seen: list[str] = []
+
+    def told() -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            seen.append(ready.read_text(encoding="utf-8"))
+        return bool(seen) and seen[-1] != "stomp://127.0.0.1:1\n"
+
+    until(told)
+    url = seen[-1].removesuffix("\n")
+    stompy.connect(url, reconnect=None).disconnect()
+    assert address_of(process) == url
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_that_cannot_start_leaves_no_ready_file(broker: Broker, run: Run, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ready.write_text("an older one", encoding="utf-8")
+    assert run("broker", "--port", broker.url.rpartition(":")[2], "--ready-file", str(ready)).code == 3
+    assert not ready.exists()
+
+
+def test_a_ready_file_that_cannot_be_written_is_told(run: Run, tmp_path: Path) -> None:
+    result = run("broker", "--port", "0", "--ready-file", str(tmp_path / "no" / "ready"))
+    assert result.code == 5
+    assert "cannot write the ready file" in result.error
+
+
+def test_the_printed_example_sends_to_a_broker_that_is_there(tmp_path: Path) -> None:
+    page = (TOP / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
+    _, free_port, rest = page.split("## A broker to play with")[1].split("```shell\n", 2)[0:3]
+    script = rest.split("```")[0] + "".join(free_port.split("```")[0].splitlines(keepends=True)[2:]) + "kill %1; wait\n"
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    (bin / "stompy").write_text(f'#!/bin/sh\nexec {sys.executable} -m stompy "$@"\n', encoding="utf-8")
+    (bin / "stompy").chmod(0o755)
+    env = environment(PATH=f"{bin}:{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, capture_output=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr.count(b"error")) == (0, 0), done.stderr
+    assert done.stdout.splitlines()[-1] == b"hello"

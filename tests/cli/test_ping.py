@@ -43,4 +43,4 @@ def test_a_broker_that_says_little_is_no_trouble(run: Run) -> None:
 
 def test_words_of_the_broker_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     ping._row("server", "evil\x1b[2J\nname")
-    assert capsys.readouterr().out == "server        evil [2J name\n"
+    assert capsys.readouterr().out == "server        evil\\x1b[2J\\nname\n"

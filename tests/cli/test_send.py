@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -124,7 +125,6 @@ def test_two_sources_of_a_body_are_refused(argv: list[str], run: Run, broker: Br
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--header", "destination:/queue/b"], "'destination' is set by its own argument"),
         (["--header", "a:b\nc", "--stomp-version", "1.0"], "line end"),
         (["--content-type", "text"], "not a MIME type"),
     ],
@@ -133,6 +133,44 @@ def test_what_stomp_cannot_write_is_not_sent(argv: list[str], words: str, run: R
     result = run("send", "/queue/a", "x", *argv)
     assert result.code == 5
     assert words in result.error
+    assert broker.stats().messages_in == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "header", "instead"),
+    [
+        ("send", "content-type:x", "give it by --content-type"),
+        ("send", "destination:/queue/b", "give it by DESTINATION"),
+        ("send", "receipt:1", "give it by --receipt"),
+        ("send", "content-length:1", "stompy writes it"),
+        ("subscribe", "ack:auto", "give it by --ack"),
+        ("subscribe", "id:7", "stompy writes it"),
+    ],
+)
+def test_a_header_with_an_option_of_its_own_is_a_usage_error(
+    command: str, header: str, instead: str, broker: Broker, run: Run
+) -> None:
+    result = run(command, "/queue/a", *(["x"] if command == "send" else []), "--header", header)
+    assert result.code == 2
+    assert f"{header.partition(':')[0]!r} is not given by --header: {instead}" in result.error
+    assert broker.stats().sessions_total == 0
+
+
+def test_the_options_of_a_message_go_out_as_the_broker_knows_them(broker: Broker, run: Run, peer_name: None) -> None:
+    options = ("--persistent", "--priority", "7", "--expires", "60", "--delay", "1.5")
+    assert run("send", "/queue/a", "x", *options).code == 0
+    assert run("send", "/queue/a", "x", "--no-persistent").code == 0
+    out = run("subscribe", "/queue/a", "--count", "2", "--format", "json").out
+    first, second = (json.loads(line)["headers"] for line in out.splitlines())
+    assert (first["persistent"], first["priority"], first["AMQ_SCHEDULED_DELAY"]) == ("true", "7", "1500")
+    assert "expires" in first
+    assert second["persistent"] == "false"
+
+
+def test_an_option_that_the_broker_does_not_know_is_a_usage_error(broker: Broker, run: Run) -> None:
+    result = run("send", "/queue/a", "x", "--priority", "7")
+    assert result.code == 2
+    assert "priority" in result.error
     assert broker.stats().messages_in == 0
 
 

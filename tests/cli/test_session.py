@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
 from stompy.connection.connection import Connection
 from stompy.connection.core import Core
+from stompy.connection.opening import Opener
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectionLost, ConnectRefused, NotConnected
+from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected
 from tests.support.proxies import LittleProxy
 
 
@@ -168,3 +171,37 @@ def test_a_proxy_comes_from_the_option_before_the_environment(broker: Broker, mo
         use(lambda conn: None, "--url", broker.url)
         use(lambda conn: None, "--url", broker.url, "--proxy", free.url)
         assert (len(guarded.asked), len(free.asked)) == (1, 1)
+
+
+def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is started by the second attempt, which comes soon."""
+    port = free_port()
+    seen: list[str | None] = []
+    real = Opener.open
+
+    with contextlib.ExitStack() as stack:
+
+        def open_late(self: Opener, deadline: Deadline) -> Any:
+            attempts.append(1)
+            if len(attempts) == 2:
+                stack.enter_context(Broker(port=port))
+            return real(self, deadline)
+
+        attempts: list[int] = []
+        monkeypatch.setattr(Opener, "open", open_late)
+        use(lambda conn: seen.append(conn.server), "--url", f"stomp://127.0.0.1:{port}", "--wait", "20")
+    assert seen[0] is not None
+    assert len(attempts) >= 2
+
+
+def test_without_waiting_one_attempt_is_made() -> None:
+    with pytest.raises(ConnectError, match="refused"):
+        use(lambda conn: None, "--url", f"stomp://127.0.0.1:{free_port()}")
+    with pytest.raises(SystemExit):
+        arguments("--wait", "0")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -21,9 +21,9 @@ def test_it_records_every_event_in_order() -> None:
         assert listener.wait_for("message", timeout=WITHIN).message in listener.messages
         listener.wait_for("receipt", timeout=WITHIN)
         conn.disconnect()
-        assert listener.wait_for("disconnected", timeout=WITHIN).reason is None
+        assert listener.wait_for("closed", timeout=WITHIN).reason is None
     assert listener.names[0] == "connected"
-    assert listener.names[-1] == "disconnected"
+    assert listener.names[-2:] == ["disconnected", "closed"]
     assert [message.text for message in listener.messages] == ["x"]
     frame = listener.events[0].frame
     assert frame is not None
@@ -40,19 +40,32 @@ def test_it_hears_of_a_lost_link_and_the_next_one() -> None:
         listener.wait_for("connected", count=2, timeout=WITHIN)
 
 
+def test_it_records_what_a_handler_raised() -> None:
+    listener = RecordingListener()
+    with Broker() as broker, stompy.connect(broker.url, listeners=[listener]) as conn:
+        conn.subscribe("/queue/a", lambda message: message.json())
+        conn.send("/queue/a", "no json", confirm=True)
+        event = listener.wait_for("handler_error", timeout=WITHIN)
+    assert isinstance(event.raised, stompy.BodyDecodeError)
+    assert event.message is not None
+    assert event.message.text == "no json"
+
+
 def test_every_method_is_recorded() -> None:
     listener = RecordingListener()
     frame = stompy.Frame("ERROR")
     listener.on_error(frame)
     listener.on_heartbeat_timeout()
     listener.on_reconnecting(3, 0.5)
-    error, timeout, reconnecting = listener.events
+    listener.on_closed(None)
+    error, timeout, reconnecting, closed = listener.events
     assert (error.name, error.frame) == ("error", frame)
     assert timeout.name == "heartbeat_timeout"
     assert (reconnecting.name, reconnecting.attempt, reconnecting.delay) == ("reconnecting", 3, 0.5)
     methods = {name for name in vars(stompy.ConnectionListener) if name.startswith("on_")}
     assert methods <= set(vars(RecordingListener))
-    assert repr(listener) == "<RecordingListener events=3>"
+    assert (closed.name, closed.reason) == ("closed", None)
+    assert repr(listener) == "<RecordingListener events=4>"
 
 
 def test_waiting_counts_what_was_heard_before() -> None:

@@ -62,6 +62,30 @@ def test_no_thread_is_left():
             assert not thread.is_alive(), thread
 """
 
+USERS = """
+import pytest
+from stompy.broker import User
+
+
+@pytest.fixture(params=["secret", User("secret")])
+def stomp_broker_options(request):
+    return {"users": {"ann": request.param, "bob": "x"}}
+
+
+def test_the_connection_is_that_of_the_first_user(stomp_connection):
+    stomp_connection.send("/queue/a", "x", confirm=True)
+"""
+
+UNRELATED = """
+import sys
+
+
+def test_nothing_of_ours_is_here_but_the_plugin():
+    ours = {name for name in sys.modules if name.partition(".")[0] == "stompy"}
+    assert ours <= {"stompy", "stompy.errors", "stompy.printable", "stompy.testing", "stompy.testing.plugin"}
+    assert not {"tenacity", "sqlite3"} & set(sys.modules)
+"""
+
 OPTIONS = """
 import pytest
 import stompy
@@ -90,6 +114,14 @@ def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
 
 def test_the_fixtures_serve_a_users_test(pytester: pytest.Pytester) -> None:
     run(pytester, USE).assert_outcomes(passed=7)
+
+
+def test_a_broker_with_users_lets_the_connection_in(pytester: pytest.Pytester) -> None:
+    run(pytester, USERS).assert_outcomes(passed=2)
+
+
+def test_a_run_that_does_not_use_the_fixtures_imports_nothing(pytester: pytest.Pytester) -> None:
+    run(pytester, UNRELATED).assert_outcomes(passed=1)
 
 
 def test_the_broker_takes_options(pytester: pytest.Pytester) -> None:
@@ -161,4 +193,4 @@ def test_a_real_broker_that_is_required_fails(pytester: pytest.Pytester, monkeyp
     monkeypatch.setenv("STOMPY_BROKERS_FROM", "official,local")
     failed = run(pytester, ABSENT)
     failed.assert_outcomes(errors=1)
-    failed.stdout.fnmatch_lines(["*a activemq broker is required: official: docker cannot*"])
+    failed.stdout.fnmatch_lines(["*the activemq broker is required: official: docker cannot*"])

@@ -19,7 +19,7 @@ def test_a_missing_broker_skips_the_test(monkeypatch: pytest.MonkeyPatch, named:
 @pytest.mark.parametrize("named", ["activemq", "rabbitmq4, activemq", "all"])
 def test_one_that_is_required_fails_it(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     monkeypatch.setenv(REQUIRE_VARIABLE, named)
-    with pytest.raises(pytest.fail.Exception, match="a activemq broker is required: no docker"):
+    with pytest.raises(pytest.fail.Exception, match="the activemq broker is required: no docker"):
         missing("activemq", "no docker")
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5
+_FREEZE_AGAIN = 0.5
 
 _alive: weakref.WeakSet[ContainerBroker] = weakref.WeakSet()
 
@@ -94,7 +95,7 @@ class ContainerBroker(NetworkBroker):
     def pause(self) -> None:
         """See `RunningBroker`."""
         if not self._paused:
-            self._docker().pause()
+            _freeze(self._docker())
             self._paused = True
 
     def unpause(self) -> None:
@@ -176,6 +177,19 @@ class ContainerBroker(NetworkBroker):
         container.reload()
         if container.status in ("exited", "dead"):
             raise self._unavailable(f"it ended with status {container.attrs['State']['ExitCode']} while starting")
+
+
+def _freeze(container: Any) -> None:
+    """Pause a container; on a busy machine the kernel does not always manage to freeze it at once."""
+    import docker.errors
+    import tenacity
+
+    tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        wait=tenacity.wait_fixed(_FREEZE_AGAIN),
+        retry=tenacity.retry_if_exception_type(docker.errors.APIError),
+        reraise=True,
+    )(container.pause)
 
 
 @atexit.register

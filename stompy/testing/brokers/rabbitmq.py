@@ -27,6 +27,9 @@ _INSTALLED = Path("/usr/lib/rabbitmq")
 # Erlang's port mapper would outlive a broker that starts it by itself; here it ends with the rest of the group.
 _START = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
 
+# Threads of Erlang's that look for work in a loop would take the processor from the tests.
+_CALM = {"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none"}
+
 _PLUGINS = b"[rabbitmq_stomp,rabbitmq_web_stomp].\n"
 
 
@@ -66,7 +69,7 @@ class RabbitMQ(Product):
         return Recipe(
             ports=ports,
             files={f"{_ETC}/{name}": content for name, content in _files(settings, place, certificates).items()},
-            environment={"RABBITMQ_NODENAME": "rabbit@localhost", **settings.environment},
+            environment={"RABBITMQ_NODENAME": "rabbit@localhost", **_CALM, **settings.environment},
             hostname="localhost",
         )
 
@@ -103,6 +106,7 @@ class RabbitMQ(Product):
                 "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
                 "RABBITMQ_LOG_BASE": str(folder / "logs"),
                 "RABBITMQ_LOGS": "-",
+                **_CALM,
                 **settings.environment,
             },
             command=("/bin/sh", "-c", _START, str(_INSTALLED / "bin" / "rabbitmq-server")),

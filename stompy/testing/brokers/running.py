@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _POLL = 0.05
 _LOG_LINES = 60
-_REFUSED = 5.0
+_REFUSED = 30.0
 """Seconds in which a broker that refuses the login may still change its mind, as one that has yet to read its users."""
 
 _Broker = TypeVar("_Broker", bound="RunningBroker")
@@ -69,7 +69,8 @@ class RunningBroker(ABC):
         Args:
             connector: one of `connectors`.
             tls: take the TLS sibling of `connector`; trust `ca_file` then.
-            login: one of the users, whose login and passcode stand in the address.
+            login: one of the users, whose login and passcode stand in the address; `None` takes the first one, if
+                there are any, and `""` leaves them out. A passcode with a backslash needs `dialect="rabbitmq"` there.
 
         Raises:
             ConfigurationError: it has no such connector or user.
@@ -252,12 +253,13 @@ class NetworkBroker(RunningBroker):
 
 
 def user_info(settings: BrokerSettings, login: str | None) -> str:
-    """Return `login:passcode@` for an address, or nothing.
+    """Return `login:passcode@` for an address, of the first user for `None`; nothing for `""` or without users.
 
     Raises:
         ConfigurationError: there is no such user.
     """
-    if login is None:
+    login = settings.login if login is None else login
+    if not login:
         return ""
     if settings.users is None or login not in settings.users:
         raise ConfigurationError(f"this broker has no user {login!r}")

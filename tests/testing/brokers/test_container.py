@@ -19,6 +19,7 @@ from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
 from stompy.testing.containers import PRODUCTS, candidates
 from stompy.testing.required import missing
+from tests.support.needs import each
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -36,7 +37,7 @@ def container(kind: str, **options: Any) -> ContainerBroker:
     return missing(kind, "; ".join(reasons))
 
 
-@pytest.fixture(scope="module", params=PRODUCTS)
+@pytest.fixture(scope="module", params=each(PRODUCTS, group="container"))
 def broker(request: pytest.FixtureRequest) -> Iterator[ContainerBroker]:
     """Each kind with all that it can be asked for."""
     with container(request.param, users=USERS, tls=True, client_certificates=True, persistent=True) as made:
@@ -66,11 +67,14 @@ def test_it_calls_itself_by_name_and_version(broker: ContainerBroker) -> None:
 
 
 def test_it_lets_its_users_in_and_nobody_else(broker: ContainerBroker) -> None:
+    # Her passcode has a backslash, which is written in another way for a RabbitMQ, before it has said that it is one.
+    with stompy.connect(broker.url(), dialect="rabbitmq" if broker.kind.startswith("rabbitmq") else None):
+        pass
     with stompy.connect(broker.url(login="bob")) as conn:
         conn.send("/queue/life", "hello", confirm=True)
         assert conn.subscribe("/queue/life").receive(timeout=20).text == "hello"
     with pytest.raises(stompy.ConnectError):
-        stompy.connect(broker.url())
+        stompy.connect(broker.url(login=""))
 
 
 def test_its_tls_wants_a_certificate_of_its_authority(broker: ContainerBroker) -> None:
@@ -111,6 +115,7 @@ def test_a_paused_one_can_be_killed(broker: ContainerBroker) -> None:
     broker.start()
 
 
+@pytest.mark.needs("activemq")
 def test_one_that_does_not_start_tells_its_log_and_is_removed() -> None:
     broken = container("activemq", configuration='<noSuchElement xmlns="nobody"/>')
     with pytest.raises(BrokerUnavailable, match=r"it ended with status \d+ while starting; (?s:.*)noSuchElement"):
@@ -128,6 +133,7 @@ os._exit(1)
 """
 
 
+@pytest.mark.needs("activemq")
 def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
     import docker
 

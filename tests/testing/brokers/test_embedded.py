@@ -26,10 +26,11 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def test_it_serves_its_users_alone(broker: EmbeddedBroker) -> None:
-    with stompy.connect(broker.url(login="ann")) as conn:
-        conn.send("/queue/a", "x", confirm=True)
+    for url in (broker.url(), broker.url(login="ann")):
+        with stompy.connect(url) as conn:
+            conn.send("/queue/a", "x", confirm=True)
     with pytest.raises(stompy.ConnectError):
-        stompy.connect(broker.url())
+        stompy.connect(broker.url(login=""))
 
 
 def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +41,7 @@ def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         EmbeddedBroker(BrokerSettings(users={"ann": "secret"})) as broker,
         pytest.raises(stompy.ConnectRefused, match="wrong login"),
     ):
-        stompy.connect(broker.url(), connect_timeout=5)
+        stompy.connect(broker.url(login=""), connect_timeout=5)
 
 
 def test_it_keeps_queues_and_port_over_restart_and_kill(broker: EmbeddedBroker) -> None:

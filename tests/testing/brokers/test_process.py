@@ -104,10 +104,11 @@ def test_one_that_is_not_there_says_why() -> None:
 
 @pytest.mark.broker
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("kind", ["activemq", "rabbitmq3", "rabbitmq4"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.needs(f"process:{kind}")) for kind in ("activemq", "rabbitmq3", "rabbitmq4")],
+)
 def test_a_real_broker_runs_as_a_process(kind: str) -> None:
-    if reason := PRODUCTS[kind].missing():
-        pytest.skip(reason)
     settings = BrokerSettings(users={"ann": "s:c"}, tls=True, client_certificates=True, persistent=True)
     with ProcessBroker(PRODUCTS[kind], settings) as broker:
         assert broker.version.startswith("6." if kind == "activemq" else kind[-1])

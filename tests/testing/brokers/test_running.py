@@ -124,11 +124,12 @@ def test_the_first_host_that_answers_is_kept_and_the_better_one_preferred(toy: M
 
 
 def test_its_addresses() -> None:
-    broker = Bare(BrokerSettings(tls=True, users={"ann": "p@ss/1"}), {})
+    broker = Bare(BrokerSettings(tls=True, users={"ann": "p@ss/1", "bob": "x"}), {})
     broker.ports = {"stomp": 1, "stomp+ssl": 3}
-    assert broker.url() == "stomp://127.0.0.1:1"
-    assert broker.url(tls=True) == broker.url("stomp+ssl") == "stomp+ssl://127.0.0.1:3"
-    assert broker.url(login="ann") == "stomp://ann:p%40ss%2F1@127.0.0.1:1"
+    assert broker.url(login="") == "stomp://127.0.0.1:1"
+    assert broker.url(tls=True, login="") == broker.url("stomp+ssl", login="") == "stomp+ssl://127.0.0.1:3"
+    assert broker.url() == broker.url(login="ann") == "stomp://ann:p%40ss%2F1@127.0.0.1:1"
+    assert broker.url(login="bob") == "stomp://bob:x@127.0.0.1:1"
     assert (broker.login, broker.passcode) == ("ann", "p@ss/1")
 
 
