@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from stompy.connection.connecting import connect
-from stompy.connection.connection import Connection
-from stompy.connection.listener import ConnectionListener
-from stompy.connection.message import Message
-from stompy.connection.reconnect import Reconnect
-from stompy.connection.resend import Resend
-from stompy.connection.stats import ConnectionStats
-from stompy.connection.subscription import Subscription
-from stompy.connection.transaction import Transaction
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from stompy.errors import (
     AckError,
     AllBrokersFailed,
@@ -49,17 +43,28 @@ from stompy.errors import (
     UnconfirmedFull,
     VersionMismatch,
 )
-from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
-from stompy.frames.headers import Headers
-from stompy.frames.limits import Limits
-from stompy.frames.version import Version
-from stompy.link.flow import Marks
-from stompy.link.receipts import Receipt
-from stompy.outbox.outbox import Outbox
-from stompy.outbox.stats import OutboxStats, SetAside
-from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls_options import Tls
+
+if TYPE_CHECKING:
+    from stompy.connection.connecting import connect
+    from stompy.connection.connection import Connection
+    from stompy.connection.listener import ConnectionListener
+    from stompy.connection.message import Message
+    from stompy.connection.reconnect import Reconnect
+    from stompy.connection.resend import Resend
+    from stompy.connection.stats import ConnectionStats
+    from stompy.connection.subscription import Subscription
+    from stompy.connection.transaction import Transaction
+    from stompy.frames.frame import Frame
+    from stompy.frames.grammar import Leniency
+    from stompy.frames.headers import Headers
+    from stompy.frames.limits import Limits
+    from stompy.frames.version import Version
+    from stompy.link.flow import Marks
+    from stompy.link.receipts import Receipt
+    from stompy.outbox.outbox import Outbox
+    from stompy.outbox.stats import OutboxStats, SetAside
+    from stompy.transport.tcp import TcpOptions
+    from stompy.transport.tls_options import Tls
 
 __version__ = "0.1.0"
 
@@ -123,3 +128,39 @@ __all__ = [
     "__version__",
     "connect",
 ]
+
+_LAZY = {
+    "Connection": "stompy.connection.connection",
+    "ConnectionListener": "stompy.connection.listener",
+    "ConnectionStats": "stompy.connection.stats",
+    "Frame": "stompy.frames.frame",
+    "Headers": "stompy.frames.headers",
+    "Leniency": "stompy.frames.grammar",
+    "Limits": "stompy.frames.limits",
+    "Marks": "stompy.link.flow",
+    "Message": "stompy.connection.message",
+    "Outbox": "stompy.outbox.outbox",
+    "OutboxStats": "stompy.outbox.stats",
+    "Receipt": "stompy.link.receipts",
+    "Reconnect": "stompy.connection.reconnect",
+    "Resend": "stompy.connection.resend",
+    "SetAside": "stompy.outbox.stats",
+    "Subscription": "stompy.connection.subscription",
+    "TcpOptions": "stompy.transport.tcp",
+    "Tls": "stompy.transport.tls_options",
+    "Transaction": "stompy.connection.transaction",
+    "Version": "stompy.frames.version",
+    "connect": "stompy.connection.connecting",
+}
+"""What is imported when it is first asked for, since it costs time; type checkers read the imports above."""
+
+if not TYPE_CHECKING:  # they would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -5,8 +5,34 @@ from __future__ import annotations
 import math
 import time
 
+from stompy.errors import ConfigurationError
+
 _LONGEST_WAIT = 1e8
 """Seconds; the platform's waits take no larger number."""
+
+
+def check_seconds(
+    value: object, name: str = "timeout", *, positive: bool = False, finite: bool = False, optional: bool = True
+) -> None:
+    """Refuse what is no duration, before anything is done with it.
+
+    Args:
+        value: `None`, or a number of seconds of 0 or more.
+        name: of the argument.
+        positive: whether 0 is refused too.
+        finite: whether infinity is refused too.
+        optional: whether `None` is allowed.
+
+    Raises:
+        ConfigurationError: it is none: text, a truth value, negative, not a number.
+    """
+    if value is None and optional:
+        return
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    if (number > 0 if positive else number >= 0) and not (finite and number == math.inf):
+        return
+    least = "more than 0" if positive else "0 or more"
+    raise ConfigurationError(f"{name} must be a{' finite' if finite else ''} number of seconds, {least}, not {value!r}")
 
 
 class Deadline:
@@ -17,11 +43,18 @@ class Deadline:
 
     Args:
         seconds: the budget from now; `None` means no limit, `0` means that it has already run out.
+
+    Raises:
+        ConfigurationError: it is no duration; see `check_seconds`.
     """
 
     __slots__ = ("_at",)
 
     def __init__(self, seconds: float | None) -> None:
+        if type(seconds) is float and seconds >= 0:
+            self._at = time.monotonic() + seconds  # what nearly all are
+            return
+        check_seconds(seconds)
         self._at = math.inf if seconds is None else time.monotonic() + seconds
 
     def remaining(self) -> float | None:

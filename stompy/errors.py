@@ -4,8 +4,8 @@
 
     StompError (.retryable)
     ├── ConfigurationError (ValueError)      before any I/O: a wrong address, option or combination of them
-    ├── ConnectError (.address)              no session came about
-    │   ├── ConnectTimeout                   the budget ran out first
+    ├── ConnectError (ConnectionError) (.address)   no session came about
+    │   ├── ConnectTimeout (TimeoutError)    the budget ran out first
     │   ├── ConnectRefused (.frame)          the broker answered ERROR instead of CONNECTED
     │   │   └── ClientIdInUse                because it has a session with this client id
     │   ├── VersionMismatch (.offered .supported)   no protocol version in common
@@ -15,7 +15,7 @@
     │   │   └── ProxyLoginRefused            the proxy does not know us
     │   └── AllBrokersFailed (.attempts)     every address was tried
     ├── NotConnected                         never opened, or closed by you
-    ├── ConnectionLost (.outcome)            the link died under the call
+    ├── ConnectionLost (ConnectionError) (.outcome)   the link died under the call
     │   ├── HeartBeatTimeout                 the peer fell silent
     │   ├── BrokerError (.frame .receipt_id) the broker sent ERROR
     │   └── SendTimeout                      the peer stopped reading
@@ -47,12 +47,16 @@
     ├── PublishError (.confirmed)            rows of the data pipeline could not be handed to the broker
     └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
 
-Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`.
+Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`; `errno` is set
+there alone. Control characters, which a peer may have sent, are escaped in every text.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+import copyreg
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from stompy.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,12 +72,20 @@ class StompError(Exception):
     retryable: ClassVar[bool] = False
     """Whether the same call may succeed later without a change by the caller."""
 
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(printable(argument) if isinstance(argument, str) else argument for argument in arguments))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not through __init__, whose keywords are not among `args`.
+        state = {**self.__dict__, "args": self.args}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
+
 
 class ConfigurationError(StompError, ValueError):
     """An address, option or argument is wrong; nothing was sent."""
 
 
-class ConnectError(StompError):
+class ConnectError(StompError, ConnectionError):
     """No session with the broker came about.
 
     Attributes:
@@ -87,7 +99,7 @@ class ConnectError(StompError):
         super().__init__(f"{address}: {message}" if address else message)
 
 
-class ConnectTimeout(ConnectError):
+class ConnectTimeout(ConnectError, TimeoutError):
     """The connect deadline passed before the broker answered CONNECTED."""
 
 
@@ -184,7 +196,7 @@ class NotConnected(StompError):
     """The connection was never opened, or was closed by its owner."""
 
 
-class ConnectionLost(StompError):
+class ConnectionLost(StompError, ConnectionError):
     """The link to the broker died.
 
     Attributes:

@@ -8,7 +8,9 @@ error that was raised while it lay open is `closed` before it goes on.
 from __future__ import annotations
 
 import hmac
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
+
+from stompy.errors import ConfigurationError
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -56,8 +58,22 @@ class Secret(Generic[T]):
 
 
 def hidden(value: str | T) -> Secret[str] | T:
-    """Return text as a secret, and anything else as it is."""
-    return Secret(value) if isinstance(value, str) else value
+    """Return what was given as a secret; `None`, a function that will tell it, and a secret are returned as they are.
+
+    What is not text is hidden too: whoever gives octets by mistake gives a secret all the same. See `check_text`.
+    """
+    given: Any = value
+    return given if given is None or callable(given) or isinstance(given, Secret) else Secret(given)
+
+
+def check_text(what: str, value: object) -> None:
+    """Refuse a secret that is not text.
+
+    Raises:
+        ConfigurationError: it is not; the error does not show it.
+    """
+    if isinstance(value, Secret) and not isinstance(value.reveal(), str):
+        raise ConfigurationError(f"{what} must be text (str), not {type(value.reveal()).__name__}")
 
 
 def revealed(value: Secret[str] | None) -> str | None:

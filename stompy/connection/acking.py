@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.message import Message
-from stompy.errors import AckError, LocalProtocolError
+from stompy.errors import AckError
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
@@ -35,23 +35,53 @@ class Acker:
         self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
     ) -> Receipt | None:
         """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Link.request` do."""
-        headers = self.claim(message, command, requeue=requeue)
+        waiting = [message]
+
+        def left() -> None:
+            waiting.clear()
+            if command == "ACK" or not self._dialect_of(message.link).nack_alone:
+                message.cover()
+
         try:
-            handle = message.link.request(command, headers, receipt=receipt)
-        except LocalProtocolError:
-            self.give_back(message)
+            headers = self.claim(message, command, waiting, requeue=requeue)
+            return message.link.request(command, headers, receipt=receipt, on_left=left)
+        except BaseException:
+            if waiting:
+                self.give_back(message, waiting)
             raise
-        if command == "ACK" or not self._dialect_of(message.link).nack_alone:
-            message.cover()
-        return handle
+
+    def refuse(self, message: Message) -> None:
+        """Send NACK for a message whose work failed, if the broker then keeps it and refuses no other with it.
+
+        Raises:
+            AckError: it stays unacknowledged, for the reason given.
+            StompError: as `acknowledge`.
+        """
+        dialect = self._dialect_of(message.link)
+        why = dialect.loses_refused(message.headers.peek)
+        if why is None and not dialect.nack_alone and not message.is_first:
+            why = "in mode 'client' a NACK would refuse earlier messages with it, which are not settled"
+        if why is not None:
+            raise AckError(why)
+        # Said in so many words, as what RabbitMQ does without them is a setting of its own.
+        self.acknowledge(message, "NACK", requeue=True if dialect.nack == "requeued" else None)
 
     def claim(
-        self, message: Message, command: str, *, requeue: bool | None = None, transaction: bool = False
+        self,
+        message: Message,
+        command: str,
+        claimant: object,
+        *,
+        requeue: bool | None = None,
+        transaction: bool = False,
     ) -> dict[str, str]:
         """Claim a message for ACK or NACK and return the headers that name it.
 
+        `claimant` is who may give it back; also after this has raised, as a signal may strike when the claim is made.
+
         Raises:
-            AckError: it needs none, has had one, was covered by a later one, or its link is gone.
+            AckError: it needs none, has had one, was covered by a later one, its link is gone, or the frame would cover
+                a message whose handler raised.
             LocalProtocolError: the version has no NACK.
             ConfigurationError: the broker would do another thing than was asked.
         """
@@ -63,6 +93,7 @@ class Acker:
         version = link.protocol.version
         assert version is not None
         headers = ack_headers(command, message.headers.peek, version)
+        alone = False
         if transaction or command == "NACK" or message.orphaned:
             dialect = self._dialect_of(link)
             if message.orphaned and not dialect.ack_after_unsubscribe:
@@ -70,28 +101,35 @@ class Acker:
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":
+                alone = dialect.nack_alone
                 headers.update(dialect.nack_headers(requeue))
                 self._warn(message, dialect, requeue)
         with self._claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            message.claim(command)
+            failed = None if alone else message.failed_before
+            if failed is not None:
+                raise AckError(
+                    f"in mode 'client' this {command} would settle message {failed.message_id!r} too, whose handler"
+                    " raised: settle that one first, by an ack() or nack() of its own"
+                )
+            message.claim(command, claimant)
         return headers
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
         """Say, once a connection, that what seems a dead letter is a lost one."""
-        lost = dialect.nack == "dead letter" and message.headers.peek("persistent") != "true"
-        if lost and requeue is None and not self._warned:
+        lost = dialect.loses_refused(message.headers.peek) if dialect.nack == "dead letter" else None
+        if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(
-                "%s keeps no dead letter of a message that is not persistent, unless it is set up to: refusing %r of %r"
-                " drops it (requeue=False says that this is meant)",
-                dialect.product,
+                "refusing %r of %r drops it (requeue=False says that this is meant): %s",
                 message.message_id,
                 message.destination,
+                lost,
             )
 
-    def give_back(self, message: Message) -> None:
-        """Undo a claim: the frame never left, or its transaction was aborted."""
+    def give_back(self, message: Message, claimant: object) -> None:
+        """Undo a claim, if there is one: the frame never left, or its transaction was aborted."""
         with self._claims:
-            message.claim(None)
+            if message.claimant is claimant:
+                message.claim(None, None)

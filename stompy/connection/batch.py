@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 
 from stompy.connection.sending import Sender
-from stompy.errors import ConcurrencyError
+from stompy.errors import ConcurrencyError, StompError
 
 
 class Batch:
@@ -19,11 +20,21 @@ class Batch:
         self._sender = sender
 
     def __enter__(self) -> Batch:
-        if not self._sender.open_batch():
+        if not self._sender.open_batch(self):
             raise ConcurrencyError("this thread has an open batch on this connection already")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._sender.close_batch()
+        try:
+            self._sender.close_batch()
+        except StompError as failed:
+            if error is None or isinstance(error, Exception):
+                raise
+            # Ctrl-C, say: it must arrive. The receipts tell what became of the frames.
+            error.__context__ = error.__context__ or failed
+        except BaseException:
+            with contextlib.suppress(StompError):
+                self._sender.close_batch()  # a signal: what has not left yet leaves now
+            raise

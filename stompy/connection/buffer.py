@@ -49,12 +49,18 @@ class FrameBuffer:
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
-        self.link.check_open()
-        data, handle = self.link.encode_asking(command, headers, body, receipt=receipt, content_length=content_length)
-        if handle is not None:
-            handle.before_wait(self._flush_in_own_thread)
-        self._held.append((data, handle))
-        self._size += len(data)
+        link = self.link
+        link.check_open()
+        handle = link.receipt_for(receipt)
+        try:
+            data = link.encode_asking(command, headers, body, handle, content_length=content_length)
+            if handle is not None:
+                handle.before_wait(self._flush_in_own_thread)
+            self._size += len(data)
+            self._held.append((data, handle))
+        except BaseException as error:
+            link.withdraw(command, handle, error)
+            raise
         if self._size >= _FLUSH_AT:
             self.flush()
         return handle
@@ -66,20 +72,23 @@ class FrameBuffer:
         """
         if not self._held:
             return
-        held, size, before = self._held, self._size, self.flushed
-        self._held, self._size, self.flushed = [], 0, True
+        held = self._held
+        data = b"".join([data for data, _ in held])
         try:
-            self.link.transmit(b"".join([data for data, _ in held]), frames=len(held), timeout=timeout)
+            self.link.transmit(data, frames=len(held), on_left=self._left, timeout=timeout)
         except ConnectionLost:
             if self.link.alive:  # another frame was in the way for too long: all of it may still leave
-                self._held, self._size, self.flushed = held, size, before
                 raise
+            self._left()
             if not self._all_kept(held):
                 self._failed = True
                 raise
         for _, handle in held:
             if handle is not None:
                 handle.before_wait(None)
+
+    def _left(self) -> None:
+        self._held, self._size, self.flushed = [], 0, True
 
     def abandon(self, error: StompError) -> None:
         """Drop what did not leave, though the link lives on; receipts end with `error`, as no answer can come."""

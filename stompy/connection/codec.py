@@ -9,6 +9,9 @@ from typing import Any
 
 from stompy.errors import BodyDecodeError, LocalProtocolError
 
+Body = str | bytes | bytearray | memoryview | bool | int | float | Mapping[str, object] | list[Any] | tuple[Any, ...]
+"""What can be sent: text, octets, or a value to write as JSON, of which a mapping must be a `dict`."""
+
 TEXT_TYPE = "text/plain;charset=utf-8"
 JSON_TYPE = "application/json"
 
@@ -37,6 +40,11 @@ def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | No
         return bytes(body), content_type
     if isinstance(body, str) and not (content_type is not None and _is_json(content_type)):
         return _encode_text(body, content_type), _with_charset(content_type or TEXT_TYPE)
+    if body is None:
+        raise LocalProtocolError(
+            "a message has no body of None: for an empty one write b'', for JSON's null 'null' with "
+            "content_type='application/json'"
+        )
     try:
         text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

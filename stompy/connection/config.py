@@ -12,6 +12,7 @@ from stompy.connection.dialects.brokers import dialect_named, dialect_of, lenien
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.reconnect import Reconnect
 from stompy.connection.resend import Resend
+from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
@@ -53,6 +54,7 @@ class Config:
         heartbeat: what we can send and what we want to hear, 0 for not at all.
         heartbeat_tolerance: agreed intervals of silence after which the broker counts as dead.
         connect_timeout: for one address: dial, handshake, CONNECTED.
+        startup_timeout: for the first session, with as many attempts as fit in; `None` makes one.
         send_timeout: for one frame to leave.
         receipt_timeout: the default wait for a receipt.
         close_timeout: the default of `disconnect`.
@@ -85,6 +87,7 @@ class Config:
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
     heartbeat_tolerance: float = DEFAULT_TOLERANCE
     connect_timeout: float = 10.0
+    startup_timeout: float | None = None
     send_timeout: float = 30.0
     receipt_timeout: float = 30.0
     close_timeout: float = 10.0
@@ -115,9 +118,8 @@ class Config:
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {count!r}")
         for name in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 < value < math.inf:
-                raise ConfigurationError(f"{name} must be a positive, finite number of seconds, not {value!r}")
+            check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
+        check_seconds(self.startup_timeout, "startup_timeout", positive=True, finite=True)
         if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
             raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
         if not _is_pair_of_numbers(self.heartbeat):

@@ -6,13 +6,13 @@ import atexit
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, Order, addresses_of, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.core import Core
-from stompy.connection.credentials import Login, Passcode
+from stompy.connection.credentials import Login, Passcode, check_credentials
 from stompy.connection.dialects.brokers import DialectName
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
@@ -36,6 +36,37 @@ from stompy.transport.tls_options import Tls
 if TYPE_CHECKING:
     import ssl
 
+
+class ConnectOptions(TypedDict, total=False):
+    """The keywords of `connect` but for those that an outbox sets itself."""
+
+    login: Login | None
+    passcode: Passcode | None
+    vhost: str | None
+    client_id: str | None
+    dialect: DialectName | None
+    versions: str | Version | Iterable[str | Version]
+    heartbeat: tuple[float, float]
+    heartbeat_tolerance: float
+    connect_timeout: float
+    send_timeout: float
+    receipt_timeout: float
+    close_timeout: float
+    limits: Limits | None
+    inbox: Marks | None
+    max_receipts: int
+    max_subscriptions: int
+    max_transactions: int
+    max_eol_rate: int
+    headers: Mapping[str, object] | None
+    content_length: bool
+    order: Order | None
+    leniency: Leniency | None
+    tls: Tls | ssl.SSLContext | None
+    tcp: TcpOptions | None
+    proxy: str | None
+
+
 DEFAULT_URL = "stomp://localhost:61613"
 
 _EXIT_TIMEOUT = 2.0
@@ -56,6 +87,7 @@ def connect(
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT,
     heartbeat_tolerance: float = DEFAULT_TOLERANCE,
     connect_timeout: float = 10.0,
+    startup_timeout: float | None = None,
     send_timeout: float = 30.0,
     receipt_timeout: float = 30.0,
     close_timeout: float = 10.0,
@@ -97,6 +129,9 @@ def connect(
         heartbeat: seconds between beats: what we can send, what we want to receive; 0 for none.
         heartbeat_tolerance: silence of this many agreed intervals counts as a dead broker.
         connect_timeout: seconds for each address, up to CONNECTED.
+        startup_timeout: seconds for the first session: until then, an attempt that failed for a reason that may pass
+            (nobody listens, the name is not known, no answer) is followed by another, with the delays of `reconnect` or
+            of the usual policy. `None` makes one attempt.
         send_timeout: seconds for one frame to leave.
         receipt_timeout: default seconds to wait for a receipt, and for a message in `Subscription.receive`.
         close_timeout: default seconds for `disconnect`.
@@ -109,8 +144,8 @@ def connect(
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
         reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
-            The first connect is not repeated. Subscriptions come back by themselves; `send` waits for the next link,
-            up to the send timeout.
+            The first connect is repeated with `startup_timeout` alone. Subscriptions come back by themselves; `send`
+            waits for the next link, up to the send timeout.
         resend_unconfirmed: send again, in order, what was sent with `receipt` or `confirm` and not confirmed when its
             link died; before anybody's new send on the next one. Every copy carries the same header `stompy-dedupe-id`
             (and `_AMQ_DUPL_ID` for Artemis, which drops the second by itself). `True`, or bounds. Needs `reconnect`.
@@ -125,12 +160,14 @@ def connect(
 
     Raises:
         ConfigurationError: an address or a setting is wrong; nothing was sent.
-        ConnectError: no session came about; see the errors below it.
+        ConnectError: no session came about; see the errors below it. With `startup_timeout`, why the last attempt
+            failed.
     """
     # From here on no local variable shows a credential.
     told, url, passcode = Secret((url, headers)), "", hidden(passcode)
     way, proxy = hidden(proxy), None
-    headers = None
+    who, login, headers = Secret(login), None, None
+    login = check_credentials(who, passcode)
     addresses, failover, fields = _read(told)
     policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
     config = Config(
@@ -145,6 +182,7 @@ def connect(
         heartbeat=heartbeat,
         heartbeat_tolerance=heartbeat_tolerance,
         connect_timeout=connect_timeout,
+        startup_timeout=startup_timeout,
         send_timeout=send_timeout,
         receipt_timeout=receipt_timeout,
         close_timeout=close_timeout,

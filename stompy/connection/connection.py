@@ -5,20 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.batch import Batch
 from stompy.connection.browsing import Browsing
+from stompy.connection.codec import Body
 from stompy.connection.core import Core
 from stompy.connection.dialects.options import SubscribeOptions, send_options
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.stats import ConnectionStats
-from stompy.connection.subscription import AckMode, Handler, Subscription, check_ack_mode
+from stompy.connection.subscription import AckMode, Handler, OnError, Subscription, check_ack_mode
 from stompy.connection.transaction import Transaction
-from stompy.deadline import Deadline
+from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError
 from stompy.link.receipts import Receipt
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from stompy.connection.sending import SendArguments
 
 
 class Connection:
@@ -74,10 +80,40 @@ class Connection:
 
     # Sending.
 
+    @overload
     def send(
         self,
         destination: str,
-        body: object = b"",
+        body: Body = b"",
+        *,
+        receipt: Literal[True],
+        confirm: bool = False,
+        **arguments: Unpack[SendArguments],
+    ) -> Receipt: ...
+    @overload
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        receipt: bool = False,
+        confirm: Literal[True],
+        **arguments: Unpack[SendArguments],
+    ) -> Receipt: ...
+    @overload
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        receipt: bool = False,
+        confirm: bool = False,
+        **arguments: Unpack[SendArguments],
+    ) -> Receipt | None: ...
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
@@ -118,6 +154,7 @@ class Connection:
             ReceiptTimeout: with `confirm`, the broker did not answer in time.
             UnconfirmedFull: with `connect(resend_unconfirmed=...)`, too much waits for confirmation; nothing was sent.
         """
+        check_seconds(timeout)
         core = self._core
         options = send_options(persistent, priority, expires, delay, group, dedupe_id)
         handle = core.sender.send(
@@ -167,7 +204,7 @@ class Connection:
     def request(
         self,
         destination: str,
-        body: object = b"",
+        body: Body = b"",
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
@@ -219,6 +256,7 @@ class Connection:
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
         own_thread: bool = False,
+        on_error: OnError = "nack",
         timeout: float | None = None,
     ) -> Subscription:
         """Subscribe, and return when the broker has confirmed it (STOMP 1.2, SUBSCRIBE).
@@ -239,16 +277,21 @@ class Connection:
             id: the subscription's id; `None` makes one.
             headers: further headers.
             own_thread: run the handler on a thread of this subscription instead of the connection's dispatcher.
+            on_error: in the client modes, what becomes of a message that is not settled when its handler raises.
+                `"nack"`: it is refused where the connected broker is known to deliver it again or to make a dead letter
+                of it, and else left. `"leave"`: it stays unacknowledged, and holds a place in the prefetch.
             timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown ack mode, or the broker has no way to do what was asked; nothing was sent.
+            ConfigurationError: an unknown `ack` or `on_error`, or the broker has no way to do what was asked; nothing
+                was sent.
             LocalProtocolError: the id is taken, or a header cannot be written.
             BrokerError: the broker refused.
             ConnectionLost: the link died.
             ReceiptTimeout: the broker did not answer in time.
         """
-        check_ack_mode(ack)
+        check_ack_mode(ack, on_error)
+        check_seconds(timeout)
         core = self._core
         if browse and handler is not None:
             raise ConfigurationError("what is browsed comes to an end, so it is iterated: without a handler")
@@ -265,11 +308,12 @@ class Connection:
             dispatcher=dispatcher,
             options=options,
             acks_all=ack == "client" and core.dialect.ack_reaches == "connection",
+            on_error=on_error,
         )
         try:
             core.subscribe(subscription, timeout=timeout)
         except BaseException:
-            subscription.end(None)  # also ends the thread that was made for it
+            core.registry.withdraw(subscription)  # also ends the thread that was made for it
             raise
         return subscription
 
@@ -284,16 +328,21 @@ class Connection:
     # Closing.
 
     def disconnect(self, *, timeout: float | None = None, drain: bool = False) -> None:
-        """Close the connection: DISCONNECT, the broker's receipt, then the socket. Idempotent, and never raises.
+        """Close the connection: DISCONNECT, the broker's receipt, then the socket. Idempotent.
 
-        It returns when the deadline has passed at the latest, whether or not the broker answered. It may be called from
-        a callback. Unacknowledged messages go back to the broker.
+        Whatever the broker and the network do, it does not raise. It returns when the deadline has passed at the
+        latest, whether or not the broker answered. It may be called from a callback. Unacknowledged messages go back to
+        the broker. If a signal handler raises in the middle, call it again.
 
         Args:
             timeout: seconds for all of it; `None` takes the close timeout.
             drain: first let no more messages in and work off what was already received; loops over subscriptions in
                 other threads come to their end.
+
+        Raises:
+            ConfigurationError: the timeout is no duration; nothing was done.
         """
+        check_seconds(timeout)
         self._core.disconnect(timeout=timeout, drain=drain)
 
     def __enter__(self) -> Connection:

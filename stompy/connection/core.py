@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from stompy.connection.config import Config
 from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
+from stompy.connection.message import Message
 from stompy.connection.registry import Registry
 from stompy.connection.requests import Replies
 from stompy.connection.routing import Router
@@ -41,11 +41,12 @@ from stompy.errors import (
 from stompy.frames.frame import Frame
 from stompy.frames.version import Version
 from stompy.link.link import Link
-from stompy.link.locks import Rank, make_lock
+from stompy.link.locks import Event, Rank, make_lock
 from stompy.link.thread import HouseThread
 
 _LOG = logging.getLogger("stompy.connection")
 _NUMBERS = itertools.count(1)
+_OF_THE_PARENT = "this connection belongs to the parent process; connect anew after a fork"
 _TIME_FOR_WORDS = 0.8
 """The share of the close deadline that draining and DISCONNECT may take."""
 
@@ -75,12 +76,12 @@ class Core:
         self.sender = Sender(self, self.unconfirmed)
         self._dispatchers = [self.dispatcher]
         self._extra_dispatchers = itertools.count(2)
-        self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
+        self._dispatchers_lock = make_lock(Rank.LEAF, "dispatchers")
         self._transactions = itertools.count(1)
         self.supervisor = Supervisor(config, self, name=self.name)
         self._closed = False
-        self._leaving = threading.Lock()
-        self._left = threading.Event()
+        self._leaving = make_lock(Rank.CALL, "leaving")
+        self._left = Event()
         self._orphaned = False
 
     def open(self) -> None:
@@ -102,8 +103,12 @@ class Core:
         return self.supervisor.link
 
     def orphan(self) -> None:
-        """Note that this is a copy in a forked process, without threads; without a lock, as it may be held for ever."""
+        """End this copy in a forked process, which has no threads; the parent's session is not touched."""
         self._orphaned = self._closed = True
+        reason = ConcurrencyError(_OF_THE_PARENT)
+        if self.unconfirmed is not None:
+            self.unconfirmed.finish(reason)
+        self.supervisor.orphan(reason)
 
     def check_process(self) -> None:
         """Refuse to go on in a forked child.
@@ -112,7 +117,7 @@ class Core:
             ConcurrencyError: the connection belongs to the parent process.
         """
         if self._orphaned:
-            raise ConcurrencyError("this connection belongs to the parent process; connect anew after a fork")
+            raise ConcurrencyError(_OF_THE_PARENT)
 
     def live_link(self, timeout: float | None = None) -> Link:
         """Return the link to use now; waits and raises as `check_process` and `Supervisor.live` do.
@@ -176,7 +181,7 @@ class Core:
 
     def new_dispatcher(self) -> Dispatcher:
         """Return a started dispatcher of its own for a subscription."""
-        with self._lock:
+        with self._dispatchers_lock:
             dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher-{next(self._extra_dispatchers)}")
             self._dispatchers = [*(one for one in self._dispatchers if not one.ended), dispatcher]
         dispatcher.start()
@@ -184,6 +189,7 @@ class Core:
 
     def stats(self) -> ConnectionStats:
         """Return counters of all links, and gauges of the moment."""
+        self.check_process()
         link, past = self.supervisor.counted()
         kept = {} if self.unconfirmed is None else dict.fromkeys(self.unconfirmed.receipts())
         gates = [link.gate, *(one.gate for one in past.lingering)]
@@ -241,6 +247,14 @@ class Core:
             self._tell("on_receipt", frame)
             self.call_soon(partial(link.gate.removed, 1, frame.headers.size))
 
+    def handler_failed(self, message: Message, error: BaseException) -> None:
+        """Tell listeners what a handler raised, before its next message where they share a dispatcher."""
+        for job in self._heard_by("on_handler_error", message, error):
+            if self.dispatcher.is_current():
+                run_reported(job)
+            else:
+                self.dispatcher.put(job)
+
     # What the supervisor tells; with its lock held, but for `replay` and `finished`.
 
     def replay(self, link: Link) -> None:
@@ -249,9 +263,15 @@ class Core:
         if self.unconfirmed is not None:
             self.unconfirmed.replay(link)
 
-    def connected(self, frame: Frame) -> None:
-        """Tell listeners of a new session."""
-        self._tell("on_connected", frame)
+    def connected(self, frame: Frame, decided: Event) -> None:
+        """Tell listeners of a new session, before any frame of it, and when it is decided whether it is used."""
+
+        def wait() -> None:
+            decided.wait()
+
+        if self.listeners:
+            self.call_soon(wait)
+            self._tell("on_connected", frame)
 
     def lost(self, reason: StompError | None) -> None:
         """Tell everybody that the session is over."""
@@ -274,7 +294,8 @@ class Core:
             self.unconfirmed.finish(reason)
         for subscription in self.subscriptions():
             subscription.end(reason)
-        self._stop_dispatchers()
+        for dispatcher in self._dispatchers:
+            dispatcher.stop(self._heard_by("on_closed", reason) if dispatcher is self.dispatcher else ())
 
     def call_soon(self, function: Callable[[], None], dispatcher: Dispatcher | None = None) -> None:
         """Run a callback on a dispatcher; where that has ended, here and now."""
@@ -282,14 +303,13 @@ class Core:
             run_reported(function)
 
     def _tell(self, event: str, *arguments: object) -> None:
-        for listener in self.listeners:
-            method = getattr(listener, event, None)
-            if method is not None:
-                self.call_soon(partial(method, *arguments))
+        for job in self._heard_by(event, *arguments):
+            self.call_soon(job)
 
-    def _stop_dispatchers(self) -> None:
-        for dispatcher in self._dispatchers:
-            dispatcher.stop()
+    def _heard_by(self, event: str, *arguments: object) -> list[Callable[[], None]]:
+        """Return the calls that tell each listener of an event."""
+        methods = (getattr(listener, event, None) for listener in self.listeners)
+        return [partial(method, *arguments) for method in methods if method is not None]
 
     # Closing.
 
@@ -298,15 +318,24 @@ class Core:
         if self._orphaned:
             return  # the socket is the parent's too: a word or a shutdown would end its session
         deadline = Deadline(self.config.close_timeout if timeout is None else timeout)
-        if self._leaving.acquire(blocking=False):  # and never given back: only one says goodbye
-            remaining = deadline.remaining()
-            # A goodbye that nobody answers must leave the threads some time to end.
-            words = deadline.sooner(None if remaining is None else remaining * _TIME_FOR_WORDS)
-            self._leave(words, drain=drain)
-        elif any(dispatcher.is_current() for dispatcher in self._dispatchers):
-            return  # who says goodbye may be waiting for this very callback
-        else:
-            self._left.wait(deadline.remaining())
+        try:
+            if self._left.is_set():
+                pass
+            elif self._leaving.acquire(blocking=False):
+                remaining = deadline.remaining()
+                # A goodbye that nobody answers must leave the threads some time to end.
+                words = deadline.sooner(None if remaining is None else remaining * _TIME_FOR_WORDS)
+                self._leave(words, drain=drain)
+            elif any(dispatcher.is_current() for dispatcher in self._dispatchers):
+                return  # who says goodbye may be waiting for this very callback
+            else:
+                self._left.wait(deadline.remaining())
+        finally:
+            # A signal may have struck before the goodbye was said: then the next caller says it.
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
+                self._leaving.release()
+            except RuntimeError:
+                pass  # it was not taken
         self.supervisor.join(deadline)
         ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
         if not all(ended):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
-from stompy.errors import ConfigurationError, ConnectError, StompError
-from stompy.secret import Secret, closed, hidden
+from stompy.errors import ConfigurationError, ConnectError
+from stompy.link.thread import is_for_caller
+from stompy.secret import Secret, check_text, closed, hidden
 
 Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
 """The login, or what says it at each connect: with the passcode as a pair, where one source has both."""
@@ -34,11 +35,27 @@ class Credentials:
     passcode: Secret[str] | None = None
 
 
+def check_credentials(login: Secret[Login | None], passcode: object) -> Login | None:
+    """Return the login; both must be text or a function.
+
+    Args:
+        login: hidden, as it may be a pair by mistake, which holds the passcode.
+        passcode: hidden.
+
+    Raises:
+        ConfigurationError: one is something else; the error does not show it.
+    """
+    check_text("passcode", passcode)
+    if login.reveal() is not None and not callable(login.reveal()):
+        check_text("login", login)
+    return login.reveal()
+
+
 def credentials_now(login: Login | None, passcode: Passcode | None, *, address: str) -> Credentials:
     """Return what to say to the broker now; functions are called, in the thread that connects.
 
     Raises:
-        ConnectError: a function raised; it may do better the next time. Its own error is the cause.
+        ConnectError: a function raised; it may do better the next time. Only the type of its own error is told.
         ConfigurationError: it returned something else than text.
     """
     passcode = hidden(passcode)
@@ -57,10 +74,12 @@ def _said(login: Login | None, passcode: Passcode | None, address: str) -> Crede
         name, code = name
     else:
         code = _asked(passcode, "passcode", address)
-    if not isinstance(name, (str, NoneType)) or not isinstance(code, (str, Secret, NoneType)):
+    code = hidden(code)
+    if not isinstance(name, (str, NoneType)) or not isinstance(code, (Secret, NoneType)):
         kinds = f"{type(name).__name__} and {type(code).__name__}"
-        raise ConfigurationError(f"login and passcode must be text, not {kinds}")
-    return Credentials(name, hidden(code))
+        raise ConfigurationError(f"login and passcode must be text (str), not {kinds}")
+    check_text("passcode", code)
+    return Credentials(name, code)
 
 
 def _asked(given: Any, what: str, address: str) -> Any:
@@ -68,8 +87,9 @@ def _asked(given: Any, what: str, address: str) -> Any:
         return given
     try:
         return given()
-    except StompError:
-        raise
-    except Exception as error:
-        # Not its words: whoever fetches a token may put it there.
-        raise ConnectError(f"the {what} function raised {type(error).__name__}", address=address) from error
+    except BaseException as error:
+        if is_for_caller(error):
+            raise
+        kind = type(error).__name__
+    # Neither its words nor its frames, which would be its cause or context: whoever fetches a token may have it there.
+    raise ConnectError(f"the {what} function raised {kind}", address=address)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stompy.deadline import Deadline
 from stompy.link.locks import make_condition
-from stompy.link.thread import HouseThread
+from stompy.link.thread import HouseThread, is_for_caller
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -43,9 +43,11 @@ class Dispatcher(HouseThread):
             self._condition.notify()
             return True
 
-    def stop(self) -> None:
-        """End after the jobs that are queued now; later ones are refused."""
+    def stop(self, last: Sequence[Callable[[], None]] = ()) -> None:
+        """End after the jobs that are queued now and those in `last`; later ones are refused."""
         with self._condition:
+            if not self._stopping:
+                self._jobs.extend(last)
             self._stopping = True
             self._condition.notify_all()
 
@@ -76,8 +78,10 @@ class Dispatcher(HouseThread):
 
 
 def run_reported(job: Callable[[], None]) -> None:
-    """Run user code; what it raises is logged, and the connection lives on."""
+    """Run user code; what it raises is logged, `sys.exit` and its like too, and the connection lives on."""
     try:
         job()
-    except Exception:
+    except BaseException as error:
+        if is_for_caller(error):
+            raise
         _LOG.exception("a callback raised")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, overload
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
@@ -25,6 +25,10 @@ class MessageAcker(Protocol):
         """Send the right frame for the version."""
         ...
 
+    def refuse(self, message: Message) -> None:
+        """Send NACK, if that costs nothing."""
+        ...
+
 
 class Source(Protocol):
     """A subscription, as far as acknowledgement goes."""
@@ -34,17 +38,42 @@ class Source(Protocol):
         """Whether the broker was told that it ends."""
         ...
 
-    def number(self) -> int:
-        """Return the place of the next message."""
+    def coverage(self, link: Link) -> Coverage:
+        """Return the record of the messages that came by `link`."""
         ...
+
+
+class Coverage:
+    """Which messages of one subscription a cumulative ACK or NACK has settled, of those that came by one link.
+
+    The broker takes the others back when that link ends, so that no ACK on the next one can settle them.
+    """
+
+    __slots__ = ("_by", "_covered", "_delivered", "failed")
+
+    def __init__(self) -> None:
+        self._delivered = 0
+        self._covered = 0
+        self._by: str | None = None
+        self.failed: list[Message] = []
+        """Messages whose handler raised, in order, until they are covered."""
+
+    def number(self) -> int:
+        """Return the place of the next message; on the reader."""
+        self._delivered += 1
+        return self._delivered
 
     def covered(self, order: int) -> str | None:
-        """Return the command that settled all messages up to a place at or behind `order`."""
-        ...
+        """Return the command of a cumulative ACK or NACK that named this message or a later one."""
+        return self._by if order <= self._covered else None
 
     def cover(self, order: int, command: str) -> None:
-        """Note that all messages up to `order` are settled."""
-        ...
+        """Note a cumulative ACK or NACK."""
+        if order > self._covered:
+            self._covered, self._by = order, command
+            if self.failed:
+                # By place: one that an open transaction has claimed may yet be given back.
+                self.failed = [one for one in self.failed if one._order > order]
 
 
 class Message:
@@ -58,7 +87,22 @@ class Message:
         size: octets of its body and, about, its headers: what it counts for in the inbox.
     """
 
-    __slots__ = ("_acker", "_covering", "_order", "_settled", "_source", "ack_mode", "frame", "link", "size")
+    __slots__ = (
+        "_acker",
+        "_covering",
+        "_failed",
+        "_order",
+        "_settled",
+        "_source",
+        "ack_mode",
+        "claimant",
+        "counted",
+        "frame",
+        "link",
+        "size",
+    )
+
+    _failed: bool
 
     def __init__(
         self, frame: Frame, link: Link, acker: MessageAcker, *, ack_mode: str, subscription: Source | None = None
@@ -69,9 +113,13 @@ class Message:
         self.ack_mode = ack_mode
         self._acker = acker
         self._settled: str | None = None
+        self.claimant: object = None
+        """Who may undo the claim; for stompy's own use."""
+        self.counted = False
+        """Whether it waits in an inbox; for stompy's own use."""
         self._source = subscription
         # A cumulative ACK settles earlier messages too, so those of such a subscription are numbered.
-        self._covering = subscription if ack_mode == "client" else None
+        self._covering = subscription.coverage(link) if ack_mode == "client" and subscription is not None else None
         self._order = self._covering.number() if self._covering is not None else 0
 
     @property
@@ -133,8 +181,44 @@ class Message:
         """Whether its subscription was ended, so that the broker has taken it back; for stompy's own use."""
         return self._source is not None and self._source.leaving
 
-    def claim(self, command: str | None) -> None:
-        """Note which frame settles the message; for stompy's own use."""
+    @property
+    def is_first(self) -> bool:
+        """Whether a cumulative ACK or NACK of it would settle no other message; for stompy's own use."""
+        covering = self._covering
+        return covering is None or self._order == 1 or covering.covered(self._order - 1) is not None
+
+    @property
+    def failed_before(self) -> Message | None:
+        """The first message that a cumulative ACK or NACK of this one would settle though its handler raised."""
+        if self._covering is None or not self._covering.failed:
+            return None
+        return next((one for one in self._covering.failed if one._order < self._order and one.settled is None), None)
+
+    def fail(self, *, nack: bool) -> None:
+        """Note that its handler raised, and refuse it if asked to and if that costs nothing; for stompy's own use."""
+        if self.ack_mode == "auto" or hasattr(self, "_failed"):
+            return
+        self._failed = True
+        if self._covering is not None:
+            self._covering.failed.append(self)
+        if not nack or self.settled is not None:
+            return
+        try:
+            self._acker.refuse(self)
+        except StompError as failed:
+            if not self.link.alive or self.orphaned:
+                _LOG.info("message %r was not refused, as the broker takes it back: %s", self.message_id, failed)
+                return
+            _LOG.warning(
+                "message %r of %r could not be refused, is unacknowledged and holds a place in the prefetch: %s",
+                self.message_id,
+                self.destination,
+                failed,
+            )
+
+    def claim(self, command: str | None, claimant: object) -> None:
+        """Note which frame settles the message, and for whom; for stompy's own use."""
+        self.claimant = claimant
         self._settled = command
 
     def cover(self) -> None:
@@ -142,6 +226,10 @@ class Message:
         if self._covering is not None and self._settled is not None:
             self._covering.cover(self._order, self._settled)
 
+    @overload
+    def ack(self, *, receipt: Literal[True]) -> Receipt: ...
+    @overload
+    def ack(self, *, receipt: bool = False) -> Receipt | None: ...
     def ack(self, *, receipt: bool = False) -> Receipt | None:
         """Tell the broker that the message was consumed.
 
@@ -153,6 +241,10 @@ class Message:
         """
         return self._acker.acknowledge(self, "ACK", receipt=receipt)
 
+    @overload
+    def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
+    @overload
+    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None: ...
     def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
         """Tell the broker that the message was not consumed (STOMP 1.2, NACK).
 
@@ -179,18 +271,15 @@ class Message:
     ) -> None:
         """Acknowledge at the end of the block; refuse when it raised. Nothing in mode `auto`, or if the block did it.
 
-        In STOMP 1.0, which has no NACK, and at brokers that would drop the message, a block that raised leaves it
-        unacknowledged.
+        A message that the broker would not keep when it is refused stays unacknowledged, with a warning; see
+        `Connection.subscribe`, `on_error`.
         """
         if self.ack_mode == "auto" or self.settled is not None:
             return
         if kind is None:
             self.ack()
-            return
-        try:
-            self.nack()
-        except StompError as failed:
-            _LOG.warning("message %r could not be refused: %s", self.message_id, failed)
+        else:
+            self.fail(nack=True)
 
     def __repr__(self) -> str:
         state = f" {self._settled}" if self._settled else ""

@@ -65,8 +65,11 @@ class Opener:
         self._transport: Transport | None = None
         self._cancelled = False
 
-    def open(self) -> Opened:
+    def open(self, deadline: Deadline) -> Opened:
         """Return a session with the first address that gives one; each has its own connect timeout.
+
+        Args:
+            deadline: for all of it.
 
         Raises:
             ConnectError: the only address failed, or one refused for good (wrong login, no common version).
@@ -77,7 +80,7 @@ class Opener:
         for address in in_order(self._config.addresses, self._config.order):
             self._check()
             try:
-                return self._open(address)
+                return self._open(address, deadline)
             except ConnectError as error:
                 if not error.retryable or len(self._config.addresses) == 1:
                     raise
@@ -92,12 +95,12 @@ class Opener:
         if transport is not None:
             transport.shutdown()
 
-    def _open(self, address: Address) -> Opened:
+    def _open(self, address: Address, until: Deadline) -> Opened:
         """Open a session with one address."""
         config = self._config
         dialer = _Watched(dialer_of(address, config), self)
         settings = config.link_settings(address, config.credentials(address))
-        deadline = Deadline(config.connect_timeout)
+        deadline = until.sooner(config.connect_timeout)
         try:
             return self._session(dialer, settings, deadline)
         except ConnectRefused as refused:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from stompy.errors import ConfigurationError
+from stompy.deadline import check_seconds
+from stompy.errors import ConfigurationError, StompError
+from stompy.link.locks import Event
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +37,14 @@ class Reconnect:
     total: float | None = None
 
     def __post_init__(self) -> None:
-        if self.attempts is not None and self.attempts < 1:
+        attempts: object = self.attempts
+        if attempts is not None and (not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1):
             raise ConfigurationError(f"attempts must be 1 or more, or None, not {self.attempts!r}")
-        if not 0 < self.first_delay <= self.max_delay < math.inf:
+        check_seconds(self.first_delay, "first_delay", positive=True, finite=True, optional=False)
+        check_seconds(self.max_delay, "max_delay", positive=True, finite=True, optional=False)
+        check_seconds(self.total, "total", positive=True, finite=True)
+        if self.first_delay > self.max_delay:
             raise ConfigurationError(f"delays must be positive, the first not above the largest: {self}")
-        if self.total is not None and not 0 < self.total < math.inf:
-            raise ConfigurationError(f"total must be a positive number of seconds, or None, not {self.total!r}")
 
     def first_wait(self, in_vain: int) -> float:
         """Return the wait before the first attempt, where so many links in a row ended without having been of use."""
@@ -49,3 +58,43 @@ def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
     if isinstance(value, Reconnect):
         return value
     return Reconnect() if value else None
+
+
+def keep_trying(
+    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, tell: Callable[[int, float], None]
+) -> None:
+    """Make attempts until one works; what the last one raises goes to the caller.
+
+    Args:
+        attempt: called in this thread; another follows what it raises if that is `retryable`.
+        policy: bounds and delays.
+        closing: ends a delay and lets no further attempt begin.
+        tell: called with the number of the next attempt and the seconds until then.
+    """
+    # Imported where it is needed: most programs never do, and it costs a good part of an import of stompy.
+    import tenacity
+
+    closed: Any = closing  # is one as far as tenacity goes
+    drawn = tenacity.wait_random_exponential(multiplier=policy.first_delay, max=policy.max_delay)
+
+    def wait(state: RetryCallState) -> float:
+        left = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
+        return max(0.0, min(drawn(state), left))  # the last attempt is not slept over
+
+    def tell_of_next(state: RetryCallState) -> None:
+        tell(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0)
+
+    retrying = tenacity.Retrying(
+        sleep=tenacity.sleep_using_event(closed),
+        stop=tenacity.stop_any(
+            tenacity.stop_when_event_set(closed),
+            tenacity.stop_never if policy.attempts is None else tenacity.stop_after_attempt(policy.attempts),
+            tenacity.stop_never if policy.total is None else tenacity.stop_after_delay(policy.total),
+        ),
+        wait=wait,
+        # A refused login, version or subscription stays refused.
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, StompError) and error.retryable),
+        before_sleep=tell_of_next,
+        reraise=True,
+    )
+    retrying(attempt)

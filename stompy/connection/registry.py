@@ -65,15 +65,15 @@ class Registry:
             timeout: seconds for all of it; `None` takes the receipt timeout for each link.
             tell: whether the broker must be told.
         """
-        with self._lock:
-            if subscription.id in self._subscriptions:
-                raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
-            _check_reach(subscription, self._subscriptions.values())
-            self._subscriptions[subscription.id] = subscription
-        subscription.told = tell
-        if not tell:
-            return
         try:
+            with self._lock:
+                if subscription.id in self._subscriptions:
+                    raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
+                _check_reach(subscription, self._subscriptions.values())
+                self._subscriptions[subscription.id] = subscription
+            subscription.told = tell
+            if not tell:
+                return
             self._make(subscription, live_link, Deadline(timeout))
         except BaseException:
             self.forget(subscription)
@@ -101,13 +101,17 @@ class Registry:
                 raise lost from None
 
     def _ask(self, subscription: Subscription, link: Link, timeout: float | None) -> None:
-        receipt = link.request("SUBSCRIBE", subscription.subscribe_headers(), receipt=True)
-        assert receipt is not None
+        asked: list[Link] = []
         try:
+            receipt = link.request(
+                "SUBSCRIBE", subscription.subscribe_headers(), receipt=True, on_left=lambda: asked.append(link)
+            )
+            assert receipt is not None
             receipt.wait(timeout)
         except BaseException:
             # Only what was asked for: an UNSUBSCRIBE out of the blue is an error to the broker.
-            self._take_back(link, subscription)
+            if asked:
+                self._take_back(link, subscription)
             raise
 
     def _note_taken(self, subscription: Subscription, link: Link) -> bool:
@@ -177,6 +181,15 @@ class Registry:
             del self._subscriptions[subscription.id]
             self._taken.pop(subscription.id, None)
             return True
+
+    def withdraw(self, subscription: Subscription) -> None:
+        """End a subscription whose caller was struck by a signal, or never had it."""
+        with self._lock:
+            link = self._taken.get(subscription.id) if self._knows(subscription) else None
+        self.forget(subscription)
+        if link is not None:
+            self._take_back(link, subscription)
+        subscription.end(None)
 
     def _knows(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.id) is subscription

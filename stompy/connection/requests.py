@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -21,7 +20,7 @@ from stompy.connection.subscription import Subscription, Subscriptions
 from stompy.deadline import Deadline
 from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
 from stompy.link.link import Link
-from stompy.link.locks import Rank, make_lock
+from stompy.link.locks import Event, Rank, make_lock
 
 
 class Requesting(Subscriptions, Protocol):
@@ -50,7 +49,7 @@ class _Waiting:
     __slots__ = ("arrived", "error", "reply")
 
     def __init__(self) -> None:
-        self.arrived = threading.Event()
+        self.arrived = Event()
         self.reply: Message | None = None
         self.error: StompError | None = None
 
@@ -63,27 +62,21 @@ class ReplyInbox(Subscription):
         self.late = 0
         """Replies that nobody waited for any more."""
         self._lock = make_lock(Rank.LEAF, "waiting")
-        self._waiting: dict[str, _Waiting] = {}
+        self.waiting: dict[str, _Waiting] = {}
+        """The requests under way, by correlation id."""
 
-    def expect(self, correlation: str) -> _Waiting:
+    def expect(self, correlation: str, waiting: _Waiting) -> None:
         """Register a request before it is sent."""
-        waiting = _Waiting()
         with self._lock:
-            self._waiting[correlation] = waiting
-        return waiting
-
-    def forget(self, correlation: str) -> None:
-        """Stop waiting."""
-        with self._lock:
-            self._waiting.pop(correlation, None)
+            self.waiting[correlation] = waiting
 
     def offer(self, messages: Sequence[Message]) -> None:
         """Settle the requests that these messages answer; the rest is late and dropped."""
         for message in messages:
-            message.link.gate.removed(1, message.size)
+            message.link.gate.taken(message)
             correlation = message.headers.peek("correlation-id")
             with self._lock:
-                waiting = self._waiting.pop(correlation, None) if correlation is not None else None
+                waiting = self.waiting.pop(correlation, None) if correlation is not None else None
             if waiting is None:
                 self.late += 1
                 continue
@@ -99,8 +92,8 @@ class ReplyInbox(Subscription):
         """Fail every request under way."""
         super().end(reason)
         with self._lock:
-            left = list(self._waiting.values())
-            self._waiting.clear()
+            left = list(self.waiting.values())
+            self.waiting.clear()
         for waiting in left:
             waiting.error = reason or NotConnected("the connection was closed before the reply came")
             waiting.arrived.set()
@@ -115,7 +108,7 @@ class Replies:
 
     def __init__(self, core: Requesting) -> None:
         self._core = core
-        self._opening = threading.Lock()
+        self._opening = make_lock(Rank.CALL, "opening the reply inbox")
         self._inbox: ReplyInbox | None = None
         self._numbers = itertools.count(1)
 
@@ -138,15 +131,17 @@ class Replies:
         link = self._core.live_link()
         inbox = self._open_inbox(deadline)
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
-        waiting = inbox.expect(correlation)
+        waiting, gate = _Waiting(), link.gate
         try:
+            inbox.expect(correlation, waiting)
             fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
             self._core.sender.send(destination, body, content_type=content_type, headers=fields)
             self._core.sender.flush_batch(timeout=deadline.remaining())
-            with link.hold_gate():
-                waiting.arrived.wait(deadline.remaining())
+            gate.hold(waiting)
+            waiting.arrived.wait(deadline.remaining())
         finally:
-            inbox.forget(correlation)
+            gate.holders.discard(waiting)
+            inbox.waiting.pop(correlation, None)
         if waiting.reply is not None:
             return waiting.reply
         if waiting.error is not None:
@@ -160,9 +155,9 @@ class Replies:
         deadline.
         """
         remaining = deadline.remaining()
-        if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
-            raise ReceiveTimeout("the reply queue could not be subscribed to in time")
         try:
+            if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
+                raise ReceiveTimeout("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
                 dialect = self._core.dialect
                 inbox = ReplyInbox(self._core, name=f"/temp-queue/{secrets.token_hex(8)}")
@@ -173,4 +168,7 @@ class Replies:
                 self._inbox = inbox
             return self._inbox
         finally:
-            self._opening.release()
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
+                self._opening.release()
+            except RuntimeError:
+                pass  # it was not taken

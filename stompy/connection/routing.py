@@ -19,6 +19,7 @@ from stompy.connection.message import Message, MessageAcker
 from stompy.connection.subscription import Subscription
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
+from stompy.link.thread import is_for_caller
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -39,6 +40,10 @@ class Hearers(Protocol):
 
     def call_soon(self, function: Callable[[], None], dispatcher: Dispatcher | None = None) -> None:
         """Run a callback on a dispatcher."""
+        ...
+
+    def handler_failed(self, message: Message, error: BaseException) -> None:
+        """Tell listeners what a handler raised."""
         ...
 
     @property
@@ -91,16 +96,17 @@ class Router:
         messages = [Message(frame, link, acker, ack_mode=ack, subscription=subscription) for frame in frames]
         octets = sum([message.size for message in messages])
         heard = [one for one in self._core.listeners if _hears_messages(one)]
-        handler = None if subscription is None else subscription.handler
-        own = None if subscription is None else subscription.dispatcher
-        if subscription is not None and handler is None:
+        handled = subscription if subscription is not None and subscription.handler is not None else None
+        if subscription is not None and handled is None:
             link.gate.added(len(messages), octets)
+            for message in messages:
+                message.counted = True
             subscription.offer(messages)
-        if own is not None:
-            self._hand_over(link, messages, octets, [], handler, own)
-            handler = None
-        if heard or handler is not None:
-            self._hand_over(link, messages, octets, heard, handler, None)
+        if handled is not None and handled.dispatcher is not None:
+            self._hand_over(link, messages, octets, [], handled, handled.dispatcher)
+            handled = None
+        if heard or handled is not None:
+            self._hand_over(link, messages, octets, heard, handled, None)
 
     def _count_unrouted(self, frames: list[Frame]) -> None:
         # Told of when the count has doubled: a broker must not be able to fill a disk with a line for each message.
@@ -117,20 +123,21 @@ class Router:
         messages: list[Message],
         octets: int,
         listeners: list[ConnectionListener],
-        handler: Callable[[Message], object] | None,
+        handled: Subscription | None,
         dispatcher: Dispatcher | None,
     ) -> None:
         link.gate.added(len(messages), octets)
-        self._core.call_soon(partial(self._deliver, link, messages, listeners, handler), dispatcher)
+        self._core.call_soon(partial(self._deliver, link, messages, listeners, handled), dispatcher)
 
     def _deliver(
         self,
         link: Link,
         messages: list[Message],
         listeners: list[ConnectionListener],
-        handler: Callable[[Message], object] | None,
+        handled: Subscription | None,
     ) -> None:
         """Hand messages to user code; on a dispatcher."""
+        handler = None if handled is None else handled.handler
         for message in messages:
             try:
                 if self._still_wanted(message):
@@ -138,8 +145,12 @@ class Router:
                         run_reported(partial(listener.on_message, message))
                     if handler is not None:
                         handler(message)
-            except Exception:
+            except BaseException as error:
+                if is_for_caller(error):
+                    raise
                 _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
+                message.fail(nack=handled is not None and handled.on_error == "nack")
+                self._core.handler_failed(message, error)
             finally:
                 link.gate.removed(1, message.size)
 

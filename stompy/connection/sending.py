@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Protocol
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypedDict
 
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.composing import Composer
@@ -22,10 +23,27 @@ from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
 
+class SendArguments(TypedDict, total=False):
+    """The keywords of `Connection.send` but for those that decide on what it returns."""
+
+    content_type: str | None
+    headers: Mapping[str, object] | None
+    content_length: bool | None
+    persistent: bool | None
+    priority: int | None
+    expires: float | None
+    delay: float | None
+    group: str | None
+    dedupe_id: str | None
+    timeout: float | None
+
+
 class _Batches(threading.local):
     """The open batch of each thread."""
 
     current: FrameBuffer | None = None
+    owner: Callable[[], object] | None = None
+    """A weak reference to the `with` block's object: it goes with the block, even if a signal struck as that ended."""
 
 
 class Linking(Protocol):
@@ -54,32 +72,42 @@ class Sender:
 
     # The open batch of this thread.
 
-    def open_batch(self) -> bool:
-        """Begin a batch; return whether there was none."""
-        if self._batches.current is not None:
+    def open_batch(self, owner: object) -> bool:
+        """Begin a batch that lives as long as its owner; return whether there was none."""
+        if self._current() is not None:
             return False
+        self._batches.owner = weakref.ref(owner)
         self._batches.current = FrameBuffer(self._core.live_link())
         return True
 
     def close_batch(self) -> None:
         """End the batch, and write it out; raises as `flush_batch` does."""
-        buffer, self._batches.current = self._batches.current, None
+        buffer = self._batches.current
         if buffer is None:
             return
         try:
             buffer.flush()
         except StompError as error:
+            self._batches.current = None
             buffer.abandon(error)
             raise
+        self._batches.current = None
 
     def flush_batch(self, *, timeout: float | None = None) -> None:
         """Write out what this thread's open batch holds, if it has one; raises as `FrameBuffer.flush` does."""
-        batch = self._batches.current
+        batch = self._current()
         if batch is not None:
             batch.flush(timeout=timeout)
 
+    def _current(self) -> FrameBuffer | None:
+        """Return the open batch; one whose block has ended without `close_batch` is written out now."""
+        batches = self._batches
+        if batches.current is not None and (batches.owner is None or batches.owner() is None):
+            self.close_batch()
+        return batches.current
+
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
-        batch = self._batches.current
+        batch = self._current()
         if batch is not None and self._unconfirmed is not None and batch.replaceable:
             batch = self._batches.current = FrameBuffer(self._core.live_link(deadline.remaining()))
         return batch
@@ -136,16 +164,10 @@ class Sender:
         identity: str | None,
         deadline: Deadline,
     ) -> Receipt:
-        one = unconfirmed.prepare(
-            self._core.live_link(deadline.remaining()),
-            fields,
-            octets,
-            content_length=counted,
-            identity=identity,
-            deadline=deadline,
-            flush=lambda: self.flush_batch(timeout=deadline.remaining()),
-        )
+        link = self._core.live_link(deadline.remaining())
+        one = unconfirmed.prepare(link, fields, octets, content_length=counted, identity=identity)
         try:
+            unconfirmed.make_room(one, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
             self._hand_over(unconfirmed, one, deadline)
         except BaseException:
             unconfirmed.drop(one)

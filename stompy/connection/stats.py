@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stompy.link.link import Counters, Link
+from stompy.link.link import Link
+from stompy.link.settings import Counters
 
 
 @dataclass(frozen=True, slots=True)

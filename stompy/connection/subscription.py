@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +17,23 @@ from typing import Literal, Protocol
 
 from stompy.connection.dialects.options import SubscribeOptions
 from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.message import Message
-from stompy.deadline import Deadline
+from stompy.connection.message import Coverage, Message
+from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
 from stompy.frames.frame import Frame
+from stompy.link.link import Link
 from stompy.link.locks import make_condition
 
 AckMode = Literal["auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
+OnError = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
+
+_LOG = logging.getLogger("stompy.connection")
+
+_LOOK_AT_MAIN = 1.0
+"""Seconds between two looks of a loop whether the main thread has ended."""
 
 _LOOK = 0.02
 """Seconds between two looks whether a loop has ended."""
@@ -61,6 +70,7 @@ class Subscription:
         dispatcher: runs the handler; `None` for the connection's.
         options: what was asked for beyond the specification.
         acks_all: whether an ACK settles messages of the connection's other subscriptions too.
+        on_error: what becomes of a message whose handler raised.
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class Subscription:
         dispatcher: Dispatcher | None = None,
         options: SubscribeOptions = _NO_OPTIONS,
         acks_all: bool = False,
+        on_error: OnError = "nack",
     ) -> None:
         self.id = id
         self.destination = destination
@@ -84,10 +95,11 @@ class Subscription:
         self.dispatcher = dispatcher
         self.options = options
         self.acks_all = acks_all
+        self.on_error: OnError = on_error
         self._core = core
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
-        self._loops: list[int] = []
+        self._loops: dict[object, int] = {}
         self._closed = False
         self._counted = True
         self.told = True
@@ -96,10 +108,9 @@ class Subscription:
         """Whether somebody is telling the broker that it ends; guarded by the core's lock."""
         self.winding_up = False
         """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
+        self._warned = False
         self._reason: StompError | None = None
-        self._delivered = 0
-        self._covered = 0
-        self._covered_by: str | None = None
+        self._coverage: tuple[Link | None, Coverage] = None, Coverage()
 
     # The reader's side.
 
@@ -107,10 +118,11 @@ class Subscription:
         """Whether a MESSAGE frame is the mark behind the last message, and none itself."""
         return False
 
-    def number(self) -> int:
-        """Return the place of the next message among those delivered to this subscription."""
-        self._delivered += 1
-        return self._delivered
+    def coverage(self, link: Link) -> Coverage:
+        """Return the record of what cumulative ACKs have settled of the messages of `link`, the newest one."""
+        if self._coverage[0] is not link:
+            self._coverage = link, Coverage()
+        return self._coverage[1]
 
     def offer(self, messages: Sequence[Message]) -> None:
         """Put messages into the inbox."""
@@ -132,7 +144,7 @@ class Subscription:
             if not self._closed:
                 self._closed, self._reason = True, reason
             # What an ended subscription leaves in its inbox is nobody's duty to take, so it must not shut the gate.
-            left = list(self._inbox) if self._counted and reason is None else []
+            left = list(self._inbox) if reason is None else []
             self._counted = self._counted and reason is not None
             self._condition.notify_all()
         _release(left)
@@ -157,9 +169,7 @@ class Subscription:
         with self._condition:
             dropped = list(self._inbox)
             self._inbox.clear()
-            counted = self._counted
-        if counted:
-            _release(dropped)
+        _release(dropped)
 
     def subscribe_headers(self) -> dict[str, str]:
         """Return the headers of the SUBSCRIBE frame, the same on each link."""
@@ -169,23 +179,12 @@ class Subscription:
         """Wait until everything was received, and loops of other threads have ended; return whether it came about."""
         mine = threading.get_ident()
         with self._condition:
-            while self._inbox or any(loop != mine for loop in self._loops):
+            while self._inbox or any(loop != mine for loop in list(self._loops.values())):
                 if deadline.expired:
                     return False
                 # A loop that was left behind is noticed when its generator goes, which tells nobody.
                 self._condition.wait(deadline.sooner(_LOOK).remaining())
             return True
-
-    # Which messages a cumulative ACK has covered.
-
-    def covered(self, order: int) -> str | None:
-        """Return the command of a cumulative ACK or NACK that named this message or a later one."""
-        return self._covered_by if order <= self._covered else None
-
-    def cover(self, order: int, command: str) -> None:
-        """Note a cumulative ACK or NACK."""
-        if order > self._covered:
-            self._covered, self._covered_by = order, command
 
     # The user's side.
 
@@ -223,34 +222,79 @@ class Subscription:
         Raises:
             ConnectionLost: the link died.
         """
-        mine = threading.get_ident()
-        self._loops.append(mine)
+        loop = object()
         try:
-            while (message := self._next(Deadline(None))) is not None:
+            self._loops[loop] = threading.get_ident()
+            while (message := self._next_of_loop()) is not None:
                 yield message
         finally:
             # Without the lock: this may be the garbage collector's moment, in a thread that holds it.
-            self._loops.remove(mine)
+            self._loops.pop(loop, None)
+
+    def _next_of_loop(self) -> Message | None:
+        """Return the next message, whenever it comes; warn once where this thread alone keeps the program running."""
+        thread = threading.current_thread()
+        while not (self._warned or thread.daemon or thread is threading.main_thread()):
+            with contextlib.suppress(ReceiveTimeout):
+                return self._next(Deadline(_LOOK_AT_MAIN))
+            if not threading.main_thread().is_alive():
+                self._warned = True
+                _LOG.warning(
+                    "the main thread has ended, and the program runs on for the loop over %r in thread %s: disconnect "
+                    "before the end, or make the thread a daemon",
+                    self.destination,
+                    thread.name,
+                )
+        return self._next(Deadline(None))
 
     def _next(self, deadline: Deadline) -> Message | None:
         if self.handler is not None:
             raise LocalProtocolError("a subscription with a handler cannot be received from")
         self._core.check_process()
-        with self._condition:
-            while not self._inbox:
-                if self._closed:
-                    if self._reason is not None:
-                        raise self._reason.with_traceback(None)
+        taken: Message | None = None
+        try:
+            with self._condition:
+                if not self._await_message(deadline):
                     return None
-                if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                    raise ReceiveTimeout(f"no message from {self.destination!r} in time")
-            message = self._inbox.popleft()
-            if not self._inbox:
-                self._condition.notify_all()
-            counted = self._counted
-        if counted:
-            _release((message,))
-        return message
+                taken = self._inbox[0]
+                try:
+                    self._inbox.popleft()
+                    if not self._inbox:
+                        self._condition.notify_all()
+                except BaseException:
+                    self._restore(taken)
+                    taken = None
+                    raise
+            taken.link.gate.taken(taken)
+            return taken
+        except BaseException:
+            if taken is not None:
+                self._put_back(taken)
+            raise
+
+    def _await_message(self, deadline: Deadline) -> bool:
+        """Wait for a message, with the lock; return `False` if the subscription was ended by its owner."""
+        while not self._inbox:
+            if self._closed:
+                if self._reason is not None:
+                    raise self._reason.with_traceback(None)
+                return False
+            if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
+                raise ReceiveTimeout(f"no message from {self.destination!r} in time")
+        return True
+
+    def _restore(self, message: Message) -> None:
+        if not self._inbox or self._inbox[0] is not message:
+            self._inbox.appendleft(message)
+            self._condition.notify_all()
+
+    def _put_back(self, message: Message) -> None:
+        """Leave a message for the next caller, as a signal struck before this one had it."""
+        if self._counted and not message.counted:
+            message.link.gate.added(1, message.size)
+            message.counted = True
+        with self._condition:
+            self._restore(message)
 
     def unsubscribe(self, *, delete: bool = False, timeout: float | None = None) -> None:
         """End the subscription at the broker; what was received before can still be taken. Idempotent.
@@ -263,8 +307,9 @@ class Subscription:
             timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
 
         Raises:
-            ConfigurationError: there is nothing durable to delete.
+            ConfigurationError: there is nothing durable to delete, or the timeout is no duration.
         """
+        check_seconds(timeout)
         self._core.unsubscribe(self, timeout=timeout, delete=delete)
 
     def __repr__(self) -> str:
@@ -275,14 +320,16 @@ class Subscription:
 def _release(messages: Sequence[Message]) -> None:
     """Tell the gate of each message that it does not wait for user code any more."""
     for message in messages:
-        message.link.gate.removed(1, message.size)
+        message.link.gate.taken(message)
 
 
-def check_ack_mode(ack: str) -> None:
-    """Refuse an unknown ack mode.
+def check_ack_mode(ack: str, on_error: str) -> None:
+    """Refuse an unknown ack mode, or an unknown way with a handler that raises.
 
     Raises:
-        ConfigurationError: not `auto`, `client` or `client-individual`.
+        ConfigurationError: not `auto`, `client` or `client-individual`; not `nack` or `leave`.
     """
     if ack not in ("auto", "client", "client-individual"):
         raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")
+    if on_error not in ("nack", "leave"):
+        raise ConfigurationError(f"on_error must be 'nack' or 'leave', not {on_error!r}")

@@ -16,28 +16,40 @@ its stream, a dial ends by its own timeout and what it brings is dropped.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from stompy.connection.opening import Opener
-from stompy.connection.reconnect import Reconnect
+from stompy.connection.reconnect import Reconnect, keep_trying
 from stompy.connection.stats import Past
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected, StompError
+from stompy.errors import (
+    BrokerError,
+    ConcurrencyError,
+    ConnectError,
+    ConnectionLost,
+    ConnectRefused,
+    NotConnected,
+    StompError,
+)
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
-from stompy.link.locks import Rank, make_lock
+from stompy.link.locks import Event, Rank, make_condition
 from stompy.link.thread import HouseThread
 
 if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
     from stompy.connection.config import Config
+
+_LAST_ATTEMPT = 1.0
+"""Seconds that the last attempt at a first link has left, at most."""
 
 _LONG_ENOUGH = 1.0
 """Seconds after which a link has been of use, even if the broker said nothing on it."""
+
+_ROOM_AGAIN = 0.5
+"""Seconds between two tries to start a thread for which the system has no room."""
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -61,12 +73,15 @@ class Supervised(Protocol):
         """Make every subscription on a new link that nobody else uses yet."""
         ...
 
-    def connected(self, frame: Frame) -> None:
-        """Hear that a link is now the current one. With the lock: must not block."""
+    def connected(self, frame: Frame, decided: Event) -> None:
+        """Hear that there is a session, before its frames; `decided` is set when it is in use or given up.
+
+        With the lock: must not block. `lost` follows in any case.
+        """
         ...
 
     def lost(self, reason: StompError | None) -> None:
-        """Hear that the current link is over. With the lock: must not block."""
+        """Hear that the link that was told of last is over. With the lock: must not block."""
         ...
 
     def reconnecting(self, attempt: int, delay: float) -> None:
@@ -91,13 +106,15 @@ class Supervisor:
         self._config = config
         self._core = core
         self._name = name
-        self._lock = make_lock(Rank.SUPERVISOR, "supervisor")
-        self._changed = threading.Condition(self._lock)
-        self._closing = threading.Event()
+        self._changed = make_condition("supervisor", Rank.SUPERVISOR)
+        self._closing = Event()
         self._opener = Opener(config)
         self._link: Link | None = None
         self._next: Link | None = None
+        self._told: Link | None = None
+        """The link that the core knows of and whose end it does not know."""
         self._final = False
+        self._down = False
         self._failure: StompError | None = None
         self._thread: _Reopening | None = None
         self._generation = 0
@@ -139,7 +156,9 @@ class Supervisor:
             link.check_open()
         deadline = Deadline(self._config.send_timeout if timeout is None else timeout)
         with self._changed:
-            self._changed.wait_for(lambda: self._final or self.link.alive, deadline.remaining())
+            self._changed.wait_for(
+                lambda: self._final or self._closing.is_set() or self.link.alive, deadline.remaining()
+            )
         if self._closing.is_set():
             raise NotConnected("the connection is closed")
         if self._failure is not None:
@@ -152,44 +171,85 @@ class Supervisor:
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread; one pass over the addresses.
+        """Open the first link, in the caller's thread: one pass over the addresses, or as many as the settings allow.
 
         Raises:
             ConnectError: there is none, or it was over as soon as it began.
         """
+        seconds = self._config.startup_timeout
+        if seconds is None:
+            self._open(Deadline(None))
+            return
+        deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
+        last = seconds - min(_LAST_ATTEMPT, seconds / 10)
+        keep_trying(
+            lambda: self._open(deadline),
+            replace(policy, attempts=None, total=last),
+            closing=self._closing,
+            tell=self.reconnecting,
+        )
+
+    def _open(self, deadline: Deadline) -> None:
         try:
-            self.attempt()
+            self.attempt(deadline)
         except BrokerError as error:
             raise ConnectRefused(f"right behind CONNECTED, {error}", frame=error.frame) from error
         except ConnectionLost as lost:
             raise ConnectError(f"right behind CONNECTED, {lost}") from lost
 
-    def attempt(self) -> None:
+    def attempt(self, deadline: Deadline) -> None:
         """Make one pass over the addresses and publish the link it gives.
+
+        Args:
+            deadline: for connecting, beside the timeout of each address.
 
         Raises:
             ConnectError: there is none.
             StompError: the broker did not take the subscriptions.
         """
-        opened = self._opener.open()
+        opened = self._opener.open(deadline)
         self._generation += 1
         name = self._name if self._generation == 1 else f"{self._name}.{self._generation}"
         link = Link(opened, self._config.link_settings(self._config.addresses[0]), self, name=name)
-        link.start()
+        decided = Event()
         try:
-            self._announce(link)
+            # Told of before its reader starts, so that no frame of it is heard before the session itself.
+            self._announce(link, decided)
+            link.start()
             self._core.replay(link)
             self._publish(link)
-        except BaseException:
-            link.close()
-            link.join(Deadline(self._config.close_timeout))
+        except BaseException as error:
+            self._drop(link, error)
             raise
+        finally:
+            decided.set()
 
-    def _announce(self, link: Link) -> None:
-        """Let `close` know of a link that is not in use yet."""
+    def _announce(self, link: Link, decided: Event) -> None:
+        """Let `close` know of a link that is not in use yet, and the core of its session."""
         with self._changed:
-            self._check_wanted()
             self._next = link
+            self._check_wanted()
+            self._told = link
+            self._core.connected(link.connected, decided)
+
+    def _drop(self, link: Link, error: BaseException) -> None:
+        """End a link that did not come into use; who heard of it hears of its end, after its frames."""
+        reason = None
+        if isinstance(error, StompError) and not self._closing.is_set():
+            reason = (
+                error if isinstance(error, ConnectionLost) else ConnectionLost(f"the session was given up: {error}")
+            )
+            link.fail(reason)
+        link.discard()
+        link.join(Deadline(self._config.close_timeout))
+        with self._changed:
+            self._next = self._link
+            self._over(link, reason)  # its reader says so, if it was ever started
+
+    def _over(self, link: Link, reason: StompError | None) -> None:
+        if link is self._told:
+            self._told = None
+            self._core.lost(reason)
 
     def _check_wanted(self) -> None:
         if self._closing.is_set():
@@ -203,9 +263,8 @@ class Supervisor:
             if self._link is not None:
                 self.reconnects += 1
                 self._past = self._past.with_link(self._link)
-            self._link = link
+            self._link, self._down = link, False
             self._published, self._heard = time.monotonic(), link.counters.frames_in
-            self._core.connected(link.connected)
             self._changed.notify_all()
 
     def _check_fresh(self, link: Link) -> None:
@@ -234,17 +293,33 @@ class Supervisor:
     def ended(self, link: Link, reason: StompError | None) -> None:
         """Replace a lost link, if it was the current one and there is a policy; on its reader thread."""
         with self._changed:
+            self._over(link, reason)
             if link is not self._link:
                 return
-            self._core.lost(reason)
-            if self._config.reconnect is not None and not self._closing.is_set():
+            self._down = True
+            if self._config.reconnect is None or self._closing.is_set():
+                thread = None
+            else:
                 self._in_vain = 0 if self._was_of_use(link, reason) else self._in_vain + 1
                 first_wait = self._config.reconnect.first_wait(self._in_vain)
                 name = f"stompy-{self._name}-supervisor"
-                self._thread = _Reopening(self, self._config.reconnect, first_wait, name=name)
-                self._thread.start()
+                thread = self._thread = _Reopening(self, self._config.reconnect, first_wait, name=name)
+        if thread is None:
+            self.finish(reason)
+        else:
+            self._reopen(thread)
+
+    def _reopen(self, thread: _Reopening) -> None:
+        """Start the thread, however long the system has no room for one."""
+        while not self._closing.is_set():
+            try:
+                thread.start()
+            except ConnectError as error:
+                _LOG.warning("reconnecting has to wait: %s", error)
+                self._closing.wait(_ROOM_AGAIN)
+            else:
                 return
-        self.finish(reason)
+        self.finish(None)
 
     def _was_of_use(self, link: Link, reason: StompError | None) -> bool:
         """Whether anything came of a link; a broker that ends each at once must not be asked without a pause."""
@@ -269,8 +344,14 @@ class Supervisor:
 
     # Closing.
 
+    def orphan(self, reason: ConcurrencyError) -> None:
+        """End the links' copies in a forked child."""
+        for link in (self._link, self._next):
+            if link is not None:
+                link.orphan(reason)
+
     @property
-    def closing(self) -> threading.Event:
+    def closing(self) -> Event:
         """Set when the owner closes the connection; ends a wait between attempts at once."""
         return self._closing
 
@@ -280,11 +361,13 @@ class Supervisor:
         self._opener.cancel()
         with self._changed:
             coming = None if self._next is self._link else self._next
-            over = self._link is None or self._link.ended.is_set()
+            # Not `link.ended`, which its reader sets a moment after it has said so here.
+            over = self._link is None or self._down
             self._changed.notify_all()
         if coming is not None:
             coming.close()
-        if over:
+        # The end of one that is to come must be heard first, so that who makes it finishes.
+        if over and coming is None:
             self.finish(None)
 
     def join(self, deadline: Deadline) -> bool:
@@ -308,31 +391,15 @@ class _Reopening(HouseThread):
             self._retry()
         except StompError as error:
             self._give_up(error)
-        except Exception as error:
+        except BaseException as error:
             self._give_up(ConnectionLost(f"reconnecting failed: {error!r}"))
             raise
 
     def _retry(self) -> None:
-        # Imported where a link was lost: most programs never need it, and it costs a good part of an import of stompy.
-        import tenacity
-
-        closing, policy = self._supervisor.closing, self._policy
-        stop = tenacity.stop_any(
-            tenacity.stop_when_event_set(closing),
-            tenacity.stop_never if policy.attempts is None else tenacity.stop_after_attempt(policy.attempts),
-            tenacity.stop_never if policy.total is None else tenacity.stop_after_delay(policy.total),
-        )
-        retrying = tenacity.Retrying(
-            sleep=tenacity.sleep_using_event(closing),
-            stop=stop,
-            wait=tenacity.wait_random_exponential(multiplier=policy.first_delay, max=policy.max_delay),
-            retry=tenacity.retry_if_exception(_worth_another),
-            before_sleep=self._tell,
-            reraise=True,
-        )
+        closing = self._supervisor.closing
         self._supervisor.reconnecting(1, self._first_wait)
         closing.wait(self._first_wait)
-        retrying(self._attempt)
+        keep_trying(self._attempt, self._policy, closing=closing, tell=self._supervisor.reconnecting)
 
     def _give_up(self, error: StompError) -> None:
         closed = self._supervisor.closing.is_set()
@@ -343,13 +410,4 @@ class _Reopening(HouseThread):
     def _attempt(self) -> None:
         if self._supervisor.closing.is_set():
             raise NotConnected("the connection was closed")
-        self._supervisor.attempt()
-
-    def _tell(self, state: RetryCallState) -> None:
-        action = state.next_action
-        self._supervisor.reconnecting(state.attempt_number + 1, action.sleep if action is not None else 0.0)
-
-
-def _worth_another(error: BaseException) -> bool:
-    """Whether a later attempt may do better, unlike after a refused login, version or subscription."""
-    return isinstance(error, StompError) and error.retryable
+        self._supervisor.attempt(Deadline(None))

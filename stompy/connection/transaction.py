@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
+from stompy.connection.codec import Body
 from stompy.connection.composing import Composer
 from stompy.connection.dialects.options import send_options
 from stompy.connection.message import Message
+from stompy.deadline import check_seconds
 from stompy.errors import StompError, TransactionError
 from stompy.link.link import Link
 
@@ -63,7 +66,11 @@ class Transaction:
         self._over: str | None = None
 
     def __enter__(self) -> Transaction:
-        self._put("BEGIN", {"transaction": self.id})
+        try:
+            self._put("BEGIN", {"transaction": self.id})
+        except BaseException:
+            self._abort_quietly()
+            raise
         return self
 
     def __exit__(
@@ -84,7 +91,7 @@ class Transaction:
     def send(
         self,
         destination: str,
-        body: object = b"",
+        body: Body = b"",
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
@@ -128,14 +135,15 @@ class Transaction:
 
     def _settle(self, message: Message, command: str) -> None:
         self._check()
-        fields = self._core.acker.claim(message, command, transaction=True)
-        fields["transaction"] = self.id
+        self._acked.append(message)
         try:
+            fields = self._core.acker.claim(message, command, self, transaction=True)
+            fields["transaction"] = self.id
             self._put(command, fields)
         except StompError:
-            self._core.acker.give_back(message)
+            self._acked.remove(message)
+            self._core.acker.give_back(message, self)
             raise
-        self._acked.append(message)
 
     def commit(self, *, timeout: float | None = None) -> None:
         """Commit and wait for the broker's receipt.
@@ -148,14 +156,26 @@ class Transaction:
             ReceiptTimeout: the broker did not confirm in time.
             ConnectionLost: the link died; `outcome` tells whether the broker may have committed.
         """
+        check_seconds(timeout)
         self._check()
-        self._over = "committed"
-        self._buffer.flush()
-        receipt = self._link.request("COMMIT", {"transaction": self.id}, receipt=True)
+        try:
+            self._buffer.flush()
+            receipt = self._link.request("COMMIT", {"transaction": self.id}, receipt=True, on_left=self._committed)
+        except BaseException:
+            if self._over is None:
+                self._abort_quietly()
+            raise
         assert receipt is not None
         receipt.wait(timeout)
         for message in self._acked:
             message.cover()
+
+    def _committed(self) -> None:
+        self._over = "committed"
+
+    def _abort_quietly(self) -> None:
+        with contextlib.suppress(StompError):
+            self.abort()
 
     def abort(self) -> None:
         """Abort: nothing of it happens, and messages acknowledged in it wait for their ACK again.
@@ -167,7 +187,7 @@ class Transaction:
         self._check()
         self._over = "aborted"
         for message in self._acked:
-            self._core.acker.give_back(message)
+            self._core.acker.give_back(message, self)
         if not self._buffer.flushed:
             # The broker never heard of it, but our own record of open transactions did.
             self._link.encode("ABORT", {"transaction": self.id})

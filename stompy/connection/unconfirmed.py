@@ -2,7 +2,7 @@
 
 | thread | does here | may block on |
 |---|---|---|
-| any caller | `prepare`, before it sends | room, up to its deadline; without a lock |
+| any caller | `make_room`, before it sends | room, up to its deadline; without a lock |
 | reader | `keeps`, `settled` | nothing |
 | supervisor | `replay`, on a link that nobody else has yet | `sendall`; in doubt, receipts |
 
@@ -122,10 +122,8 @@ class Unconfirmed:
         *,
         content_length: bool,
         identity: str | None,
-        deadline: Deadline,
-        flush: Callable[[], None],
     ) -> Kept:
-        """Return a send that has room here, to be handed to a link; `drop` it if that fails.
+        """Return a send to make room for, and to be handed to a link.
 
         Args:
             link: the newest.
@@ -133,12 +131,9 @@ class Unconfirmed:
             body: octets.
             content_length: whether that header is written.
             identity: by which copies are known; `None` makes one that no other message has.
-            deadline: until when to wait for room.
-            flush: writes out the caller's own batch, which may hold what there is to wait for.
 
         Raises:
             LocalProtocolError: the message alone is above the bound.
-            UnconfirmedFull: there was no room in time; nothing was sent.
         """
         number = next(self._numbers)
         receipt = Receipt(f"{self._prefix}{number}", link, self._receipt_lock, self)
@@ -146,10 +141,23 @@ class Unconfirmed:
         if one.octets > self._bounds.octets:
             what = f"a message of {one.octets} octets cannot be kept to be sent again"
             raise LocalProtocolError(f"{what}: the bound of resend_unconfirmed is octets={self._bounds.octets}")
+        return one
+
+    def make_room(self, one: Kept, link: Link, deadline: Deadline, flush: Callable[[], None]) -> None:
+        """Wait until there is room for a send; `drop` it if what comes next fails, or if this does.
+
+        Args:
+            one: what `prepare` gave.
+            link: the newest.
+            deadline: until when to wait.
+            flush: writes out the caller's own batch, which may hold what there is to wait for.
+
+        Raises:
+            UnconfirmedFull: there was no room in time; nothing was sent.
+        """
         if not self._take_room(one):
             flush()
             self._await_room(one, link, deadline)
-        return one
 
     def headers(self, one: Kept, link: Link) -> dict[str, str]:
         """Return the headers of a send for a link, the same id on each."""
@@ -166,8 +174,11 @@ class Unconfirmed:
                 raise self._full()
             link = self._last or link
             # The receipts that make room may lie behind the messages of a full inbox.
-            with link.hold_gate():
+            try:
+                link.gate.hold(one)
                 self._await_change(one, link, deadline)
+            finally:
+                link.gate.holders.discard(one)
 
     def _await_change(self, one: Kept, link: Link, deadline: Deadline) -> None:
         with self._changed:
@@ -240,13 +251,15 @@ class Unconfirmed:
         if not kept:
             return
         _LOG.info("%d unconfirmed messages are sent again to %s", len(kept), link.address)
-        with link.hold_gate():
-            try:
-                self._send_alone(link, kept) if suspicious else self._send_together(link, kept)
-                link.check_open()
-            except BrokerError as error:
-                # It is about one of the messages, and no reason to give the connection up.
-                raise ConnectionLost(f"while messages were sent again: {error}") from error
+        try:
+            link.gate.hold(self)
+            self._send_alone(link, kept) if suspicious else self._send_together(link, kept)
+            link.check_open()
+        except BrokerError as error:
+            # It is about one of the messages, and no reason to give the connection up.
+            raise ConnectionLost(f"while messages were sent again: {error}") from error
+        finally:
+            link.gate.holders.discard(self)
 
     def _send_together(self, link: Link, kept: list[Kept]) -> None:
         buffer = FrameBuffer(link)

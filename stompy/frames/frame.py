@@ -10,7 +10,10 @@ _SHOWN_BODY = 60
 
 
 class Frame:
-    """A command, its headers and its body; do not change one after it was made.
+    """A command, its headers and its body.
+
+    Callers must not change one. The protocol alone does, while it accepts the first frame of a session: only that frame
+    tells the version, and so whether its values are trimmed and its body is dropped.
 
     Args:
         command: as on the wire, such as `"SEND"`.

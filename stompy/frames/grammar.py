@@ -45,6 +45,8 @@ class Leniency(enum.Flag):
     """CONNECT, STOMP and CONNECTED are escaped and unescaped as other frames are (RabbitMQ; ActiveMQ reads so)."""
     WRITE_CR_ESCAPE_IN_1_1 = enum.auto()
     r"""`\r` is written and decoded in 1.1 too (RabbitMQ closes the connection at a raw CR)."""
+    NUL_BETWEEN_FRAMES = enum.auto()
+    """NULs between frames are skipped, and count as line ends do (ActiveMQ and RabbitMQ); not in the 1.0-draft."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -65,6 +67,7 @@ class Grammar:
         escape_raw_commands: CONNECT, STOMP and CONNECTED are escaped too.
         crlf: one CR before the LF of a line belongs to the line end when reading.
         bare_cr: any other CR in a header is data (else malformed).
+        nul_between: NULs between frames are skipped as line ends are.
         trim: values lose the spaces around them.
         unexpected_body: what happens to a body on a frame that may have none.
         utf8_errors: error handler of the header text.
@@ -79,6 +82,7 @@ class Grammar:
     escape_raw_commands: bool = False
     crlf: bool = True
     bare_cr: bool = True
+    nul_between: bool = False
     trim: bool = False
     unexpected_body: BodyPolicy = "refuse"
     utf8_errors: Literal["strict", "surrogateescape"] = "strict"
@@ -109,6 +113,7 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         escape_raw_commands=Leniency.ESCAPED_CONNECT in leniency,
         crlf=version is not Version.V1_1 or Leniency.CRLF_IN_1_1 in leniency,
         bare_cr=version is not Version.V1_2,
+        nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency and version is not Version.DRAFT,
         trim=not modern,
         unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
@@ -129,6 +134,7 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
         unescapes={sequence: char for char, sequence in _ESCAPES_1_2.items()},
         lenient_escapes=True,
         escape_raw_commands=Leniency.ESCAPED_CONNECT in leniency,
+        nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency,
         unexpected_body="keep",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
         handshake=True,

@@ -33,6 +33,8 @@ class _LineEnds:
 _STRAY_CR = re.compile(rb"\r(?!\n)")
 _LF = _LineEnds(b"\n", b"")
 _CRLF = _LineEnds(b"\n\r", rb"\r?")
+_LF_NUL = _LineEnds(b"\n\0", b"")
+_CRLF_NUL = _LineEnds(b"\n\r\0", rb"\r?")
 _DRAFT = _LineEnds(b"\n\r ", rb"[ \r]*")
 _DRAFT_BLANK = re.compile(rb"[ \r]*\n")
 # A head that ends within this many octets takes the fast path; a longer search could cost a scan of the whole read.
@@ -63,7 +65,7 @@ class Parser:
         self.error: RemoteProtocolError | None = None
         """What ended the parsing; set by the `feed` that met it, raised by every later one."""
         self.line_ends = 0
-        """Octets of line ends between frames so far."""
+        """Octets of line ends between frames so far, and of the NULs that a leniency allows there."""
         self._limits = limits
         self._buffer = bytearray()
         self._body: _Body | None = None
@@ -74,7 +76,8 @@ class Parser:
     def _use(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._head = HeadChecker(grammar, self._limits)
-        self._ends = _DRAFT if grammar.draft else _CRLF if grammar.crlf else _LF
+        lf, crlf = (_LF_NUL, _CRLF_NUL) if grammar.nul_between else (_LF, _CRLF)
+        self._ends = _DRAFT if grammar.draft else crlf if grammar.crlf else lf
         # In the draft an empty line may hold spaces, which the fast search does not see.
         self._window = 0 if grammar.draft else _WINDOW
 
@@ -85,8 +88,12 @@ class Parser:
 
     @property
     def pending(self) -> int:
-        """Octets held of a frame that is not whole yet."""
-        return len(self._buffer) + (len(self._body.data) if self._body else 0)
+        """Octets held of a frame that is not whole yet, the lines of its headers among them."""
+        return len(self._buffer) + (len(self._body.data) + self._body.headers.size if self._body else 0)
+
+    def drop(self) -> None:
+        """Forget what is held of a frame that is not whole yet, as nothing more comes."""
+        self._buffer, self._body = bytearray(), None
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that `data` completes, in order.
@@ -105,7 +112,7 @@ class Parser:
             self._feed(data, frames)
         except RemoteProtocolError as error:
             self.error = error
-            self._buffer, self._body = bytearray(), None
+            self.drop()
         return frames
 
     def _feed(self, data: bytes, frames: list[Frame]) -> None:

@@ -4,7 +4,7 @@
 |---|---|---|
 | reader | `added`, `wait_open` | gate (leaf), waits on its condition |
 | dispatcher, iterating callers | `removed` | gate (leaf) |
-| a caller waiting for a receipt | `hold` | gate (leaf) |
+| a caller waiting for a receipt | `hold`, `holders.discard` | gate (leaf) |
 | pacemaker | `dead` | gate (leaf) |
 
 While the reader waits, the TCP window fills and the broker holds back; the peer's silence is not held against it.
@@ -12,10 +12,9 @@ While the reader waits, the TCP window fills and the broker holds back; the peer
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from stompy.errors import ConfigurationError
 from stompy.link.locks import make_condition
@@ -46,6 +45,14 @@ class Marks:
             raise ConfigurationError(f"inbox limits must be positive, and the hard one the largest: {self}")
 
 
+class Counted(Protocol):
+    """A message that waits for user code."""
+
+    counted: bool
+    """Whether it is counted; written by the gate alone once it was `added`."""
+    size: int
+
+
 class Gate:
     """Counts what waits for user code, and stops the reader above the high mark until it falls to half of it.
 
@@ -60,7 +67,8 @@ class Gate:
         self._condition = make_condition("gate")
         self._messages = 0
         self._octets = 0
-        self._holders = 0
+        self.holders: set[object] = set()
+        """Who keeps the gate open; see `hold`."""
         self._shut = False
         self._waiting = False
         self._abandoned = False
@@ -99,23 +107,39 @@ class Gate:
         with self._condition:
             self._messages -= messages
             self._octets -= octets
-            if self._shut and self._messages * 2 <= self._marks.messages and self._weight * 2 <= self._marks.octets:
-                self._shut = False
-            # Also where the gate stays shut but is held and has fallen below the hard limit.
-            if self._waiting and not self._blocked():
-                self._condition.notify_all()
+            self._open_again()
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep the gate open for somebody whose frame may lie behind the messages that filled the inbox."""
+    def taken(self, message: Counted) -> None:
+        """Note that user code has taken a message, or that it was dropped; a second time is ignored."""
         with self._condition:
-            self._holders += 1
+            if not message.counted:
+                return
+            before = self._messages, self._octets
+            try:
+                message.counted = False
+                self._messages -= 1
+                self._octets -= message.size
+                self._open_again()
+            except BaseException:
+                # A signal: as it was, so that whoever tries again counts it down and wakes the reader.
+                message.counted, (self._messages, self._octets) = True, before
+                raise
+
+    def _open_again(self) -> None:
+        if self._shut and self._messages * 2 <= self._marks.messages and self._weight * 2 <= self._marks.octets:
+            self._shut = False
+        # Also where the gate stays shut but is held and has fallen below the hard limit.
+        if self._waiting and not self._blocked():
             self._condition.notify_all()
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._holders -= 1
+
+    def hold(self, holder: object) -> None:
+        """Keep the gate open for somebody whose frame may lie behind the messages that filled the inbox.
+
+        Until `holders.discard(holder)`, which belongs into a `finally` whose `try` begins before this call.
+        """
+        with self._condition:
+            self.holders.add(holder)
+            self._condition.notify_all()
 
     def wait_open(self) -> None:
         """Return when the reader may read on; at once in the common case."""
@@ -135,7 +159,7 @@ class Gate:
     def _blocked(self) -> bool:
         if not self._shut or self._abandoned:
             return False
-        return not self._holders or self._weight >= self._marks.hard_octets
+        return not self.holders or self._weight >= self._marks.hard_octets
 
     def dead(self, now: float) -> bool:
         """Whether the peer was silent for too long while we were listening."""

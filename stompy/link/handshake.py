@@ -27,11 +27,9 @@ from stompy.protocol.client import ClientProtocol, refusal
 from stompy.protocol.flood import EolMeter
 from stompy.secret import Secret, closed, hidden, revealed
 from stompy.transport.base import Dialer, Transport
+from stompy.transport.greeting import GREETING_SIZE, protocol_of
 
 _LOG = logging.getLogger("stompy.link")
-
-_TLS_ALERT = b"\x15\x03"
-"""How the answer of a TLS server to a STOMP frame begins; no STOMP frame does."""
 
 _LAST_WORDS = 1.0
 """Seconds for a broker's reason, where CONNECT could not be sent."""
@@ -110,17 +108,16 @@ class _Listening:
 
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and what came with it."""
-        protocol, first = self.protocol, True
+        protocol, start = self.protocol, b""
         meter = EolMeter(self.settings.max_eol_rate, time.monotonic())
         while True:
             data = self.transport.recv(deadline)
             if not data:
-                hint = "; is this the right port, with or without TLS?" if first else ""
+                hint = "" if start else "; is this the right port, with or without TLS?"
                 raise ConnectError(f"the broker closed the connection before CONNECTED{hint}", address=self.address)
-            if first and data.startswith(_TLS_ALERT):
-                message = "the broker speaks TLS on this port: write stomp+ssl:// instead of stomp://"
-                raise TlsError(message, reason="needs-tls", address=self.address)
-            first = False
+            if len(start) < GREETING_SIZE:
+                start += data[: GREETING_SIZE - len(start)]
+                self._check_greeting(protocol_of(start))
             frames = protocol.receive(data)
             meter.look(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
             if frames and frames[0].command == "ERROR":
@@ -136,6 +133,13 @@ class _Listening:
                 raise protocol.error
             if deadline.expired:  # octets that are there already come without a look at the clock
                 raise ConnectTimeout("the broker did not answer CONNECT in time", address=self.address)
+
+    def _check_greeting(self, spoken: str | None) -> None:
+        if spoken == "TLS":
+            message = "the broker speaks TLS on this port: write stomp+ssl:// instead of stomp://"
+            raise TlsError(message, reason="needs-tls", address=self.address)
+        if spoken not in (None, "STOMP"):
+            raise ConnectError(f"the peer speaks {spoken} on this port, not STOMP", address=self.address)
 
 
 def _send(transport: Transport, request: Secret[bytes], listening: _Listening, deadline: Deadline) -> None:

@@ -8,7 +8,7 @@
 
 | rank | lock | guards |
 |---|---|---|
-| 3 | write | the order of octets; the only lock held over I/O |
+| 3 | write | the order of bytes out; held over `sendall` |
 | 4 | protocol | the protocol object |
 | 5 | end (leaf) | the reason of the end, set once |
 
@@ -19,61 +19,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectionLost, NotConnected, Outcome, SendTimeout, StompError
+from stompy.errors import BrokerError, ConcurrencyError, ConnectionLost, NotConnected, Outcome, SendTimeout, StompError
 from stompy.frames.encoder import HEARTBEAT
 from stompy.frames.frame import Frame
 from stompy.link.flow import Gate
 from stompy.link.handshake import Opened
-from stompy.link.locks import Rank, make_lock
+from stompy.link.locks import Event, Rank, make_lock
 from stompy.link.pacemaker import Pacemaker
-from stompy.link.reader import Reader
+from stompy.link.reader import LinkOwner, Reader
 from stompy.link.receipts import Receipt, Receipts
-from stompy.link.settings import LinkSettings
+from stompy.link.settings import Counters, LinkSettings
 from stompy.protocol.client import error_text
 from stompy.protocol.heartbeat import Pulse
 from stompy.protocol.state import State
 
 _LOG = logging.getLogger("stompy.link")
 
+_STATELESS = frozenset({"SEND", "ACK", "NACK"})
+"""The frames that our book of the session does not note."""
+
 _LAST_WORDS = 1.0
 """Seconds a failed writer waits for the reader, which may be about to read the broker's reason."""
-
-
-class LinkOwner(Protocol):
-    """What a link tells its connection; all but `call_soon` run on the reader thread and must not block."""
-
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Take the MESSAGE frames of one read, in order."""
-        ...
-
-    def receipt(self, link: Link, frame: Frame) -> None:
-        """Hear of a RECEIPT."""
-        ...
-
-    def ended(self, link: Link, reason: StompError | None) -> None:
-        """Hear, once, that the link is over; `None` where it was closed from this side."""
-        ...
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a callback where user code runs."""
-        ...
-
-
-@dataclass(slots=True)
-class Counters:
-    """What went through a link; each is written by one thread at a time."""
-
-    frames_out: int = 0
-    octets_out: int = 0
-    frames_in: int = 0
-    octets_in: int = 0
 
 
 class Link:
@@ -98,7 +68,7 @@ class Link:
         self.gate = Gate(settings.marks, self.pulse)
         self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
         self.max_eol_rate = settings.max_eol_rate
-        self.ended = threading.Event()
+        self.ended = Event()
         """Set when the reader has cleaned up; nothing happens on this link any more."""
         self._settings = settings
         self._write_lock = make_lock(Rank.WRITE, "write")
@@ -107,11 +77,12 @@ class Link:
         self._end: StompError | None = None
         self._closing = False
         self._farewell = False
+        self._torn = False
         self._reader = Reader(self, opened.early)
         self._pacemaker = Pacemaker(self) if self.pulse.next_look(time.monotonic()) is not None else None
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads; raises as `HouseThread.start` does, and `discard` is left to the caller."""
         self._reader.start()
         if self._pacemaker is not None:
             self._pacemaker.start()
@@ -122,15 +93,6 @@ class Link:
     def receipt_timeout(self) -> float:
         """The default wait for a receipt in seconds."""
         return self._settings.receipt_timeout
-
-    @property
-    def gate_shut(self) -> bool:
-        """Whether the reader is stopped by a full inbox."""
-        return self.gate.shut
-
-    def hold_gate(self) -> contextlib.AbstractContextManager[None]:
-        """Keep the reader reading."""
-        return self.gate.hold()
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a callback on the dispatcher."""
@@ -151,6 +113,7 @@ class Link:
         *,
         receipt: bool | Receipt = False,
         content_length: bool = True,
+        on_left: Callable[[], None] | None = None,
         timeout: float | None = None,
     ) -> Receipt | None:
         """Send one frame; return its receipt where one was asked for.
@@ -163,9 +126,12 @@ class Link:
             body: octets.
             receipt: ask the broker to confirm; a `Receipt` that is kept is taken for it.
             content_length: see `stompy.frames.encoder.encode`.
+            on_left: called with the write lock when all of it has left. Where a signal strikes before it was called,
+                the frame has not left, or the link is over.
             timeout: seconds until the frame must have left; `None` takes the send timeout.
 
         Raises:
+            ConcurrencyError: called by a signal handler that interrupted a send of this thread.
             NotConnected: the link was closed from this side.
             ConnectionLost: the link died; `SendTimeout` if the broker stopped reading.
             LocalProtocolError: the frame may not or cannot be sent; nothing left.
@@ -173,47 +139,50 @@ class Link:
         """
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("> %r", Frame(command, headers, body))
-        deadline = Deadline(self._settings.send_timeout if timeout is None else timeout)
-        leaving = False
-        self._acquire_write(deadline)
-        try:
-            data, handle = self.encode_asking(command, headers, body, receipt=receipt, content_length=content_length)
+        handle = self.receipt_for(receipt)
+
+        def encode() -> bytes:
+            data = self.encode_asking(command, headers, body, handle, content_length=content_length)
             # From DISCONNECT on, the end of the stream is what we asked for.
             self._closing = self._closing or command == "DISCONNECT"
-            leaving = True
-            self._sendall(data, deadline)
-            self.counters.frames_out += 1
-        except ConnectionLost as error:
-            failure = error
-        else:
-            return handle
-        finally:
-            self._write_lock.release()
-        raise self._write_failed(failure, failure.outcome if leaving else "not-sent")
+            return data
+
+        def withdraw(error: BaseException) -> None:
+            self.withdraw(command, handle, error)
+
+        self._write(encode, withdraw, on_left, timeout=timeout)
+        return handle
+
+    def receipt_for(self, wanted: bool | Receipt) -> Receipt | None:
+        """Return the receipt that a frame shall have, which waits for nothing yet."""
+        return wanted if isinstance(wanted, Receipt) else self.receipts.make() if wanted else None
 
     def encode_asking(
         self,
         command: str,
         headers: dict[str, str],
         body: bytes = b"",
+        receipt: Receipt | None = None,
         *,
-        receipt: bool | Receipt,
         content_length: bool = True,
-    ) -> tuple[bytes, Receipt | None]:
-        """Return the octets of a frame that may be sent now, and its receipt, which is registered."""
-        kept = receipt if isinstance(receipt, Receipt) else None
-        handle = kept or (self.receipts.new(farewell=command == "DISCONNECT") if receipt else None)
-        if handle is not None:
-            headers["receipt"] = handle.id
-        try:
-            data = self.encode(command, headers, body, content_length=content_length)
-        except BaseException:
-            if handle is not None and kept is None:
-                self.receipts.forget(handle)
-            raise
-        if kept is not None:
-            self.receipts.adopt(kept)
-        return data, handle
+    ) -> bytes:
+        """Return the octets of a frame that may be sent now, and wait for its receipt; `withdraw` it if it is not."""
+        if receipt is not None:
+            headers["receipt"] = receipt.id
+            if not receipt.kept:
+                self.receipts.expect(receipt, farewell=command == "DISCONNECT")
+        data = self.encode(command, headers, body, content_length=content_length)
+        if receipt is not None and receipt.kept:
+            self.receipts.adopt(receipt)
+        return data
+
+    def withdraw(self, command: str, receipt: Receipt | None, error: BaseException) -> None:
+        """Forget a frame that did not leave because of `error`."""
+        if receipt is not None:
+            self.receipts.forget(receipt)
+        if not isinstance(error, StompError) and command not in _STATELESS:
+            # A signal, and our book of subscriptions and transactions may name what the broker never heard of.
+            self.fail(ConnectionLost(f"a {command} frame was interrupted on its way out"))
 
     def encode(
         self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True
@@ -223,48 +192,83 @@ class Link:
             self.check_open()
             return self.protocol.send(command, headers, body, content_length=content_length)
 
-    def transmit(self, data: bytes, *, frames: int, timeout: float | None = None) -> None:
-        """Send frames that `encode` made, in one write. Raises as `request` does."""
-        deadline = Deadline(self._settings.send_timeout if timeout is None else timeout)
-        leaving = False
-        self._acquire_write(deadline)
-        try:
+    def transmit(
+        self, data: bytes, *, frames: int, on_left: Callable[[], None] | None = None, timeout: float | None = None
+    ) -> None:
+        """Send frames that `encode` made, in one write; raises, and calls `on_left`, as `request` does."""
+
+        def encoded() -> bytes:
             # DISCONNECT may have gone out since they were encoded, and nothing may follow it.
             self.check_open()
-            leaving = True
+            return data
+
+        self._write(encoded, None, on_left, frames=frames, timeout=timeout)
+
+    def _write(
+        self,
+        encode: Callable[[], bytes],
+        withdraw: Callable[[BaseException], None] | None,
+        on_left: Callable[[], None] | None,
+        *,
+        frames: int = 1,
+        timeout: float | None,
+    ) -> None:
+        deadline = Deadline(self._settings.send_timeout if timeout is None else timeout)
+        lock = self._write_lock
+        if lock._is_owned():
+            raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
+        mine = leaving = False
+        try:
+            self._acquire_write(deadline)
+            mine = True
+            data = encode()
+            leaving = self._torn = True
             self._sendall(data, deadline)
             self.counters.frames_out += frames
-        except ConnectionLost as error:
-            failure = error
-        else:
+            if on_left is not None:
+                on_left()
+            self._torn = False
             return
+        except BaseException as error:
+            if leaving and not isinstance(error, ConnectionLost):
+                # Ctrl-C, say: part of the frame may have left, and the next one would be read as the rest of it.
+                self.fail(ConnectionLost("a frame was interrupted on its way out"))
+            elif not leaving and withdraw is not None:
+                withdraw(error)
+            if not mine or not isinstance(error, ConnectionLost):
+                raise
+            failure = error
         finally:
-            self._write_lock.release()
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
+                lock.release()
+            except RuntimeError:
+                pass  # it was not taken
         raise self._write_failed(failure, failure.outcome if leaving else "not-sent")
 
     def check_open(self) -> None:
         """Raise the reason if nothing can be sent any more."""
-        if self._closing:
+        if self._closing and not isinstance(self._end, ConcurrencyError):
             raise NotConnected("the connection is closed")
+        if isinstance(self._end, ConcurrencyError):
+            raise self._end.with_traceback(None)
         if self._end is not None:
             raise _retold(self._end, "not-sent")
 
     def _acquire_write(self, deadline: Deadline) -> None:
         remaining = deadline.remaining()
-        if self._write_lock.acquire(timeout=-1 if remaining is None else remaining):
-            return
-        self.check_open()
-        raise SendTimeout(f"another frame to {self.address} did not leave in time", outcome="not-sent")
+        if not self._write_lock.acquire(timeout=-1 if remaining is None else remaining):
+            self.check_open()
+            raise SendTimeout(f"another frame to {self.address} did not leave in time", outcome="not-sent")
+        self._check_whole()
+
+    def _check_whole(self) -> None:
+        """End the link if a frame was left half-sent, by two signals in a row; called with the write lock."""
+        if self._torn:
+            self.fail(ConnectionLost("a frame was interrupted on its way out"))
+            self.check_open()
 
     def _sendall(self, data: bytes, deadline: Deadline) -> None:
-        try:
-            self.transport.sendall(data, deadline)
-        except ConnectionLost:
-            raise
-        except BaseException:
-            # Ctrl-C, say: part of the frame may have left, and the next one would be read as the rest of it.
-            self.fail(ConnectionLost("a frame was interrupted on its way out"))
-            raise
+        self.transport.sendall(data, deadline)
         self.counters.octets_out += len(data)
         self.pulse.sent(time.monotonic())
 
@@ -272,8 +276,12 @@ class Link:
         """End the link after a failed write, and return the best reason for it; called without locks."""
         if not isinstance(error, SendTimeout) and not self._reader.is_current():
             # A broker that refuses us says why and closes: the reason lies in front of the end of the stream.
-            with self.gate.hold():
+            holder = object()
+            try:
+                self.gate.hold(holder)
                 self.ended.wait(_LAST_WORDS)
+            finally:
+                self.gate.holders.discard(holder)
         self.fail(error)
         return _retold(self._end or error, outcome)
 
@@ -282,6 +290,7 @@ class Link:
         if not self._write_lock.acquire(blocking=False):
             return False  # a busy line is not idle
         try:
+            self._check_whole()
             self._sendall(HEARTBEAT, Deadline(0))
         except SendTimeout:
             return False  # a full window: bytes of ours are on the way
@@ -340,10 +349,21 @@ class Link:
         finally:
             self.close()
 
+    def orphan(self, reason: ConcurrencyError) -> None:
+        """End this copy of the link in a forked child: nothing is sent, and the parent's stream is not shut down."""
+        self._end = reason
+        self.receipts.fail_all(reason)
+
     def close(self) -> None:
         """End the link from this side, without a word. Idempotent, never blocks."""
         self._closing = True
         self.fail(NotConnected("the connection is closed"))
+
+    def discard(self) -> None:
+        """End a link that nobody uses yet; without a reader, which would clean up, that is done here."""
+        self.close()
+        if not self._reader.started:
+            self.clean_up()
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads are gone; return whether they are. The current thread is not waited for."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from stompy.errors import ConnectionLost, LimitExceeded, StompError
 from stompy.frames.frame import Frame
@@ -23,6 +23,26 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _LOG = logging.getLogger("stompy.link")
+
+
+class LinkOwner(Protocol):
+    """What a link tells its connection; all but `call_soon` run on the reader thread and must not block."""
+
+    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
+        """Take the MESSAGE frames of one read, in order."""
+        ...
+
+    def receipt(self, link: Link, frame: Frame) -> None:
+        """Hear of a RECEIPT."""
+        ...
+
+    def ended(self, link: Link, reason: StompError | None) -> None:
+        """Hear, once, that the link is over; `None` where it was closed from this side."""
+        ...
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a callback where user code runs."""
+        ...
 
 
 class Reader(HouseThread):

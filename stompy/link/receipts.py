@@ -2,7 +2,7 @@
 
 | who | does | lock |
 |---|---|---|
-| senders | `Receipts.new`, `Receipts.adopt` before the bytes leave | receipts (leaf) |
+| senders | `Receipts.expect`, `Receipts.adopt` before the bytes leave | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
 | anybody | `Receipt.wait` | waits on an event, with no lock |
 
@@ -14,14 +14,15 @@ Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never
 
 from __future__ import annotations
 
-import threading
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
-from stompy.deadline import Deadline
+from stompy.deadline import Deadline, check_seconds
 from stompy.errors import LimitExceeded, ReceiptTimeout, StompError
-from stompy.link.locks import Rank, make_lock
+from stompy.link.flow import Gate
+from stompy.link.locks import Event, Rank, make_lock
 
 MAX_RECEIPTS = 100_000
 """Receipts under way on one link: a broker that never confirms must not fill the memory."""
@@ -37,17 +38,13 @@ class Surroundings(Protocol):
         """The default of `Receipt.wait` in seconds."""
         ...
 
-    def hold_gate(self) -> AbstractContextManager[None]:
-        """Keep the reader reading while a receipt is waited for."""
+    @property
+    def gate(self) -> Gate:
+        """Held open while a receipt is waited for."""
         ...
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a callback on the dispatcher."""
-        ...
-
-    @property
-    def gate_shut(self) -> bool:
-        """Whether the reader is stopped."""
         ...
 
 
@@ -100,7 +97,7 @@ class Receipt:
         self._outcome: Outcome = "pending"
         self._error: StompError | None = None
         # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
-        self._event: threading.Event | None = None
+        self._event: Event | None = None
         self._callbacks: list[Callable[[Receipt], None]] = []
 
     @property
@@ -132,6 +129,7 @@ class Receipt:
             BrokerError: the broker answered with an ERROR that names this receipt.
             ConnectionLost: the link died first; whether the broker took the frame is unknown.
         """
+        check_seconds(timeout)
         if not self.done:
             before_wait = self._before_wait
             if before_wait is not None:
@@ -147,14 +145,18 @@ class Receipt:
                 if self.done:
                     return
                 if self._event is None:
-                    self._event = threading.Event()
-                event, around = self._event, self._surroundings
-            with around.hold_gate():
+                    self._event = Event()
+                event, gate = self._event, self._surroundings.gate
+            holder = object()
+            try:
+                gate.hold(holder)
                 arrived = event.wait(deadline.remaining())
+            finally:
+                gate.holders.discard(holder)
             if self._outcome != "pending":
                 return
             if not arrived:
-                hint = "; the inbox is full up to its hard limit, so it may lie unread" if around.gate_shut else ""
+                hint = "; the inbox is full up to its hard limit, so it may lie unread" if gate.shut else ""
                 raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
             # Another link has adopted it, whose gate is the one to hold now.
 
@@ -218,14 +220,18 @@ class Receipts:
         self._surroundings = surroundings
         self._lock = make_lock(Rank.LEAF, "receipts")
         self._pending: dict[str, Receipt] = {}
-        self._made = 0
+        self._numbers = itertools.count(1)
         self._end: StompError | None = None
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def new(self, *, farewell: bool = False) -> Receipt:
-        """Return a receipt that waits for its answer; that of the farewell always has room.
+    def make(self) -> Receipt:
+        """Return a receipt that waits for nothing yet."""
+        return Receipt(f"{self._prefix}{next(self._numbers)}", self._surroundings, self._lock)
+
+    def expect(self, receipt: Receipt, *, farewell: bool = False) -> None:
+        """Note a receipt that waits for its answer from now on; that of the farewell always has room.
 
         Raises:
             LimitExceeded: too many are under way.
@@ -236,10 +242,7 @@ class Receipts:
                 raise self._end.with_traceback(None)
             if len(self._pending) >= self._limit and not farewell:
                 raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
-            self._made += 1
-            receipt = Receipt(f"{self._prefix}{self._made}", self._surroundings, self._lock)
             self._pending[receipt.id] = receipt
-            return receipt
 
     def adopt(self, receipt: Receipt) -> None:
         """Take over a receipt that has a keeper, before its frame is sent for the first time or again.

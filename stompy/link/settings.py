@@ -60,3 +60,13 @@ class LinkSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "passcode", hidden(self.passcode))
+
+
+@dataclass(slots=True)
+class Counters:
+    """What went through a link; each is written by one thread at a time."""
+
+    frames_out: int = 0
+    octets_out: int = 0
+    frames_in: int = 0
+    octets_in: int = 0

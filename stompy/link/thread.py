@@ -6,8 +6,18 @@ import logging
 import threading
 
 from stompy.deadline import Deadline
+from stompy.errors import ConnectError
+from stompy.link.locks import Event
 
 _LOG = logging.getLogger("stompy.link")
+
+
+def is_for_caller(error: BaseException) -> bool:
+    """Return whether an exception from user code must reach the caller: Ctrl-C and `sys.exit` in the main thread.
+
+    Signals arrive there alone. In any other thread such an exception has nobody to end, and is reported like others.
+    """
+    return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
 class HouseThread:
@@ -23,15 +33,21 @@ class HouseThread:
         self._thread = threading.Thread(target=self._run_reported, name=name, daemon=True)
         # `threading` gives a thread its identity before it calls it started, and between the two refuses to join it.
         self._asked = False
-        self._running = threading.Event()
+        self._running = Event()
 
     def start(self) -> None:
-        """Start it."""
+        """Start it.
+
+        Raises:
+            ConnectError: the system has no room for another thread.
+        """
         self._asked = True
         try:
             self._thread.start()
-        except BaseException:
+        except BaseException as error:
             self._asked = False
+            if isinstance(error, RuntimeError | MemoryError):
+                raise ConnectError(f"the thread {self._thread.name} cannot be started: {error}") from error
             raise
 
     def run(self) -> None:
@@ -42,12 +58,17 @@ class HouseThread:
         self._running.set()
         try:
             self.run()
-        except Exception:
+        except BaseException:
             _LOG.exception("%s ended by a bug in stompy", self._thread.name)
 
     def is_current(self) -> bool:
         """Whether the caller is this thread."""
         return threading.current_thread() is self._thread
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started, and the system had room for it."""
+        return self._asked
 
     @property
     def ended(self) -> bool:

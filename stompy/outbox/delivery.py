@@ -14,7 +14,7 @@ from enum import Enum
 from stompy.connection.connection import Connection
 from stompy.connection.dialects.brokers import dialect_named
 from stompy.connection.dialects.options import SendOptions
-from stompy.errors import BrokerError, LocalProtocolError, ReceiptTimeout, StompError
+from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, ReceiptTimeout, StompError
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
 
@@ -35,7 +35,7 @@ class Refusal:
     Attributes:
         row: the message.
         words: why.
-        hopeless: it cannot be written in this session's version, however often it is tried.
+        hopeless: it is not worth another try: it cannot be written in this session's version, say.
     """
 
     row: Row
@@ -47,6 +47,7 @@ class Verdict(Enum):
     """What the end of a connection says of the messages that were under way."""
 
     NONE = "nothing"
+    LOST = "the connection was lost, and nobody said why"
     SUSPECT = "one of them was refused, and the broker does not say which"
     REFUSED = "one of them was refused"
 
@@ -69,6 +70,7 @@ class Delivery:
         can_keep = self._dialect.can("persistent")
         self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_keep else {}
         self._sent: deque[_Sent] = deque()
+        self._cut_short: tuple[Row, ConnectionLost] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
         self.last_seq = 0
@@ -94,6 +96,12 @@ class Delivery:
             for row in rows:
                 try:
                     receipt = self._send(row)
+                except ConnectionLost as error:
+                    # A broker refuses a large message while it is still being written: it was under way too.
+                    if error.outcome == "unknown":
+                        self._cut_short = row, error
+                        self.last_seq = row.seq
+                    raise
                 except LocalProtocolError as error:
                     words = f"it cannot be sent in STOMP {self._connection.version}: {error}"
                     hopeless.append(Refusal(row, words, hopeless=True))
@@ -106,9 +114,7 @@ class Delivery:
         own = row.header_map()
         kind = own.pop("content-type", None)
         headers = {**self._dialect.dedupe_headers(row.id), **self._extra, **own}
-        receipt = self._connection.send(row.destination, row.body, content_type=kind, headers=headers, receipt=True)
-        assert receipt is not None
-        return receipt
+        return self._connection.send(row.destination, row.body, content_type=kind, headers=headers, receipt=True)
 
     def take_confirmed(self) -> list[Row]:
         """Return the messages at the front that the broker has confirmed, and forget them here."""
@@ -140,17 +146,38 @@ class Delivery:
         return left
 
     def settle(self) -> tuple[list[Row], list[Refusal], Verdict]:
-        """Return what was confirmed and what was refused; when the connection is over, so that no receipt can come."""
-        sent, self._sent = list(self._sent), deque()
-        confirmed = [one.row for one in sent if one.receipt.outcome == "confirmed"]
-        refused = [one for one in sent if one.receipt.outcome == "rejected"]
-        unknown = [one for one in sent if one.receipt.outcome == "unknown"]
-        verdict = Verdict.REFUSED if refused else Verdict.NONE
-        if not refused and unknown and _names_nobody(unknown[0].receipt.error):
-            verdict = Verdict.SUSPECT
-            if self._alone and len(unknown) == 1:
-                verdict, refused = Verdict.REFUSED, unknown
-        return confirmed, [Refusal(one.row, words_of(one.receipt.error)) for one in refused], verdict
+        """Return what was confirmed and what was refused; when the connection is over, so that no receipt can come.
+
+        Of messages that were lost without an ERROR only one that was under way alone is returned, with `Verdict.LOST`.
+        """
+        fates = self._fates()
+        self._sent, self._cut_short = deque(), None
+        confirmed = [row for row, outcome, _ in fates if outcome == "confirmed"]
+        refused = [Refusal(row, words_of(error)) for row, outcome, error in fates if outcome == "rejected"]
+        unknown = [(row, error) for row, outcome, error in fates if outcome == "unknown"]
+        if refused or not unknown:
+            return confirmed, refused, Verdict.REFUSED if refused else Verdict.NONE
+        row, error = unknown[0]
+        alone = [Refusal(row, words_of(error))] if self._alone and len(unknown) == 1 else []
+        if isinstance(error, BrokerError):
+            if error.receipt_id is not None:
+                return confirmed, [], Verdict.NONE
+            return confirmed, alone, Verdict.REFUSED if alone else Verdict.SUSPECT
+        # Not the subclasses: they tell of silence, which says nothing of a message.
+        return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLost else (confirmed, [], Verdict.NONE)
+
+    def _fates(self) -> list[tuple[Row, str, StompError | None]]:
+        """Return outcome and error of each message that was under way."""
+        fates: list[tuple[Row, str, StompError | None]] = [
+            (one.row, one.receipt.outcome, one.receipt.error) for one in self._sent
+        ]
+        if self._cut_short is not None:
+            row, error = self._cut_short
+            named = isinstance(error, BrokerError) and error.receipt_id is not None
+            # It never got to know its receipt, but an ERROR that names none of the others can only be about this one.
+            its = named and all(one.receipt.outcome != "rejected" for one in self._sent)
+            fates.append((row, "rejected" if its else "unknown", error))
+        return fates
 
 
 def words_of(error: StompError | None) -> str:
@@ -160,7 +187,3 @@ def words_of(error: StompError | None) -> str:
     message = error.frame.headers.get("message") or ""
     body = error.frame.body.decode("utf-8", "replace").strip()
     return f"{message}\n{body}".strip()[:_MOST_WORDS]
-
-
-def _names_nobody(error: StompError | None) -> bool:
-    return isinstance(error, BrokerError) and error.receipt_id is None

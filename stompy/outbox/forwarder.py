@@ -9,7 +9,8 @@ removes from disk what was confirmed. When the connection ends, all that is unco
 in order and with the same dedupe ids. The wait between connections grows while nothing is confirmed; closing ends it.
 
 When an ERROR ends a connection, the messages that were under way are sent one at a time until they are through: an
-ERROR that names no receipt can then be laid at the door of one message, and nothing overtakes one that was refused.
+ERROR that names no receipt can then only be about one message, and nothing overtakes one that was refused. So they are
+when a connection is lost without an ERROR before anything was confirmed; see `_Silence`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from dataclasses import dataclass
 from stompy.connection.connection import Connection
 from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline
-from stompy.errors import OutboxDamaged, OutboxError, StompError
+from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, StompError
 from stompy.link.thread import HouseThread
 from stompy.outbox.delivery import Delivery, Refusal, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
+from stompy.printable import printable
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -68,6 +70,41 @@ class _Ended(ConnectionListener):
         self._wake.set()
 
 
+class _Silence:
+    """Judges messages by connections that are lost without an ERROR, as brokers do to frames that are too large.
+
+    That may be the network's doing or the broker's own trouble, so much more of it is asked for than of ERRORs: the
+    message was under way alone each time, twice as often as an ERROR would have to come; nothing was confirmed and the
+    broker could be connected to all the time. Where the next message fares the same, it is rather the broker: each
+    needs twice as many losses as the one before, until something is confirmed.
+
+    Args:
+        max_tries: the number of ERRORs after which a message is set aside; `None` for never.
+    """
+
+    def __init__(self, max_tries: int | None) -> None:
+        self._first = None if max_tries is None else 2 * max_tries
+        self._most = self._first
+        self._losses = 0
+
+    def confirmed(self) -> None:
+        """Note that the broker takes messages."""
+        self._losses, self._most = 0, self._first
+
+    def away(self) -> None:
+        """Note that the broker could not be connected to."""
+        self._losses = 0
+
+    def judge(self, alone: list[Refusal]) -> list[Refusal]:
+        """Count a loss, and return the message that was under way alone where it is now to be set aside."""
+        self._losses = self._losses + 1 if alone else 0
+        if not alone or self._most is None or self._losses < self._most:
+            return []
+        words = f"the connection was lost without a reason {self._losses} times in a row, each time while only this "
+        self._most, self._losses = 2 * self._most, 0
+        return [Refusal(one.row, f"{words}message was under way: {one.words}", hopeless=True) for one in alone]
+
+
 class Forwarder(HouseThread):
     """Sends what the store holds.
 
@@ -88,6 +125,7 @@ class Forwarder(HouseThread):
         self._delivery: Delivery | None = None
         self._confirmed: list[Row] = []
         self._alone_up_to = 0
+        self._silence = _Silence(forwarding.max_tries)
         self._abandoned = False
         self.sent = 0
         """Messages confirmed."""
@@ -182,17 +220,20 @@ class Forwarder(HouseThread):
             self._connection = connection = self._how.connect(_Ended(self._wake))
         except StompError as error:
             self._note_unless_fatal(error)
+            self._silence.away()
             return False
         delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
         self._delivery = delivery
+        lost = False
         try:
             aside += self._send_all(delivery)
         except StompError as error:
             self._note_unless_fatal(error)
+            lost = type(error) is ConnectionLost  # and not left by us, as nothing was confirmed
         finally:
             connection.disconnect(timeout=self._goodbye(connection))
         try:
-            aside += self._settle(delivery)
+            aside += self._settle(delivery, lost=lost, sent_before=before)
         except StompError as error:
             self._note_unless_fatal(error)
         finally:
@@ -254,11 +295,17 @@ class Forwarder(HouseThread):
             raise
         self._confirmed = []
 
-    def _settle(self, delivery: Delivery) -> int:
+    def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> int:
         """Draw the conclusions from a connection that is over; return how many messages were set aside."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed
         self._remove_confirmed()
+        if self.sent > sent_before:
+            self._silence.confirmed()
+        if verdict is Verdict.LOST:
+            if not lost or self.sent > sent_before:
+                return 0
+            refusals = self._silence.judge(refusals)
         if verdict is not Verdict.NONE:
             self._alone_up_to = max(self._alone_up_to, delivery.last_seq)
         return self._refuse(refusals)
@@ -273,7 +320,8 @@ class Forwarder(HouseThread):
             self._store.refuse(row, refusal.words, final=final)
             if final:
                 aside += 1
-                _LOG.warning("message %s to %s is set aside: %s", row.id, row.destination, refusal.words[:200])
+                words = printable(refusal.words[:200])
+                _LOG.warning("message %s to %r is set aside: %s", row.id, row.destination, words)
         return aside
 
     def _note_unless_fatal(self, error: StompError) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import inspect
 import logging
-import math
 import os
 import secrets
 import warnings
@@ -13,16 +12,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stompy.connection.codec import encode_body, user_headers
+from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.composing import check_destination
 from stompy.connection.config import addresses_of
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
+from stompy.connection.credentials import check_credentials
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
-from stompy.deadline import Deadline
+from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompError, StompTimeout
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import grammar_of
@@ -32,7 +32,12 @@ from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import OutboxStats, SetAside
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
-from stompy.secret import Secret, closed
+from stompy.secret import Secret, closed, hidden
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from stompy.connection.connecting import ConnectOptions
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -46,7 +51,7 @@ _LOOK = 0.2
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
 _CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "listeners", "name")
+_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "startup_timeout", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -91,11 +96,11 @@ class Outbox:
         keep_free: int = KEEP_FREE,
         batch: int = 200,
         retry_delay: tuple[float, float] = (0.1, 30.0),
-        **connect_options: Any,
+        **connect_options: Unpack[ConnectOptions],
     ) -> None:
         # No local variable shows a credential, whatever goes wrong from here on.
         told, url = Secret((url, {**connect_options})), ""
-        connect_options.clear()
+        del connect_options
         bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
@@ -122,7 +127,7 @@ class Outbox:
     def put(
         self,
         destination: str,
-        body: object = b"",
+        body: Body = b"",
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
@@ -229,13 +234,17 @@ class Outbox:
         raise StompTimeout(f"{store.ledger.waiting} messages of {self!r} still wait after {timeout:g} s{why}")
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop sending, take the receipts that come in time, and close the file. Idempotent, and never raises.
+        """Stop sending, take the receipts that come in time, and close the file. Idempotent.
 
         What was not confirmed stays on disk. It does not wait for messages to be sent: for that, `drain` first.
 
         Args:
             timeout: seconds for all of it; what is under way in another thread's `put` ends first in any case.
+
+        Raises:
+            ConfigurationError: the timeout is no duration; nothing was done. It raises for nothing else.
         """
+        check_seconds(timeout)
         if self._process != os.getpid():
             return
         self._closed = True
@@ -320,9 +329,12 @@ def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
 
 
 def _check_delays(delays: tuple[float, float]) -> None:
-    first, longest = delays
-    if not 0 < first <= longest < math.inf:
-        raise ConfigurationError(f"retry_delay must be two growing numbers of seconds, not {delays!r}")
+    if len(delays) != 2:
+        raise ConfigurationError(f"retry_delay must be two numbers of seconds, not {delays!r}")
+    for delay in delays:
+        check_seconds(delay, "retry_delay", positive=True, finite=True, optional=False)
+    if delays[0] > delays[1]:
+        raise ConfigurationError(f"retry_delay must have the smaller number first, not {delays!r}")
 
 
 _Told = Secret[tuple[str | Sequence[str], dict[str, Any]]]
@@ -349,12 +361,13 @@ def _check_connecting(told: _Told) -> float:
 
 def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
+    check_credentials(Secret(options.get("login")), hidden(options.get("passcode")))
     for name in options:
         if name not in _CONNECT or name in _OWN_OPTIONS:
             raise ConfigurationError(f"an outbox has no setting {name!r}")
-    timeout = options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
-        raise ConfigurationError(f"receipt_timeout must be a positive, finite number of seconds, not {timeout!r}")
+        if name.endswith("_timeout"):
+            check_seconds(options[name], name, positive=True, finite=True, optional=False)
+    timeout: float = options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
     return timeout
 
 

@@ -29,6 +29,11 @@ class SessionIds:
         self.transactions: set[str] = set()
         """Ids of the open transactions."""
 
+    def clear(self) -> None:
+        """Forget all of them, as the session is over."""
+        self.subscriptions.clear()
+        self.transactions.clear()
+
     def violation(self, command: str, header: Lookup) -> str | None:
         """Return in words which id of a frame is taken or unknown, or `None`.
 

@@ -21,6 +21,7 @@ from stompy.protocol.state import EVENTS, Event, State, after, ended
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSAFE = re.compile(r"[:\\\x00-\x1f\x7f]")
+_UNSAFE_IN_1_0 = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
 class ServerProtocol:
@@ -212,8 +213,9 @@ class ServerProtocol:
             raise LocalProtocolError(f"ERROR may not be sent when {self.state.value} (Connecting)")
         handshake = self.grammar.handshake
         text = message.encode("utf-8", "replace").decode("utf-8")
-        # Before escapes are agreed on the headers keep to characters that every version reads alike.
-        fields = {"message": (_UNSAFE if handshake else _CONTROL).sub(" ", text).strip(" ")}
+        # A client that is refused after a good CONNECT reads by the version that this CONNECT settled.
+        grammar = self.grammar if self.version is None else grammar_of(self.version, self._leniency)
+        fields = {"message": self._unsafe(grammar).sub(" ", text).strip(" ")}
         if handshake:
             fields["version"] = accept_version(self._versions)
         receipt = offender.headers.peek("receipt") if offender is not None and not handshake else None
@@ -223,10 +225,19 @@ class ServerProtocol:
         fields["content-type"] = "text/plain"
         about = f"The frame was {offender.command}.\n" if offender is not None else ""
         body = f"{text}\n{about}{detail}".encode("utf-8", "replace")
-        data = encode("ERROR", fields.items(), body, grammar=self.grammar)
+        data = encode("ERROR", fields.items(), body, grammar=grammar)
         self.state = state
         return data
 
+    def _unsafe(self, grammar: Grammar) -> re.Pattern[str]:
+        """Return what must not stand in a header of an ERROR: what some reader of it would take for something else."""
+        if not self.grammar.handshake or (grammar.escapes and not grammar.handshake):
+            return _CONTROL
+        # Many readers look for escapes before they know the version; a colon in a value is plain to all that have none.
+        return _UNSAFE if grammar.handshake else _UNSAFE_IN_1_0
+
     def end(self) -> None:
-        """Note that the stream ended."""
+        """Note that the stream ended, and forget what was kept for it."""
         self.state = ended(self.state)
+        self._ids.clear()
+        self.parser.drop()

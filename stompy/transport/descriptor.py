@@ -1,6 +1,7 @@
 """When a file descriptor may be released.
 
-Locks (rank 5, a leaf): `DescriptorUse._lock` guards a counter and a flag; it is never held over I/O and calls nothing.
+Locks (rank 5, a leaf): `DescriptorUse._lock` guards the users and the flags; it is never held over I/O, and calls
+nothing.
 Threads: any.
 """
 
@@ -23,41 +24,46 @@ class DescriptorUse:
         release: gives the descriptor back; called exactly once, outside the lock.
     """
 
-    __slots__ = ("_closed", "_lock", "_release", "_users")
+    __slots__ = ("_closed", "_lock", "_release", "_released", "users")
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
-        self._lock = threading.Lock()
-        self._users = 0
-        self._closed = False
+        self._lock = threading.RLock()
+        self._closed = self._released = False
+        self.users: set[object] = set()
+        """Who is using it; see `enter`."""
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called; the release itself may still be waiting for a user."""
         return self._closed
 
-    def enter(self) -> bool:
-        """Begin to use the descriptor; `False` means that it is closed, and then `leave` must not be called."""
+    def enter(self, user: object) -> bool:
+        """Begin to use the descriptor; `False` means that it is closed.
+
+        The end of the use is `users.discard(user)` and then `left()`, in a `finally` whose `try` begins before this
+        call: the first is one call into C, so that no signal handler can raise in front of it.
+        """
         with self._lock:
             if self._closed:
                 return False
-            self._users += 1
+            self.users.add(user)
             return True
 
-    def leave(self) -> None:
-        """End a use that `enter` allowed; the last one to leave a closed descriptor releases it."""
-        with self._lock:
-            self._users -= 1
-            last = self._closed and self._users == 0
-        if last:
-            self._release()
+    def left(self) -> None:
+        """Release a closed descriptor behind its last user."""
+        if self._closed:
+            self._release_if_idle()
 
     def close(self) -> None:
         """Let nobody in any more and release the descriptor, now or when the last user leaves. Idempotent."""
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
-            idle = self._users == 0
-        if idle:
-            self._release()
+        self._release_if_idle()
+
+    def _release_if_idle(self) -> None:
+        with self._lock:
+            if self.users or self._released:
+                return
+            self._released = True
+        self._release()

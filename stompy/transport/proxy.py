@@ -20,7 +20,7 @@ from stompy.errors import (
     SendTimeout,
     StompTimeout,
 )
-from stompy.secret import Secret, closed, hidden
+from stompy.secret import Secret, check_text, closed, hidden
 from stompy.transport.address import host_port, masked
 from stompy.transport.http_connect import ask_http
 from stompy.transport.proxy_answer import Answer
@@ -79,9 +79,8 @@ def parse_proxy(url: str | Secret[str]) -> Proxy:
     Raises:
         ConfigurationError: the URL is wrong; it is shown without its passcode.
     """
-    if not isinstance(url, (str, Secret)):
-        raise ConfigurationError(f"the address of a proxy is text like 'socks5://host:1080', not {type(url).__name__}")
-    told, url = hidden(url), ""
+    told, url = url if isinstance(url, Secret) else Secret(url), ""
+    check_text("the address of a proxy", told)
     try:
         return _parsed(told.reveal())
     except ConfigurationError as error:

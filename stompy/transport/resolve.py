@@ -54,12 +54,12 @@ def resolve(host: str, port: int, *, deadline: Deadline) -> list[Endpoint]:
 
 
 def _in_time(host: str, port: int, *, deadline: Deadline) -> list[Endpoint] | OSError:
-    answers: list[list[Endpoint] | OSError] = []
+    answers: list[list[Endpoint] | BaseException] = []
 
     def look_up() -> None:
         try:
             answers.append(query(host, port, flags=0))
-        except OSError as error:
+        except BaseException as error:
             answers.append(error)
 
     thread = threading.Thread(target=look_up, name="stompy-resolver", daemon=True)
@@ -69,7 +69,10 @@ def _in_time(host: str, port: int, *, deadline: Deadline) -> list[Endpoint] | OS
     if not answers:
         message = f"the lookup of the host name {host} took longer than the time allowed"
         raise ConnectTimeout(message, address=host_port(host, port))
-    return answers[0]
+    answer = answers[0]
+    if isinstance(answer, (list, OSError)):
+        return answer
+    raise answer
 
 
 def query(host: str, port: int, *, flags: int) -> list[Endpoint]:

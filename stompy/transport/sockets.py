@@ -64,9 +64,10 @@ class SocketTransport:
             StompTimeout: the deadline passed.
             ConnectionLost: the stream broke.
         """
-        if not self._use.enter():
-            return b""
+        user = object()
         try:
+            if not self._use.enter(user):
+                return b""
             while not self._shut:
                 try:
                     return self._sock.recv(RECV_SIZE)
@@ -78,7 +79,8 @@ class SocketTransport:
                     raise StompTimeout(f"no bytes from {self._peer} in time")
             return b""
         finally:
-            self._use.leave()
+            self._use.users.discard(user)
+            self._use.left()
 
     def _end_or_raise(self, error: OSError) -> bytes:
         if self._shut:
@@ -92,14 +94,16 @@ class SocketTransport:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down.
         """
-        if not self._use.enter():
-            raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
+        user = object()
         try:
+            if not self._use.enter(user):
+                raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
             sent = self._try_send(data, taken=False)
             if sent < len(data):
                 self._send_rest(memoryview(data), sent, deadline)
         finally:
-            self._use.leave()
+            self._use.users.discard(user)
+            self._use.left()
 
     def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
         """Return how many bytes of `data` the kernel took, at least one; for a layer above that keeps the rest.
@@ -108,15 +112,17 @@ class SocketTransport:
             SendTimeout: the deadline passed first; the kernel has none of them.
             ConnectionLost: the stream broke or was shut down; the kernel took none of them.
         """
-        if not self._use.enter():
-            raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
+        user = object()
         try:
+            if not self._use.enter(user):
+                raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
             while not (sent := self._try_send(data, taken=False)):
                 if not wait_writable(self._fd, deadline=deadline):
                     raise SendTimeout(f"{self._peer} did not take our bytes in time", outcome="not-sent")
             return sent
         finally:
-            self._use.leave()
+            self._use.users.discard(user)
+            self._use.left()
 
     def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
         while sent < len(view):
@@ -155,14 +161,16 @@ class SocketTransport:
         self._shutdown_socket(socket.SHUT_WR)
 
     def _shutdown_socket(self, how: int) -> None:
-        if not self._use.enter():
-            return
+        user = object()
         try:
+            if not self._use.enter(user):
+                return
             # "Not connected" means that the peer has reset the connection, which wakes everybody as well.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(how)
         finally:
-            self._use.leave()
+            self._use.users.discard(user)
+            self._use.left()
 
     def close(self) -> None:
         """Shut down and release the descriptor, at the latest when the last thread has left `recv` and `sendall`."""
@@ -206,16 +214,18 @@ class SocketListener(Generic[AcceptedT]):
 
     def accept(self) -> AcceptedT | None:
         """Wait for the next connection; `None` once the listener is closed."""
-        if not self._use.enter():
-            return None
+        user = object()
         try:
+            if not self._use.enter(user):
+                return None
             while not self._closed:
                 accepted = self._try_accept()
                 if accepted is not None:
                     return accepted
             return None
         finally:
-            self._use.leave()
+            self._use.users.discard(user)
+            self._use.left()
 
     def _try_accept(self) -> AcceptedT | None:
         try:
@@ -236,16 +246,18 @@ class SocketListener(Generic[AcceptedT]):
     def close(self) -> None:
         """Stop listening and wake `accept`; from any thread. Accepted transports live on."""
         self._closed = True
-        if not self._use.enter():
-            return
+        user = object()
         try:
+            if not self._use.enter(user):
+                return
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
             # Where the system allows it, dialers are refused from here on, not only once the last accept has left.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
         finally:
-            self._use.leave()
+            self._use.users.discard(user)
+            self._use.left()
         self._use.close()
 
     def _release(self) -> None:

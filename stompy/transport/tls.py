@@ -31,6 +31,7 @@ from stompy.errors import (
     TlsError,
 )
 from stompy.transport.base import RECV_SIZE, Transport
+from stompy.transport.greeting import GREETING_SIZE
 from stompy.transport.tls_faults import explain, in_short, own_certificate_refused, peer_chain
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class TlsTransport:
         self._plain: list[bytes] = []  # decrypted, and not yet read
         self._ended = False  # the peer's stream
         self._error: ssl.SSLError | None = None
+        self.start = b""  # of the handshake, as it came
         self._shaken = False
         self._failed = False
         self._heard = False  # a byte of the peer's own
@@ -131,6 +133,7 @@ class TlsTransport:
             if not self._shaken:
                 received = self._carrier.recv(deadline)
                 with self._lock:
+                    self.start = (self.start + received)[:GREETING_SIZE]
                     if received:
                         self._incoming.write(received)
                     else:
@@ -188,7 +191,7 @@ class TlsTransport:
         try:
             self.shake_hands(deadline or Deadline(None))
         except ssl.SSLError as error:
-            _, words = explain(error, wanted="us", chain=peer_chain(self._tls))
+            _, words = explain(error, wanted="us", chain=peer_chain(self._tls), start=self.start)
             _LOG.info("%s: no TLS session: %s", self.peer, words)
             self._carrier.shutdown_write()  # behind the alert
             raise ConnectionLost(f"no TLS session with {self.peer}: {words}", outcome="not-sent") from error

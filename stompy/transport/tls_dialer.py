@@ -101,7 +101,7 @@ class TlsDialer:
             refused = own_certificate_refused(error)
             if refused is not None:
                 raise ClientCertificateRefused(refused, address=self.address) from error
-            reason, words = explain(error, wanted=name, chain=peer_chain(transport.tls))
+            reason, words = explain(error, wanted=name, chain=peer_chain(transport.tls), start=transport.start)
             raise TlsError(words, reason=reason, address=self.address) from error
         except (StompTimeout, SendTimeout) as error:
             message = "the peer did not finish the TLS handshake in time; does it speak TLS on this port?"

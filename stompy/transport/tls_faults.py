@@ -6,6 +6,9 @@ import re
 import ssl
 from typing import Any
 
+from stompy.printable import printable
+from stompy.transport.greeting import protocol_of
+
 _EXPIRED, _NOT_YET, _REVOKED, _NO_LIST = 10, 9, 23, 3
 _SELF_SIGNED, _UNTRUSTED_ROOT = 18, 19
 _NO_ISSUER = frozenset({2, 20, 21})
@@ -50,19 +53,23 @@ def peer_chain(session: ssl.SSLObject) -> list[dict[str, Any]]:
         return []
 
 
-def explain(error: ssl.SSLError, *, wanted: str, chain: list[dict[str, Any]]) -> tuple[str, str]:
+def explain(error: ssl.SSLError, *, wanted: str, chain: list[dict[str, Any]], start: bytes = b"") -> tuple[str, str]:
     """Return the reason (see `stompy.errors.TlsError`) and the words for a handshake that failed.
 
     Args:
         error: of the handshake.
         wanted: the host that the certificate must be for.
         chain: the certificates that the peer sent, its own first, as `ssl` tells them; may be empty.
+        start: the first bytes that the peer sent.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, wanted, chain)
+    reason, alert, spoken = error.reason or "", alert_of(error), protocol_of(start)
+    if spoken not in (None, "TLS"):
+        plain = " (stomp://, not stomp+ssl://)" if spoken == "STOMP" else ""
+        return "not-tls", f"the peer speaks {spoken} on this port, not TLS{plain}"
     if isinstance(error, ssl.SSLEOFError):
         return "closed", _CLOSED
-    reason, alert = error.reason or "", alert_of(error)
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "client-certificate", "the peer showed no certificate"
     if reason in _NO_TLS:
@@ -92,7 +99,7 @@ def _explain_certificate(
         return "not-yet-valid", f"{_whose(chain)} is not valid yet{_date(own, 'notBefore', '; it begins on ')}"
     if code in _OTHER_HOST:
         names = ", ".join(str(name) for _, name in own.get("subjectAltName", ())) or "no host at all"
-        return "wrong-host", f"the peer's certificate is for {names}, and not for {wanted}"
+        return "wrong-host", f"the peer's certificate is for {printable(names)}, and not for {wanted}"
     if code == _SELF_SIGNED:
         return "self-signed", "the peer's certificate is self-signed; where that is meant, trust it with ca="
     if code == _REVOKED:

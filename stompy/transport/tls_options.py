@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Union
 
 from stompy.errors import ConfigurationError, InsecureTls
-from stompy.secret import Secret, hidden
+from stompy.secret import Secret, check_text, hidden
 
 TlsVersion = Literal["1.2", "1.3"]
 Path = Union[str, "os.PathLike[str]"]
@@ -52,6 +52,7 @@ class Tls:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "password", hidden(self.password))
+        check_text("password", self.password)
         for name in ("ca", "cert", "key", "crl"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, (str, os.PathLike)) or not os.fspath(value)):

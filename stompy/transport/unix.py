@@ -69,6 +69,9 @@ class UnixDialer:
             sock.setblocking(False)
             self._connect(sock, deadline)
             return UnixTransport(sock, peer=self.address)
+        except ConnectError:
+            sock.close()
+            raise
         except OSError as error:
             sock.close()
             raise ConnectError(self._explain(error), address=self.address) from error

@@ -19,6 +19,8 @@ from tests.transport.conftest import calling as calling
 QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
 """A policy that does not keep a test waiting."""
 
+ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED = "ActiveMQ/6.3.1", "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.3.6", "stompy-broker/1"
+
 
 class Recorder(stompy.ConnectionListener):
     """Keeps every event with the thread it came on."""
@@ -54,6 +56,9 @@ class Recorder(stompy.ConnectionListener):
         self._note("disconnected", reason)
         self.over.set()
 
+    def on_closed(self, reason: stompy.StompError | None) -> None:
+        self._note("closed", reason)
+
     @property
     def names(self) -> list[str]:
         """The events so far."""
@@ -63,6 +68,50 @@ class Recorder(stompy.ConnectionListener):
         """Wait until an event has come so often, and return what it came with."""
         until(lambda: self.names.count(event) >= count, event)
         return [what for name, what in self.events if name == event][count - 1]
+
+
+class Failing(Recorder):
+    """A handler that raises for the bodies named, and a listener that hears of it."""
+
+    def __init__(self, *bad: str, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.error = error or ZeroDivisionError("handler")
+        self._bad = bad
+
+    def on_handler_error(self, message: stompy.Message, error: BaseException) -> None:
+        self._note("handler_error", (message.text, error, message.settled))
+
+    def __call__(self, message: stompy.Message) -> None:
+        self.seen.append(message.text)
+        if message.text in self._bad:
+            raise self.error
+        if message.ack_mode != "auto":
+            message.ack()
+
+
+class Acting(stompy.ConnectionListener):
+    """Does something at an event, and keeps what it raised."""
+
+    def __init__(self, event: str, action: Any) -> None:
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self._action = action
+        setattr(self, event, self._act)
+
+    def _act(self, *what: Any) -> None:
+        try:
+            self._action(*what)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+    def finished(self) -> None:
+        """Wait for the action; raise what it raised."""
+        assert self.done.wait(WITHIN)
+        if self.error is not None:
+            raise self.error
 
 
 class Talk:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import stompy
 from stompy.errors import AckError, ConfigurationError
-from tests.connection.conftest import Talking
+from tests.connection.conftest import ACTIVEMQ, ARTEMIS, EMBEDDED, RABBITMQ, Failing, Sessions, Talking
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
@@ -185,4 +186,118 @@ def test_a_message_of_an_ended_subscription_is_not_acked_where_that_is_an_error_
     with pytest.raises(AckError, match="has ended"):
         message.ack()
     assert message.settled is None
+    assert talk.peer.quiet()
+
+
+@pytest.mark.parametrize("settle", ["ack", "commit", "nack"])
+def test_what_is_settled_on_a_new_link_settles_nothing_of_the_old_one(
+    sessions: Sessions, calling: Calling, settle: str
+) -> None:
+    """In mode `client` the broker has taken the old link's messages back: nothing covers them any more."""
+    conn, peer = sessions.connect()
+    subscribing = calling(lambda: conn.subscribe("/queue/a", ack="client", id="1"))
+    peer.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    peer.raw(peer.message("earlier", ack="a") + peer.message("old", ack="b") + peer.message("later", ack="c"))
+    earlier, old, later = (subscription.receive(WITHIN) for _ in range(3))
+    earlier.ack()
+    peer.expect("ACK")
+    peer.close()
+    peer = sessions.next()
+    peer.expect_and_confirm("SUBSCRIBE")
+    peer.raw(b"".join(peer.message("new", ack=f"n{number}") for number in range(4)))
+    new = [subscription.receive(WITHIN) for _ in range(4)]
+    if settle == "commit":
+        with conn.transaction() as transaction:
+            transaction.ack(new[3])
+            committing = calling(transaction.commit)
+            peer.expect("BEGIN")
+            peer.expect("ACK")
+            peer.expect_and_confirm("COMMIT")
+            committing.result()
+    else:
+        getattr(new[3], settle)()
+        peer.expect(settle.upper())
+    assert [message.settled for message in new] == ["NACK" if settle == "nack" else "ACK"] * 4
+    assert (earlier.settled, old.settled, later.settled) == ("ACK", None, None)
+    with pytest.raises(AckError, match="will deliver it again"), old:
+        pass
+    with pytest.raises(AckError, match="will deliver it again"):
+        later.ack()
+    assert peer.quiet()
+
+
+# A handler that raises, in mode `client`
+
+
+@pytest.mark.parametrize("server", [EMBEDDED, RABBITMQ, ACTIVEMQ])
+def test_in_client_mode_a_message_is_refused_that_has_no_other_before_it(talking: Talking, server: str) -> None:
+    handler = Failing("bad")
+    talk = talking(server=server, listeners=[handler])
+    talk.subscribe("/queue/a", handler, id="1", ack="client")
+    for body, ack in (("good", "a1"), ("bad", "a2"), ("good", "a3")):
+        talk.peer.deliver(body, ack=ack, headers={"persistent": "true"})
+    assert [(frame.command, frame.headers["id"]) for frame in (talk.peer.frame() for _ in range(3))] == [
+        ("ACK", "a1"),
+        ("NACK", "a2"),
+        ("ACK", "a3"),
+    ]
+
+
+@pytest.mark.parametrize("server", [EMBEDDED, RABBITMQ, ARTEMIS, ACTIVEMQ, None])
+def test_in_client_mode_nothing_settles_a_message_whose_handler_raised_but_its_own_ack(
+    talking: Talking, server: str | None
+) -> None:
+    """A NACK would refuse the first too, which nobody has settled; an ACK of the third would lose the second."""
+    taken: list[stompy.Message] = []
+
+    def handler(message: stompy.Message) -> None:
+        taken.append(message)
+        if message.text == "bad":
+            raise ZeroDivisionError
+
+    heard = Failing()
+    talk = talking(server=server, listeners=[heard])
+    talk.subscribe("/queue/a", handler, id="1", ack="client")
+    for body, ack in (("first", "a1"), ("bad", "a2"), ("third", "a3"), ("fourth", "a4")):
+        talk.peer.deliver(body, ack=ack)
+    assert heard.await_event("handler_error") == ("bad", heard.await_event("handler_error")[1], None)
+    until(lambda: len(taken) == 4)
+    first, bad, third, fourth = taken
+    with pytest.raises(stompy.AckError, match=r"'m2' too, whose handler raised"):
+        third.ack()
+    with talk.conn.transaction() as transaction:
+        if server != ARTEMIS:
+            with pytest.raises(stompy.AckError, match=r"'m2' too, whose handler raised"):
+                transaction.ack(third)
+        transaction.abort()
+    assert third.settled is None
+    first.ack()
+    assert talk.peer.expect("ACK").headers["id"] == "a1"
+    assert (first.settled, bad.settled) == ("ACK", None)
+    bad.ack()
+    assert talk.peer.expect("ACK").headers["id"] == "a2"
+    fourth.ack()
+    assert talk.peer.expect("ACK").headers["id"] == "a4"
+    assert third.settled == "ACK"
+
+
+def test_in_client_mode_a_transaction_that_aborts_later_does_not_lose_what_raised(talking: Talking) -> None:
+    transactions: list[stompy.Transaction] = []
+
+    def handler(message: stompy.Message) -> None:
+        if message.text == "bad":
+            transactions.append(talk.conn.transaction().__enter__())
+            transactions[0].ack(message)
+            raise ZeroDivisionError
+        transactions[0].abort()
+        message.ack()
+
+    heard = Failing()
+    talk = talking(server=None, listeners=[heard])
+    talk.subscribe("/queue/a", handler, id="1", ack="client")
+    talk.peer.deliver("bad", ack="a1")
+    talk.peer.deliver("good", ack="a2")
+    assert heard.await_event("handler_error")[2] == "ACK"
+    assert isinstance(heard.await_event("handler_error", 2)[1], stompy.AckError)
     assert talk.peer.quiet()

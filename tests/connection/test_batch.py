@@ -55,7 +55,7 @@ def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
         receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(10)]
         assert conn.stats().receipts_pending == 10
     conn.flush()
-    assert all(receipt is not None and receipt.outcome == "confirmed" for receipt in receipts)
+    assert all(receipt.outcome == "confirmed" for receipt in receipts)
 
 
 def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Serving) -> None:

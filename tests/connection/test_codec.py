@@ -33,7 +33,7 @@ def test_bytes_stay_as_they_are_and_get_no_type(body: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "octets"),
-    [({"n": 1}, b'{"n": 1}'), ([1, "é"], '[1, "é"]'.encode()), (5, b"5"), (None, b"null"), (True, b"true")],
+    [({"n": 1}, b'{"n": 1}'), ([1, "é"], '[1, "é"]'.encode()), (5, b"5"), (True, b"true")],
 )
 def test_anything_else_is_json(value: object, octets: bytes) -> None:
     assert encode_body(value, None) == (octets, "application/json")
@@ -85,6 +85,7 @@ def test_a_content_type_must_be_a_mime_type(wrong: str) -> None:
         ({1, 2}, None, "body of set cannot be written as JSON"),
         (math.nan, None, "cannot be written as JSON"),
         (object(), None, "body of object cannot be written as JSON"),
+        (None, None, "for an empty one write b'', for JSON's null 'null' with content_type='application/json'"),
     ],
 )
 def test_what_cannot_be_written_is_refused(body: object, content_type: str | None, words: str) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import Any
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.connection.conftest import Recorder, Talking
+from tests.connection.conftest import QUICK, Recorder, Sessions, Talking
 from tests.support.peer import WITHIN
+from tests.transport.conftest import Calling
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,24 @@ def test_a_program_that_leaves_its_connection_open_ends_and_says_goodbye(ending:
         assert run(script, broker.url) == "disconnected None\n"
 
 
+def test_a_listener_hears_of_the_close_as_the_program_ends() -> None:
+    program = """
+        import stompy
+
+        class Told(stompy.ConnectionListener):
+            def on_disconnected(self, reason):
+                print("disconnected", reason)
+            def on_closed(self, reason):
+                print("closed", reason)
+
+        conn = stompy.connect("{url}", listeners=[Told()])
+    """
+    with Broker() as broker:
+        source = textwrap.dedent(program).format(url=broker.url)
+        ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "disconnected None\nclosed None\n", ended.stderr
+
+
 def test_a_handler_that_never_returns_does_not_keep_the_program_from_ending() -> None:
     script = """
         import sys, threading, stompy
@@ -126,3 +146,99 @@ def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any,
         with pytest.raises(stompy.LimitExceeded, match=f"{name}=1"):
             act(conn)
         assert conn.stats().frames_sent == sent
+
+
+# The first session, as long as it takes
+
+
+@pytest.mark.parametrize("reconnect", [None, QUICK, stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.01)])
+def test_a_broker_that_is_not_there_yet_is_waited_for(
+    sessions: Sessions, calling: Calling, reconnect: stompy.Reconnect | None
+) -> None:
+    """With the delays of the policy, or of the usual one; its number of attempts is about lost links."""
+
+    class Patient(Recorder):
+        def on_reconnecting(self, attempt: int, delay: float) -> None:
+            self._note("reconnecting", attempt)
+
+    listener = Patient()
+    sessions.shut()
+    call = calling(
+        lambda: stompy.connect(
+            sessions.url, startup_timeout=WITHIN, reconnect=reconnect, heartbeat=(0, 0), listeners=[listener]
+        )
+    )
+    listener.await_event("reconnecting", 3)
+    sessions.reopen()
+    sessions.next()
+    conn = call.result()
+    assert conn.connected
+    listener.await_event("connected")
+    assert listener.events[:3] == [("reconnecting", 2), ("reconnecting", 3), ("reconnecting", 4)]
+    conn.disconnect(timeout=0)
+
+
+def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, calling: Calling) -> None:
+    """As when a container's port is forwarded before the broker listens behind it."""
+    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=WITHIN, reconnect=QUICK, heartbeat=(0, 0)))
+    for _ in range(3):
+        sessions.accept().close()
+    sessions.next()
+    conn = call.result()
+    assert conn.connected
+    conn.disconnect(timeout=0)
+
+
+def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> None:
+    sessions.shut()
+    listener = Recorder()
+    before = set(threading.enumerate())
+    with pytest.raises(stompy.AllBrokersFailed, match=r"refused.*refused") as failed:
+        stompy.connect([sessions.url, sessions.url], startup_timeout=0.5, reconnect=QUICK, listeners=[listener])
+    assert len(failed.value.attempts) == 2
+    assert set(threading.enumerate()) <= before
+    assert listener.names == []
+
+
+def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) -> None:
+    """Somebody takes the connection and says nothing: the connect timeout alone would be an hour."""
+    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=0.3, connect_timeout=3600.0, heartbeat=(0, 0)))
+    sessions.accept()
+    with pytest.raises(stompy.ConnectTimeout):
+        call.result()
+
+
+def test_what_cannot_pass_is_not_waited_for(sessions: Sessions, calling: Calling) -> None:
+    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=3600.0, heartbeat=(0, 0)))
+    peer = sessions.accept()
+    peer.take_connect()
+    peer.raw(peer.encoded("ERROR", {"message": "wrong passcode"}))
+    with pytest.raises(stompy.ConnectRefused, match="wrong passcode"):
+        call.result()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "30", True])
+def test_a_time_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="startup_timeout"):
+        stompy.connect("stomp://127.0.0.1:1", startup_timeout=wrong)
+
+
+def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> None:
+    program = """
+        import os, signal, threading
+        import stompy
+
+        class Told(stompy.ConnectionListener):
+            def on_reconnecting(self, attempt, delay):
+                if attempt == 5:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        try:
+            stompy.connect("stomp://127.0.0.1:1", startup_timeout=3600.0, listeners=[Told()])
+        except KeyboardInterrupt:
+            print([thread.name for thread in threading.enumerate()])
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "['MainThread']\n", ended.stderr

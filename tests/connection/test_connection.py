@@ -226,7 +226,7 @@ def test_flush_waits_for_every_receipt_under_way(talking: Talking, calling: Call
     call.until_blocked()
     talk.peer.receipt(frames[2])
     call.result()
-    assert all(receipt is not None and receipt.done for receipt in receipts)
+    assert all(receipt.done for receipt in receipts)
 
 
 # The end
@@ -319,8 +319,9 @@ def test_an_error_that_comes_with_the_goodbye_is_heard(talking: Talking) -> None
     talk.peer.expect("DISCONNECT")
     talk.peer.error("not allowed to write to /queue/forbidden")
     leaving.result()
-    assert listener.names == ["connected", "error", "disconnected"]
+    assert listener.names == ["connected", "error", "disconnected", "closed"]
     assert isinstance(listener.await_event("disconnected"), stompy.BrokerError)
+    assert listener.await_event("closed") is listener.await_event("disconnected")
 
 
 def test_disconnect_waits_for_the_receipts_under_way(talking: Talking) -> None:

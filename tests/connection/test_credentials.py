@@ -6,6 +6,7 @@ import contextlib
 import logging
 import pickle
 import socket
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -21,6 +22,7 @@ from stompy.secret import Secret
 from tests.connection.conftest import Recorder
 from tests.support.peer import until
 from tests.test_secret import MARK, shown_with_locals
+from tests.transport.conftest import Calling
 
 QUIET: dict[str, Any] = {"heartbeat": (0, 0), "connect_timeout": 5.0}
 
@@ -52,8 +54,32 @@ def test_a_function_that_raises_gives_a_connect_error_without_its_words() -> Non
     with pytest.raises(stompy.ConnectError, match="passcode function raised KeyError") as caught:
         credentials_now("ann", fetch, address="host:1")
     assert MARK not in str(caught.value)
-    assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError, stompy.ConnectError, stompy.ConfigurationError])
+@pytest.mark.parametrize("which", ["login", "passcode"])
+def test_what_a_function_raises_shows_nowhere(kind: type[Exception], which: str, guarded: Broker) -> None:
+    def fetch() -> str:
+        token = MARK
+        try:
+            raise OSError(token)
+        except OSError:
+            raise kind(token) from None
+
+    options: dict[str, Any] = {"login": "ann", "passcode": "x", which: fetch}
+    with pytest.raises(stompy.ConnectError, match=f"{which} function raised {kind.__name__}") as caught:
+        stompy.connect(guarded.url, **options, **QUIET)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert MARK not in shown_with_locals(caught.value)
+
+
+def test_a_function_that_exits_is_one_that_raises_but_in_the_main_thread(calling: Calling) -> None:
+    with pytest.raises(stompy.ConnectError, match="login function raised SystemExit"):
+        calling(lambda: credentials_now(sys.exit, None, address="host:1")).result()
+    with pytest.raises(SystemExit):
+        credentials_now(sys.exit, None, address="host:1")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +151,10 @@ def url_with(broker: Broker, user_info: str) -> str:
     return broker.url.replace("://", f"://{user_info}@")
 
 
+def octets() -> Any:
+    return MARK.encode()
+
+
 FAILURES: dict[str, Callable[[Broker, str], object]] = {
     "refused login": lambda broker, nobody: stompy.connect(broker.url, login="ann", passcode=MARK, **QUIET),
     "refused login of the address": lambda broker, nobody: stompy.connect(url_with(broker, f"ann:{MARK}"), **QUIET),
@@ -143,13 +173,44 @@ FAILURES: dict[str, Callable[[Broker, str], object]] = {
     "a header with a line end": lambda broker, nobody: stompy.connect(
         broker.url, passcode=MARK, headers={"x": "a\nb"}, **QUIET
     ),
-    "an unknown argument of an outbox": lambda broker, nobody: stompy.Outbox(
+    "a passcode in octets": lambda broker, nobody: stompy.connect(broker.url, login="ann", passcode=octets(), **QUIET),
+    "a passcode in a list": lambda broker, nobody: stompy.connect(broker.url, passcode=[MARK], **QUIET),  # type: ignore[arg-type]
+    "a passcode in a secret": lambda broker, nobody: stompy.connect(broker.url, passcode=Secret(octets()), **QUIET),
+    "a pair as the login": lambda broker, nobody: stompy.connect(broker.url, login=("ann", MARK), **QUIET),  # type: ignore[arg-type]
+    "a function that gives octets": lambda broker, nobody: stompy.connect(broker.url, passcode=octets, **QUIET),
+    "an address in octets": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@h".encode()),  # type: ignore[arg-type]
+    "a proxy in octets": lambda broker, nobody: stompy.connect(broker.url, proxy=f"http://ann:{MARK}@h:1".encode()),  # type: ignore[arg-type]
+    "a passcode of an outbox in octets": lambda broker, nobody: stompy.Outbox(
+        "outbox", broker.url, login="ann", passcode=octets()
+    ),
+    "a pair as the login of an outbox": lambda broker, nobody: stompy.Outbox(
+        "outbox",
+        broker.url,
+        login=("ann", MARK),  # type: ignore[arg-type]
+    ),
+    "an unknown argument of an outbox": lambda broker, nobody: stompy.Outbox(  # type: ignore[call-arg]
         "nowhere", f"stomp://ann:{MARK}@h", passcode=MARK, speed=1
     ),
     "an outbox in a folder that is not there": lambda broker, nobody: stompy.Outbox(
         "/nowhere/at/all/outbox", f"stomp://ann:{MARK}@h", passcode=MARK
     ),
 }
+
+
+@pytest.mark.parametrize("name", [name for name in FAILURES if " octets" in name or "pair" in name or "list" in name])
+def test_what_cannot_be_a_credential_is_refused_before_anything_happens(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = Broker()
+        monkeypatch.setattr(type(nobody), "url", f"stomp://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(stompy.ConfigurationError, match="text"):
+            FAILURES[name](nobody, "")
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", FAILURES)

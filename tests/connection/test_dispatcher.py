@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -42,6 +44,29 @@ def test_a_job_that_raises_is_logged_and_the_next_one_runs(
     (record,) = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_what_is_no_exception_ends_no_dispatcher_either(
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise error
+
+    with caplog.at_level(logging.ERROR, "stompy.connection"):
+        dispatcher.put(fail)
+        dispatcher.put(done.set)
+        assert done.wait(WITHIN)
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+
+
+def test_in_the_main_thread_what_ends_the_program_is_not_held_back() -> None:
+    with pytest.raises(SystemExit):
+        run_reported(sys.exit)
 
 
 def test_what_was_queued_before_the_stop_still_runs_and_nothing_later(dispatcher: Dispatcher) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stompy
-from tests.connection.conftest import Recorder, Serving, Talking
+from tests.connection.conftest import Acting, Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
@@ -24,7 +24,7 @@ def test_every_event_is_heard_once_in_order_and_on_the_dispatcher(talking: Talki
     talk.peer.goodbye()
     leaving.result()
     assert listener.over.is_set()
-    assert listener.names == ["connected", "receipt", "message", "receipt", "disconnected"]
+    assert listener.names == ["connected", "receipt", "message", "receipt", "disconnected", "closed"]
     assert listener.await_event("connected").headers["server"] == "peer/1"
     assert listener.await_event("message").text == "hello"
     assert listener.await_event("disconnected") is None
@@ -63,7 +63,8 @@ def test_the_end_is_heard_once_with_its_reason(talking: Talking, how: str) -> No
     if how == "error":
         assert listener.await_event("error").body == b"details"
     talk.close()
-    assert listener.names == ["connected", *events]
+    assert listener.names == ["connected", *events, "closed"]
+    assert listener.await_event("closed") is reason
 
 
 def test_listeners_hear_in_the_order_they_were_added(talking: Talking) -> None:
@@ -178,30 +179,6 @@ def test_any_object_with_the_methods_will_do(talking: Talking) -> None:
 
 
 # Calls from inside
-
-
-class Acting(stompy.ConnectionListener):
-    """Does something at an event, and keeps what it raised."""
-
-    def __init__(self, event: str, action: Any) -> None:
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-        self._action = action
-        setattr(self, event, self._act)
-
-    def _act(self, *what: Any) -> None:
-        try:
-            self._action(*what)
-        except BaseException as error:
-            self.error = error
-        finally:
-            self.done.set()
-
-    def finished(self) -> None:
-        """Wait for the action; raise what it raised."""
-        assert self.done.wait(WITHIN)
-        if self.error is not None:
-            raise self.error
 
 
 def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving) -> None:
@@ -334,7 +311,7 @@ def test_what_a_listener_sends_after_the_end_says_why_not(talking: Talking, call
 def test_beats_go_on_while_a_listener_is_busy(talking: Talking) -> None:
     gate = threading.Event()
     listener = Acting("on_message", lambda message: gate.wait(WITHIN))
-    talk = talking(listeners=[listener], heartbeat=(0.05, 0.05), peer_heartbeat=(0.05, 0.05))
+    talk = talking(listeners=[listener], heartbeat=(0.05, 1), peer_heartbeat=(0.05, 0.05))
     talk.subscribe("/queue/a", id="1")
     talk.peer.deliver("x")
     for _ in range(20):

@@ -128,10 +128,22 @@ def test_a_block_acks_at_its_end(talking: Talking) -> None:
 
 @pytest.mark.requirement("ACK-08")
 def test_a_block_that_raises_nacks_and_raises(talking: Talking) -> None:
-    talk = talking()
+    talk = talking(server="stompy-broker/1")
     with pytest.raises(ZeroDivisionError), talk.received(b""):
         _ = 1 / 0
     talk.peer.expect("NACK")
+
+
+@pytest.mark.parametrize(("server", "why"), [("ActiveMQ/6.3.1", "not persistent"), ("peer/1", "does not know")])
+def test_a_block_that_raises_leaves_what_the_broker_might_not_keep(
+    talking: Talking, caplog: pytest.LogCaptureFixture, server: str, why: str
+) -> None:
+    talk = talking(server=server)
+    with pytest.raises(ZeroDivisionError), talk.received(b"") as message:
+        _ = 1 / 0
+    assert why in caplog.text
+    message.ack()
+    talk.peer.expect("ACK")
 
 
 @pytest.mark.parametrize("settle", ["ack", "nack"])

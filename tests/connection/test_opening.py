@@ -14,6 +14,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.opening import Opener, in_order
+from stompy.deadline import Deadline
 from stompy.frames.frame import Frame
 from stompy.transport.resolve import Endpoint
 from stompy.transport.tcp import TcpListener
@@ -21,7 +22,7 @@ from stompy.transport.tls_options import TlsVersion
 from stompy.transport.unix import UnixListener
 from tests.connection.conftest import QUICK, Sessions
 from tests.support.certificates import Certificates
-from tests.support.peer import Peer, until
+from tests.support.peer import WITHIN, Peer, until
 from tests.support.proxies import LittleProxy
 from tests.transport.conftest import Calling
 
@@ -217,7 +218,7 @@ class TestTls:
                 assert caught.value.reason == "needs-tls"
 
     def test_a_tls_client_is_told_that_the_port_is_plain(self, broker: Broker) -> None:
-        with pytest.raises(stompy.TlsError, match="speak TLS on this port"):
+        with pytest.raises(stompy.TlsError, match="speaks STOMP on this port, not TLS"):
             stompy.connect(broker.url.replace("stomp", "stomp+ssl"))
 
     def test_a_silent_peer_ends_by_the_connect_timeout(self, silent: str) -> None:
@@ -345,7 +346,7 @@ def test_a_cancelled_opener_dials_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     opener = Opener(Config(addresses=ADDRESSES))
     opener.cancel()
     with pytest.raises(stompy.NotConnected):
-        opener.open()
+        opener.open(Deadline(WITHIN))
     assert dialed == []
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stompy.connection.reconnect import Reconnect, reconnect_of
-from stompy.errors import ConfigurationError
+from stompy.connection.reconnect import Reconnect, keep_trying, reconnect_of
+from stompy.errors import ConfigurationError, ConnectError, StompError
+from stompy.link.locks import Event
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,65 @@ def test_the_first_wait_grows_with_the_links_that_were_in_vain_up_to_the_largest
         waits = [policy.first_wait(in_vain) for _ in range(200)]
         assert bound / 2 < max(waits) <= bound
         assert min(waits) < bound / 2
+
+
+# The engine
+
+
+def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float]], StompError | None]:
+    """Return what is told of the attempts, and what the last one raised; the last outcome comes again and again."""
+    told: list[tuple[int, float]] = []
+    left = list(outcomes)
+
+    def attempt() -> None:
+        outcome = left.pop(0) if len(left) > 1 else left[0]
+        if outcome is not None:
+            raise outcome
+
+    try:
+        keep_trying(attempt, policy, closing=Event(), tell=lambda *what: told.append(what))
+    except StompError as error:
+        return told, error
+    return told, None
+
+
+QUICK = Reconnect(first_delay=0.001, max_delay=0.002)
+
+
+def test_attempts_go_on_until_one_works() -> None:
+    told, error = tried(QUICK, ConnectError("1"), ConnectError("2"), ConnectError("3"), None)
+    assert error is None
+    assert [number for number, _ in told] == [2, 3, 4]
+    assert all(0 <= delay <= 0.002 for _, delay in told)
+
+
+def test_after_the_last_attempt_its_own_error_is_raised() -> None:
+    errors = [ConnectError(str(number)) for number in range(5)]
+    assert tried(replace(QUICK, attempts=3), *errors)[1] is errors[2]
+
+
+def test_what_is_not_worth_another_attempt_is_raised_at_once() -> None:
+    error = ConfigurationError("no")
+    assert tried(QUICK, error) == ([], error)
+
+
+def test_no_delay_reaches_beyond_the_total() -> None:
+    """Else the attempt after it would come later than promised; there is one right at the end."""
+    told, error = tried(Reconnect(first_delay=1000.0, max_delay=2000.0, total=0.05), ConnectError("no"))
+    assert isinstance(error, ConnectError)
+    assert told
+    assert sum(delay for _, delay in told) <= 0.05
+
+
+def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
+    closing, attempts = Event(), []
+
+    def attempt() -> None:
+        attempts.append(1)
+        raise ConnectError("no")
+
+    with pytest.raises(ConnectError):
+        keep_trying(
+            attempt, Reconnect(first_delay=1000.0, max_delay=2000.0), closing=closing, tell=lambda *_: closing.set()
+        )
+    assert len(attempts) <= 2

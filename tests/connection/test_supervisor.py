@@ -14,6 +14,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.connection.core import Core
 from stompy.deadline import Deadline
+from stompy.link.link import Link
 from stompy.transport.base import Transport
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
 from tests.connection.conftest import Sessions
@@ -403,6 +404,41 @@ def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brin
     until(lambda: not supervising(conn))
     assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
     assert heard.events.empty()
+
+
+def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_yet(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conn, first = sessions.connect()
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    first.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    dialing, answer = threading.Event(), threading.Event()
+
+    def slow(dialer: TcpDialer, deadline: Deadline) -> TcpTransport:
+        dialing.set()
+        assert answer.wait(3 * SOON)
+        raise stompy.ConnectError("there is none")
+
+    link = conn._core.link
+    ended, go_on = link.owner.ended, threading.Event()
+
+    def linger(link: Link, reason: stompy.StompError | None) -> None:
+        ended(link, reason)
+        assert go_on.wait(3 * SOON)
+
+    monkeypatch.setattr(TcpDialer, "dial", slow)
+    monkeypatch.setattr(link.owner, "ended", linger)
+    first.close()
+    assert dialing.wait(SOON)
+    waiting = calling(lambda: subscription.receive(SOON))
+    waiting.until_blocked()
+    conn.disconnect(timeout=0.01)
+    with pytest.raises(stompy.NotConnected):
+        waiting.result()
+    go_on.set()
+    answer.set()
+    until(lambda: not supervising(conn))
 
 
 class FirstWaits(stompy.ConnectionListener):

@@ -72,6 +72,7 @@ def test_connect_stomp_and_connected_are_raw_unless_the_peer_escapes_them() -> N
         (Leniency.INVALID_UTF8, dict.fromkeys(Version, "utf8_errors")),
         (Leniency.UNEXPECTED_BODY, {Version.V1_1: "unexpected_body", Version.V1_2: "unexpected_body"}),
         (Leniency.ESCAPED_CONNECT, dict.fromkeys(Version, "escape_raw_commands")),
+        (Leniency.NUL_BETWEEN_FRAMES, dict.fromkeys(set(Version) - {Version.DRAFT}, "nul_between")),
     ],
 )
 def test_a_leniency_changes_one_rule_and_no_other(leniency: Leniency, changes: dict[Version, str]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import FrameTooLarge, RemoteProtocolError
-from stompy.frames.grammar import grammar_of, handshake_grammar
+from stompy.frames.grammar import Leniency, grammar_of, handshake_grammar
 from stompy.frames.limits import Limits
 from stompy.frames.parser import Parser
 from stompy.frames.version import Version
@@ -110,7 +110,7 @@ def test_pending_counts_the_octets_of_the_unfinished_frame() -> None:
     parser.feed(b"SEND\n\nx\0SEND\nk:")
     assert parser.pending == len(b"SEND\nk:")
     parser.feed(b"v\n\nbo")
-    assert parser.pending == len(b"bo")
+    assert parser.pending == len(b"\nk:v\nbo")
     parser.feed(b"dy\0\n")
     assert parser.pending == 0
 
@@ -215,6 +215,22 @@ def test_a_peer_that_nobody_knows_yet_gets_less_room_for_a_body(octets: bytes) -
         _, error = feed_all(parser(HANDSHAKE), cut(octets, size))
         assert isinstance(error, FrameTooLarge)
         assert error.limit_name == "max_first_body"
+
+
+@pytest.mark.parametrize("version", [Version.V1_0, Version.V1_1, Version.V1_2])
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_nuls_between_frames_are_skipped_and_counted_where_they_are_tolerated(version: Version, cut: int) -> None:
+    octets = b"\0\n\0\0BEGIN\ntransaction:1\n\n\0\0\0\nBEGIN\ntransaction:2\n\n\0"
+    parser = Parser(grammar_of(version, Leniency.NUL_BETWEEN_FRAMES))
+    frames = [frame for start in range(0, len(octets), cut) for frame in parser.feed(octets[start : start + cut])]
+    assert [frame.headers["transaction"] for frame in frames] == ["1", "2"]
+    assert (parser.error, parser.line_ends) == (None, 7)
+
+
+def test_a_cr_before_a_nul_between_frames_is_still_an_offence() -> None:
+    parser = Parser(grammar_of(Version.V1_2, Leniency.NUL_BETWEEN_FRAMES))
+    assert parser.feed(b"\r\0SEND\ndestination:a\n\n\0") == []
+    assert "only line ends may stand" in str(parser.error)
 
 
 def test_line_ends_between_frames_are_counted() -> None:

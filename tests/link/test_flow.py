@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,6 +21,15 @@ def gate_of(
 ) -> Gate:
     pulse = Pulse(Heartbeats(receive=receive), time.monotonic())
     return Gate(Marks(messages=messages, octets=octets, hard_octets=hard_octets, overhead=overhead), pulse)
+
+
+@contextlib.contextmanager
+def held(gate: Gate) -> Iterator[None]:
+    """Hold a gate open for a block."""
+    holder = object()
+    gate.hold(holder)
+    yield
+    gate.holders.discard(holder)
 
 
 def stopped_at(gate: Gate, calling: Calling) -> Call:
@@ -71,7 +82,7 @@ def test_somebody_who_waits_for_a_receipt_holds_the_gate_open(calling: Calling) 
     gate = gate_of()
     gate.added(10, 100)
     reader = stopped_at(gate, calling)
-    with gate.hold():
+    with held(gate):
         reader.result()
         gate.wait_open()
         gate.added(10, 100)
@@ -83,8 +94,8 @@ def test_somebody_who_waits_for_a_receipt_holds_the_gate_open(calling: Calling) 
 def test_the_gate_stays_held_until_the_last_holder_is_gone(calling: Calling) -> None:
     gate = gate_of()
     gate.added(10, 100)
-    with gate.hold():
-        with gate.hold():
+    with held(gate):
+        with held(gate):
             gate.wait_open()
         gate.wait_open()
     stopped_at(gate, calling)
@@ -93,7 +104,7 @@ def test_the_gate_stays_held_until_the_last_holder_is_gone(calling: Calling) -> 
 
 def test_the_hard_limit_shuts_a_held_gate(calling: Calling) -> None:
     gate = gate_of(hard_octets=1000)
-    with gate.hold():
+    with held(gate):
         gate.added(1, 999)
         gate.wait_open()
         gate.added(1, 1)
@@ -162,7 +173,7 @@ def test_empty_messages_weigh_something_too(calling: Calling) -> None:
     gate.wait_open()
     gate.added(1, 0)
     reader = stopped_at(gate, calling)
-    with gate.hold():
+    with held(gate):
         reader.result()
         gate.added(89, 0)
         gate.wait_open()

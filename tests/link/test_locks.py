@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
 from stompy.link import locks
-from stompy.link.locks import CheckedLock, LockOrderError, Rank, held_ranks, make_condition, make_lock
+from stompy.link.locks import CheckedLock, Event, LockOrderError, Rank, held_ranks, make_condition, make_lock
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
@@ -32,13 +33,11 @@ def test_the_same_lock_twice_is_refused_instead_of_hanging() -> None:
         lock.acquire()
 
 
-def test_a_refused_lock_stays_free() -> None:
+def test_a_refused_lock_stays_free(calling: Calling) -> None:
     other = make_lock(Rank.WRITE, "other")
     with make_lock(Rank.PROTOCOL, "protocol"), pytest.raises(LockOrderError):
         other.acquire()
-    assert not other.locked()
-    assert other.acquire(blocking=False)
-    other.release()
+    assert calling(partial(other.acquire, blocking=False)).result()
 
 
 def test_an_acquire_that_fails_leaves_no_trace(calling: Calling) -> None:
@@ -96,4 +95,52 @@ def test_a_condition_without_its_lock_cannot_be_notified() -> None:
 def test_locks_are_checked_where_the_switch_is_on_and_plain_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(make_lock(Rank.LEAF, "leaf"), CheckedLock)
     monkeypatch.setattr(locks, "checked", False)
-    assert isinstance(make_lock(Rank.LEAF, "leaf"), type(threading.Lock()))
+    assert isinstance(make_lock(Rank.LEAF, "leaf"), type(threading.RLock()))
+
+
+@pytest.fixture
+def condition(monkeypatch: pytest.MonkeyPatch) -> threading.Condition:
+    """One as programs have it, without the check of ranks."""
+    monkeypatch.setattr(locks, "checked", False)
+    return make_condition("inbox")
+
+
+def test_a_wait_without_news_ends_with_its_time_and_holds_the_lock_again(
+    condition: threading.Condition, calling: Calling
+) -> None:
+    with condition:
+        assert not condition.wait(0)
+        assert not condition.wait_for(lambda: False, 0)
+        assert not calling(partial(condition.acquire, blocking=False)).result()
+    assert calling(partial(condition.acquire, blocking=False)).result()
+
+
+def test_news_wake_all_who_wait(condition: threading.Condition, calling: Calling) -> None:
+    state: list[str] = []
+
+    def wait() -> bool:
+        with condition:
+            return bool(condition.wait_for(lambda: state))
+
+    waiters = [calling(wait) for _ in range(3)]
+    for waiter in waiters:
+        waiter.until_blocked()
+    with condition:
+        state.append("go")
+        condition.notify()
+    assert all(waiter.result() for waiter in waiters)
+
+
+def test_without_its_lock_nobody_is_woken(condition: threading.Condition) -> None:
+    with pytest.raises(RuntimeError):
+        condition.notify_all()
+
+
+def test_an_event_is_waited_for_until_it_is_set(calling: Calling) -> None:
+    event = Event()
+    assert not event.wait(0)
+    waiter = calling(event.wait)
+    waiter.until_blocked()
+    event.set()
+    assert waiter.result()
+    assert event.is_set()

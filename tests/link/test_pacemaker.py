@@ -138,7 +138,7 @@ def test_silence_ends_the_link(linking: Linking) -> None:
 @pytest.mark.requirement("HBT-07", "HBT-12")
 @pytest.mark.parametrize("octets", [b"\n", b"\r\n", b"x"], ids=["LF", "CRLF", "parts of a frame"])
 def test_any_octet_shows_that_the_peer_is_alive(linking: Linking, octets: bytes) -> None:
-    linked = linking(heartbeat=(FAST, FAST))
+    linked = linking(heartbeat=(FAST, 0.2))
     if octets == b"x":
         linked.peer.raw(linked.peer.message(b"\0" * 100)[:80])
     for _ in range(15):  # our own beats are the clock: in all longer than the silence allowed

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from stompy.errors import BrokerError, ConnectionLost, LimitExceeded, ReceiptTimeout, StompTimeout
 from stompy.frames.frame import Frame
+from stompy.link.flow import Gate, Marks
 from stompy.link.receipts import Receipt, Receipts
+from stompy.protocol.heartbeat import Heartbeats, Pulse
 from tests.support.peer import until
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
+
+
+class WatchedGate(Gate):
+    """A gate that notes how many held it open."""
+
+    shut = False
+
+    def __init__(self) -> None:
+        super().__init__(Marks(), Pulse(Heartbeats(), 0.0))
+        self.held_at_most = 0
+
+    def hold(self, holder: object) -> None:
+        super().hold(holder)
+        self.held_at_most = max(self.held_at_most, len(self.holders))
 
 
 class Around:
@@ -22,19 +37,8 @@ class Around:
 
     def __init__(self) -> None:
         self.receipt_timeout = 20.0
-        self.gate_shut = False
-        self.holders = 0
-        self.held_at_most = 0
+        self.gate = WatchedGate()
         self.jobs: list[Callable[[], None]] = []
-
-    @contextlib.contextmanager
-    def hold_gate(self) -> Iterator[None]:
-        self.holders += 1
-        self.held_at_most = max(self.held_at_most, self.holders)
-        try:
-            yield
-        finally:
-            self.holders -= 1
 
     def call_soon(self, function: Callable[[], None]) -> None:
         self.jobs.append(function)
@@ -50,21 +54,28 @@ def receipts(around: Around) -> Receipts:
     return Receipts("c-1-", around)
 
 
+def expected(receipts: Receipts, *, farewell: bool = False) -> Receipt:
+    """Return a receipt that is under way."""
+    receipt = receipts.make()
+    receipts.expect(receipt, farewell=farewell)
+    return receipt
+
+
 def test_ids_begin_with_the_prefix_and_never_repeat(receipts: Receipts) -> None:
-    ids = [receipts.new().id for _ in range(100)]
+    ids = [expected(receipts).id for _ in range(100)]
     assert len(set(ids)) == 100
     assert all(one.startswith("c-1-") for one in ids)
 
 
 def test_a_new_receipt_is_pending(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     assert (receipt.outcome, receipt.done, receipt.error) == ("pending", False, None)
     assert repr(receipt) == "<Receipt 'c-1-1' pending>"
     assert len(receipts) == 1
 
 
 def test_a_confirmed_receipt_lets_its_waiter_go(receipts: Receipts, calling: Calling) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     waiter = calling(receipt.wait)
     waiter.until_blocked()
     assert receipts.confirm(receipt.id)
@@ -74,7 +85,7 @@ def test_a_confirmed_receipt_lets_its_waiter_go(receipts: Receipts, calling: Cal
 
 
 def test_several_threads_may_wait_for_one_receipt(receipts: Receipts, calling: Calling) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     waiters = [calling(receipt.wait) for _ in range(5)]
     for waiter in waiters:
         waiter.until_blocked()
@@ -84,14 +95,14 @@ def test_several_threads_may_wait_for_one_receipt(receipts: Receipts, calling: C
 
 
 def test_receipts_are_matched_by_id_and_never_by_order(receipts: Receipts) -> None:
-    first, second, third = receipts.new(), receipts.new(), receipts.new()
+    first, second, third = expected(receipts), expected(receipts), expected(receipts)
     receipts.confirm(third.id)
     receipts.confirm(first.id)
     assert [one.done for one in (first, second, third)] == [True, False, True]
 
 
 def test_a_wait_that_is_too_long_ends_with_a_timeout_that_names_the_receipt(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     with pytest.raises(ReceiptTimeout, match="no receipt 'c-1-1' within 0 s") as caught:
         receipt.wait(0)
     assert caught.value.receipt_id == receipt.id
@@ -103,17 +114,17 @@ def test_a_wait_that_is_too_long_ends_with_a_timeout_that_names_the_receipt(rece
 def test_without_a_timeout_the_default_of_the_connection_counts(receipts: Receipts, around: Around) -> None:
     around.receipt_timeout = 0.0
     with pytest.raises(ReceiptTimeout, match="within 0 s"):
-        receipts.new().wait()
+        expected(receipts).wait()
 
 
 def test_a_timeout_at_a_full_inbox_says_so(receipts: Receipts, around: Around) -> None:
-    around.gate_shut = True
+    around.gate.shut = True
     with pytest.raises(ReceiptTimeout, match="inbox is full"):
-        receipts.new().wait(0)
+        expected(receipts).wait(0)
 
 
 def test_an_answer_after_the_timeout_still_resolves(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     with pytest.raises(ReceiptTimeout):
         receipt.wait(0)
     assert receipts.confirm(receipt.id)
@@ -121,7 +132,7 @@ def test_an_answer_after_the_timeout_still_resolves(receipts: Receipts) -> None:
 
 
 def test_unknown_and_doubled_answers_are_passed_over(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     assert not receipts.confirm("somebody-else")
     assert not receipt.done
     assert receipts.confirm(receipt.id)
@@ -130,18 +141,18 @@ def test_unknown_and_doubled_answers_are_passed_over(receipts: Receipts) -> None
 
 
 def test_a_waiter_holds_the_gate_and_lets_it_go(receipts: Receipts, around: Around, calling: Calling) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     waiter = calling(receipt.wait)
     waiter.until_blocked()
-    assert around.holders == 1
+    assert len(around.gate.holders) == 1
     receipts.confirm(receipt.id)
     waiter.result()
-    assert around.holders == 0
+    assert len(around.gate.holders) == 0
     with pytest.raises(ReceiptTimeout):
-        receipts.new().wait(0)
-    assert around.holders == 0
+        expected(receipts).wait(0)
+    assert len(around.gate.holders) == 0
     receipt.wait()
-    assert around.held_at_most == 1
+    assert around.gate.held_at_most == 1
 
 
 def refused(receipt: Receipt) -> BrokerError:
@@ -149,7 +160,7 @@ def refused(receipt: Receipt) -> BrokerError:
 
 
 def test_a_rejected_receipt_raises_the_brokers_error_at_each_wait(receipts: Receipts) -> None:
-    receipt, other = receipts.new(), receipts.new()
+    receipt, other = expected(receipts), expected(receipts)
     error = refused(receipt)
     receipts.reject(receipt.id, error)
     assert (receipt.outcome, receipt.error, other.done) == ("rejected", error, False)
@@ -159,13 +170,13 @@ def test_a_rejected_receipt_raises_the_brokers_error_at_each_wait(receipts: Rece
 
 
 def test_a_rejection_of_something_unknown_is_passed_over(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     receipts.reject("somebody-else", refused(receipt))
     assert not receipt.done
 
 
 def test_the_end_of_the_link_fails_all_that_are_pending(receipts: Receipts, calling: Calling) -> None:
-    confirmed, *pending = (receipts.new() for _ in range(101))
+    confirmed, *pending = (expected(receipts) for _ in range(101))
     receipts.confirm(confirmed.id)
     waiters = [calling(receipt.wait) for receipt in pending[:5]]
     for waiter in waiters:
@@ -182,7 +193,7 @@ def test_the_end_of_the_link_fails_all_that_are_pending(receipts: Receipts, call
 
 
 def test_a_rejected_receipt_stays_rejected_when_the_link_ends(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     receipts.reject(receipt.id, refused(receipt))
     receipts.fail_all(ConnectionLost("gone"))
     assert receipt.outcome == "rejected"
@@ -191,11 +202,11 @@ def test_a_rejected_receipt_stays_rejected_when_the_link_ends(receipts: Receipts
 def test_no_receipt_begins_after_the_end(receipts: Receipts) -> None:
     receipts.fail_all(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost, match="gone"):
-        receipts.new()
+        expected(receipts)
 
 
 def test_a_forgotten_receipt_is_none_any_more(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     receipts.forget(receipt)
     receipts.forget(receipt)
     assert len(receipts) == 0
@@ -203,13 +214,13 @@ def test_a_forgotten_receipt_is_none_any_more(receipts: Receipts) -> None:
 
 
 def test_outstanding_receipts_are_those_that_wait(receipts: Receipts) -> None:
-    first, second = receipts.new(), receipts.new()
+    first, second = expected(receipts), expected(receipts)
     receipts.confirm(first.id)
     assert receipts.outstanding() == [second]
 
 
 def test_callbacks_run_where_user_code_runs_once_and_in_order(receipts: Receipts, around: Around) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     seen: list[object] = []
     receipt.add_done_callback(lambda one: seen.append(("first", one)))
     receipt.add_done_callback(lambda one: seen.append(("second", one)))
@@ -224,7 +235,7 @@ def test_callbacks_run_where_user_code_runs_once_and_in_order(receipts: Receipts
 
 
 def test_a_callback_on_a_receipt_that_is_done_comes_soon(receipts: Receipts, around: Around) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     receipts.fail_all(ConnectionLost("gone"))
     seen: list[str] = []
     receipt.add_done_callback(lambda one: seen.append(one.outcome))
@@ -235,7 +246,7 @@ def test_a_callback_on_a_receipt_that_is_done_comes_soon(receipts: Receipts, aro
 
 def test_a_callback_races_the_answer_without_loss_or_doubling(receipts: Receipts, around: Around) -> None:
     for _ in range(200):
-        receipt = receipts.new()
+        receipt = expected(receipts)
         answering = threading.Thread(target=receipts.confirm, args=(receipt.id,))
         answering.start()
         receipt.add_done_callback(lambda one: None)
@@ -303,32 +314,32 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
     receipts.adopt(receipt)
     waiting = calling(lambda: receipt.wait(20))
     waiting.until_blocked()
-    assert around.holders == 1
+    assert len(around.gate.holders) == 1
     receipts.fail_all(ConnectionLost("gone"))
     elsewhere = Around()
     other = Receipts("c-2-", elsewhere)
     other.adopt(receipt)
-    until(lambda: elsewhere.holders == 1)
-    assert around.holders == 0
+    until(lambda: len(elsewhere.gate.holders) == 1)
+    assert len(around.gate.holders) == 0
     other.confirm(receipt.id)
     waiting.result()
 
 
 def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Receipts) -> None:
-    receipt = receipts.new()
+    receipt = expected(receipts)
     receipt.before_wait(partial(receipts.confirm, receipt.id))
     receipt.wait(0)
 
 
 def test_no_more_than_the_limit_are_under_way_but_the_farewell_always_has_room(around: Around) -> None:
     receipts = Receipts("c-1-", around, limit=2)
-    first = receipts.new()
-    receipts.new()
+    first = expected(receipts)
+    expected(receipts)
     with pytest.raises(LimitExceeded, match="max_receipts=2"):
-        receipts.new()
-    receipts.new(farewell=True)
+        expected(receipts)
+    expected(receipts, farewell=True)
     receipts.confirm(first.id)
     with pytest.raises(LimitExceeded):
-        receipts.new()
+        expected(receipts)
     receipts.forget(receipts.outstanding()[0])
-    receipts.new()
+    expected(receipts)

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from stompy.deadline import Deadline
+from stompy.errors import ConnectError
 from stompy.link.thread import HouseThread
 from tests.support.peer import WITHIN
 
@@ -80,7 +81,7 @@ def test_a_thread_that_could_not_be_started_needs_no_join(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(threading.Thread, "start", fail)
     thread = Gated()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ConnectError, match="can't start new thread"):
         thread.start()
     assert thread.join_until(Deadline(0))
     assert not thread.ended
@@ -99,3 +100,16 @@ def test_a_bug_in_a_thread_is_logged_under_its_name(caplog: pytest.LogCaptureFix
     assert "stompy-test-broken" in record.getMessage()
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
+
+
+class Exiting(HouseThread):
+    def run(self) -> None:
+        raise SystemExit
+
+
+def test_a_thread_that_ends_by_what_is_no_exception_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    thread = Exiting("stompy-test-exiting")
+    with caplog.at_level(logging.ERROR, "stompy.link"):
+        thread.start()
+        assert thread.join_until(Deadline(WITHIN))
+    assert "stompy-test-exiting ended by a bug" in caplog.text

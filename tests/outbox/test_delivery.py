@@ -7,7 +7,16 @@ from typing import Any, cast
 import pytest
 
 from stompy.connection.connection import Connection
-from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, ReceiptTimeout, StompError
+from stompy.errors import (
+    BrokerError,
+    ConnectionLost,
+    HeartBeatTimeout,
+    LocalProtocolError,
+    NotConnected,
+    ReceiptTimeout,
+    SendTimeout,
+    StompError,
+)
 from stompy.frames.frame import Frame
 from stompy.outbox.delivery import Delivery, Verdict, words_of
 from tests.outbox.conftest import a_row
@@ -38,6 +47,7 @@ class FakeConnection:
         self.dialect = dialect
         self.sent: list[dict[str, Any]] = []
         self.receipts: list[FakeReceipt] = []
+        self.ends_at: tuple[int, ConnectionLost] | None = None
 
     def batch(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -45,6 +55,8 @@ class FakeConnection:
     def send(self, destination: str, body: bytes, **options: Any) -> FakeReceipt:
         if body.startswith(b"!"):
             raise LocalProtocolError("a line end in a header")
+        if self.ends_at is not None and len(self.sent) + 1 == self.ends_at[0]:
+            raise self.ends_at[1]
         self.sent.append({"destination": destination, "body": body, **options})
         self.receipts.append(FakeReceipt(f"r-{len(self.sent)}"))
         return self.receipts[-1]
@@ -153,9 +165,40 @@ def settled(outcomes: list[tuple[str, StompError | None]], *, alone: bool = Fals
     return [row.seq for row in confirmed], [refusal.row.seq for refusal in refused], verdict.name
 
 
-def test_a_lost_link_tells_of_confirmations_only() -> None:
+def test_a_lost_link_tells_of_confirmations_and_of_the_message_that_was_sent_alone() -> None:
     lost = ConnectionLost("cut")
-    assert settled([("unknown", lost), ("confirmed", None), ("unknown", lost)]) == ([2], [], "NONE")
+    assert settled([("unknown", lost), ("confirmed", None), ("unknown", lost)]) == ([2], [], "LOST")
+    assert settled([("unknown", lost)]) == ([], [], "LOST")
+    assert settled([("unknown", lost)], alone=True) == ([], [1], "LOST")
+
+
+@pytest.mark.parametrize("silence", [HeartBeatTimeout("deaf"), SendTimeout("slow"), NotConnected("closed")])
+def test_a_broker_that_falls_silent_says_nothing_of_a_message(silence: StompError) -> None:
+    assert settled([("unknown", silence)], alone=True) == ([], [], "NONE")
+
+
+def cut_short(error: ConnectionLost, *, before: int = 0, alone: bool = False) -> tuple[list[int], str]:
+    """Lose the connection in the middle of a write; return who is refused, and the verdict."""
+    sending = Sending(alone=alone)
+    sending.connection.ends_at = before + 1, error
+    with pytest.raises(ConnectionLost):
+        sending.delivery.send(ROWS)
+    for receipt in sending.connection.receipts:
+        receipt.end("rejected" if getattr(error, "receipt_id", None) == receipt.id else "unknown", error)
+    _, refused, verdict = sending.delivery.settle()
+    return [refusal.row.seq for refusal in refused], verdict.name
+
+
+def test_an_error_that_comes_while_a_message_is_written_is_about_one_under_way() -> None:
+    assert cut_short(an_error(None), before=1) == ([], "SUSPECT")
+    assert cut_short(an_error(None), alone=True) == ([1], "REFUSED")
+    assert cut_short(an_error("r-1"), before=1) == ([1], "REFUSED")
+    assert cut_short(an_error("r-2"), before=1) == ([2], "REFUSED")
+    assert cut_short(ConnectionLost("cut"), alone=True) == ([1], "LOST")
+
+
+def test_a_message_of_which_nothing_was_written_is_not_suspected() -> None:
+    assert cut_short(ConnectionLost("cut", outcome="not-sent"), alone=True) == ([], "NONE")
 
 
 def test_an_error_that_names_a_message_refuses_it_alone() -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import OutboxFull
+from stompy.broker.faults import Cut as FaultCut
+from stompy.broker.faults import FaultPlan
+from stompy.errors import ConnectError, OutboxFull
 from stompy.frames.frame import Frame
 from stompy.frames.limits import Limits
 from stompy.outbox.record import Row
@@ -256,6 +258,48 @@ def test_a_frame_too_large_for_the_broker_is_set_aside(outbox_to: MakesOutbox) -
         assert len(aside.body) == 5_000
         assert "1000" in aside.words
         assert broker.depth("/queue/a") >= 2
+
+
+def test_a_broker_that_drops_everything_costs_few_messages_their_place(
+    outbox_to: MakesOutbox, scripted: Scripts
+) -> None:
+    sick = threading.Event()
+    sick.set()
+
+    def drop(peer: Peer, frame: Frame) -> None:
+        if sick.is_set():
+            raise Cut
+        peer.receipt(frame)
+
+    broker = scripted(drop)
+    outbox = outbox_to(broker.url, max_tries=1)
+    for number in range(6):
+        outbox.put("/queue/a", str(number))
+    until(lambda: outbox.stats().set_aside == 2)
+    sick.clear()
+    outbox.drain()
+    # Alone twice, then the next one four times; before that once together, where only the first one was read.
+    assert broker.bodies[:7] == [b"0"] * 3 + [b"1"] * 4
+    assert [aside.body for aside in outbox.set_aside()] == [b"0", b"1"]
+    assert outbox.stats().sent == 4
+    sick.set()
+    outbox.retry(outbox.set_aside()[0].id)
+    until(lambda: outbox.stats().set_aside == 2)
+    # Once where others had been confirmed, once where it was not known to be alone, and twice alone as at first.
+    assert broker.bodies.count(b"0") == 3 + 4
+
+
+def test_losses_before_and_after_an_outage_are_not_counted_together(outbox_to: MakesOutbox, path: str) -> None:
+    with Broker(faults=FaultPlan(FaultCut("SEND", keep=0))) as broker:
+        outbox = outbox_to(broker.url, max_tries=2)
+        outbox.put("/queue/a", "1")
+        for _ in range(6):
+            sessions = broker.stats().sessions_total
+            until(lambda sessions=sessions: broker.stats().sessions_total > sessions)  # type: ignore[misc]
+            broker.stop()
+            until(lambda: isinstance(outbox.stats().last_error, ConnectError))
+            broker.start()
+        assert outbox.stats().set_aside == 0
 
 
 def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal(

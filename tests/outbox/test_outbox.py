@@ -93,7 +93,7 @@ def test_each_destination_gets_the_messages_of_each_thread_in_order(outbox_to: M
         ({"headers": {"a": 1.5}}, "str, int or bool"),
         ({"headers": {"": "x"}}, "name"),
         ({"headers": {"a": "nul\0"}}, "NUL"),
-        ({"body": object()}, "JSON"),
+        ({"body": object}, "JSON"),
         ({"body": "ü", "content_type": "text/plain;charset=ascii"}, "ascii"),
     ],
     ids=str,

@@ -550,13 +550,9 @@ def test_any_words_can_be_told(version: Version) -> None:
 
 
 @pytest.mark.requirement("A-14", "CON-04", "A-23")
-@pytest.mark.parametrize("connecting", [True, False])
-def test_an_error_before_connected_keeps_its_headers_free_of_what_could_be_misread(connecting: bool) -> None:
+def test_an_error_before_a_version_is_known_keeps_its_headers_free_of_what_could_be_misread() -> None:
     server = ServerProtocol()
-    frame = Frame("SEND", {"receipt": "1"})
-    if connecting:
-        (frame,) = server.receive(wire("CONNECT", {**CONNECT_OF[V1_2], "receipt": "1"}))
-    data = server.fail("who: a\\b\r\nc", offender=frame)
+    data = server.fail("who: a\\b\r\nc", offender=Frame("SEND", {"receipt": "1"}))
     head, _, body = data.partition(b"\n\n")
     assert head.split(b"\n")[:4] == [
         b"ERROR",
@@ -565,6 +561,23 @@ def test_an_error_before_connected_keeps_its_headers_free_of_what_could_be_misre
         b"content-type:text/plain",
     ]
     assert body.startswith(b"who: a\\b\r\nc\n")
+
+
+@pytest.mark.requirement("A-14", "CON-04", "A-23", "ESC-01")
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [(V1_0, b"message:who: a b  c"), (V1_1, rb"message:who\c a\\b  c"), (V1_2, rb"message:who\c a\\b  c")],
+    ids=str,
+)
+def test_an_error_instead_of_connected_is_written_in_the_version_that_connect_settled(
+    version: Version, line: bytes
+) -> None:
+    server, client = ServerProtocol(), ClientProtocol(versions=(version,))
+    (frame,) = server.receive(client.connect(host="h"))
+    data = server.fail("who: a\\b\r\nc", offender=frame)
+    assert data.split(b"\n")[1:3] == [line, b"version:1.0,1.1,1.2"]
+    (error,) = client.receive(data)
+    assert error.headers["message"].startswith("who: a")
 
 
 @pytest.mark.requirement("LIM-01", "LIM-02")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 import threading
@@ -24,11 +25,12 @@ from tests.support.certificates import Certificates
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import FrameType
 
 GIVE_UP = 20.0
 """Seconds after which a test that waits for something has failed."""
 
-_WAITING_PLACES = (("stompy/transport/poll.py", "_by_poll"), ("threading.py", "wait"))
+_WAITING_PLACES = (("locks.py", "wait"), ("stompy/transport/poll.py", "_by_poll"), ("threading.py", "wait"))
 
 
 class Call(threading.Thread):
@@ -58,7 +60,7 @@ class Call(threading.Thread):
         """Wait until the function waits for its peer."""
         give_up = time.monotonic() + GIVE_UP
         while time.monotonic() < give_up:
-            frame = sys._current_frames().get(self.ident or -1)
+            frame = _frame_of(self)
             if frame and any(
                 frame.f_code.co_filename.endswith(file) and frame.f_code.co_name == name
                 for file, name in _WAITING_PLACES
@@ -67,6 +69,15 @@ class Call(threading.Thread):
             assert self.is_alive(), "the call ended instead of waiting"
             time.sleep(0.001)
         pytest.fail("the call never came to wait")
+
+
+def _frame_of(thread: threading.Thread) -> FrameType | None:
+    # Python holds a lock of its own meanwhile, and waits for it for ever if it collects a `threading.local` there.
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread.ident or -1)
+    finally:
+        gc.enable()
 
 
 class Calling(Protocol):

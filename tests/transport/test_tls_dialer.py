@@ -256,7 +256,18 @@ class TestNoTls:
         peer, _ = raw_server.accept()
         with peer:
             peer.sendall(b"ERROR\nmessage:what is this\n\n\0")
-            with pytest.raises(TlsError, match="does not speak TLS on this port") as caught:
+            with pytest.raises(TlsError, match="speaks STOMP on this port, not TLS") as caught:
+                dialing.result()
+        assert caught.value.reason == "not-tls"
+
+    def test_a_peer_of_another_protocol_is_named(
+        self, raw_server: socket.socket, calling: Calling, certificates: Certificates
+    ) -> None:
+        dialing = dial(raw_server, calling, certificates)
+        peer, _ = raw_server.accept()
+        with peer:
+            peer.sendall(b"\0\0\1\x2f\1ActiveMQ\0\0\0\x0c")
+            with pytest.raises(TlsError, match="speaks OpenWire on this port, not TLS") as caught:
                 dialing.result()
         assert caught.value.reason == "not-tls"
 

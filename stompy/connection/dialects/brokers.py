@@ -128,6 +128,7 @@ EMBEDDED = Dialect(
     headers={"prefetch": "prefetch-count"},
     without={"persistent": "it lives in memory", "selector": "it is too simple for that"},
     traps=(Trap("SUBSCRIBE", "browser", _BROWSING_TAKES),),
+    nack="redelivered",
 )
 
 GENERIC = Dialect(name="generic", product="a broker unknown to stompy")

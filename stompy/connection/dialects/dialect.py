@@ -11,12 +11,15 @@ from stompy.connection.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.version import Version
+from stompy.protocol.rules import Lookup
 
 DEDUPE_HEADER = "stompy-dedupe-id"
 """SEND header that is the same each time a message is sent again, for consumers to know a duplicate by."""
 
 NOT_DURABLE = ("/queue/", "/temp-queue/", "/temp-topic/")
 """Destinations that are no topics at any broker that has durable subscriptions."""
+
+_QUEUES = ("/queue/", "/temp-queue/", "/remote-temp-queue/")
 
 _WORDS = {
     "persistent": "persistence by message",
@@ -75,7 +78,8 @@ class Dialect:
         ack_reaches: what an ACK in mode `client` settles: the earlier messages of its subscription, as the
             specification says, or those of every subscription of the connection.
         ack_after_unsubscribe: an ACK is still taken when its subscription has ended.
-        nack: what becomes of a message that is refused.
+        nack: what becomes of a message that is refused: nobody knows; delivered again a few times, then a dead letter;
+            delivered again at once and without a limit; a dead letter; discarded.
         nack_alone: in mode `client` too, a NACK is about its one message, other than an ACK.
         transacted: the acknowledgements that wait for the COMMIT of their transaction.
     """
@@ -98,7 +102,7 @@ class Dialect:
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
     ack_after_unsubscribe: bool = True
-    nack: Literal["its own choice", "requeued", "dead letter", "discarded"] = "its own choice"
+    nack: Literal["its own choice", "redelivered", "requeued", "dead letter", "discarded"] = "its own choice"
     nack_alone: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
 
@@ -233,9 +237,36 @@ class Dialect:
                 f"{self.product} takes a NACK for an ACK: the message would be gone. Say requeue=False if that is"
                 " meant; an unacknowledged message is delivered again when its connection ends"
             )
+        if requeue is False and self.nack == "redelivered":
+            raise ConfigurationError(f"{self.product} itself counts how often it delivers a refused message again")
         if requeue is False and self.nack == "its own choice":
             raise ConfigurationError(f"stompy does not know what {self.product} does with a refused message")
         return {}
+
+    def loses_refused(self, header: Lookup) -> str | None:
+        """Return why a message must not be refused if it is to be worked on later, or `None` where the broker keeps it.
+
+        Args:
+            header: looks up the headers of the MESSAGE.
+        """
+        if self.nack == "discarded":
+            return f"{self.product} takes a NACK for an ACK"
+        if self.nack == "its own choice":
+            return f"stompy does not know what {self.product} does with a refused message"
+        if self.nack == "requeued":
+            again = (header("redelivered") or "").lower() == "true"
+            return f"{self.product} would deliver it again at once and without end" if again else None
+        if header("original-destination") is not None:
+            # A dead letter, or a copy of a message of which ActiveMQ makes one dead letter at most.
+            return f"{self.product} drops a dead letter, or a further copy of a message, that is refused"
+        if self.nack == "dead letter":
+            if header("persistent") != "true":
+                return (
+                    f"{self.product} keeps no dead letter of a message that is not persistent, unless it is set up to"
+                )
+            if not (header("destination") or "").startswith(_QUEUES):
+                return f"{self.product} keeps no dead letter of a topic's message, or one for all its subscribers"
+        return None
 
     def check_transacted(self, command: str) -> None:
         """Refuse an ACK or NACK that would not wait for its transaction.

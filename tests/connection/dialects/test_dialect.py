@@ -194,6 +194,7 @@ def test_a_refused_message_goes_where_the_caller_wants_it(
         (ACTIVEMQ, True, "delivered again"),
         (GENERIC, True, "delivered again"),
         (GENERIC, False, "does not know"),
+        (EMBEDDED, False, "itself counts"),
     ],
 )
 def test_a_refused_message_goes_nowhere_else(dialect: Dialect, requeue: bool | None, why: str) -> None:

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.transport.greeting import GREETING_SIZE, protocol_of
+
+GREETINGS = [
+    ("OpenWire", b"\0\0\x01\x2f\x01ActiveMQ\0\0\0\x0c\x01\0\0"),
+    ("OpenWire", b"\x01ActiveMQ\0\0\0\x0c"),
+    ("AMQP", b"AMQP\0\0\x09\x01"),
+    ("AMQP", b"AMQP\x03\x01\0\0"),
+    ("HTTP", b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
+    ("MQTT", b"\x20\x02\x00\x01"),
+    ("MQTT", b"\xe0\x01\x81"),
+]
+"""What a peer of each protocol answers to bytes that it cannot read."""
+
+
+@pytest.mark.parametrize(("protocol", "answer"), [*GREETINGS, ("TLS", b"\x15\x03\x03\x00\x02\x02\x46"), ("TLS", b"\x16\x03\x01")])  # fmt: skip # noqa: E501
+def test_a_protocol_is_known_by_how_its_peers_begin(protocol: str, answer: bytes) -> None:
+    assert protocol_of(answer[:GREETING_SIZE]) == protocol
+
+
+@pytest.mark.parametrize("start", [b"ERROR\nmessage:x", b"ERROR\r\nmessage:x"])
+def test_an_answer_of_stomp_is_stomp(start: bytes) -> None:
+    assert protocol_of(start) == "STOMP"
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"\n", b"\n\n\n\n", b"CONNECTED\nversion:", b" ", b"AM", b"\x20\x20abc", b"220 "]
+)
+def test_the_rest_is_not_guessed_at(start: bytes) -> None:
+    assert protocol_of(start) is None
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A server that answers whatever it gets, and hangs up; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer, contextlib.suppress(ConnectionError):
+                peer.recv(65536)
+                peer.sendall(answer)
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
+@pytest.mark.parametrize(("protocol", "answer"), GREETINGS)
+def test_a_wrong_port_is_told_by_the_protocol_that_answered(scheme: str, protocol: str, answer: bytes) -> None:
+    wanted = "STOMP" if scheme == "stomp" else "TLS"
+    with (
+        answering(answer) as port,
+        pytest.raises(OSError, match=rf"speaks {protocol} on this port, not {wanted}") as told,
+    ):
+        stompy.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=5)
+    assert isinstance(told.value, stompy.ConnectError)
+    assert told.value.errno is None
+
+
+def test_a_greeting_that_comes_byte_by_byte_is_known() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(ConnectionError):
+                    for byte in b"HTTP/1.1 400 Bad Request":
+                        peer.sendall(bytes([byte]))
+                    while peer.recv(65536):
+                        pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(stompy.ConnectError, match="speaks HTTP on this port"):
+            stompy.connect(f"stomp://127.0.0.1:{server.getsockname()[1]}", connect_timeout=5)
+        thread.join()
+
+
+def test_a_tls_client_at_a_plain_broker_is_told_so() -> None:
+    wanted = r"speaks STOMP on this port, not TLS \(stomp://"
+    with Broker() as broker, pytest.raises(stompy.TlsError, match=wanted) as told:
+        stompy.connect(broker.url.replace("stomp://", "stomp+ssl://"), connect_timeout=5)
+    assert told.value.reason == "not-tls"
