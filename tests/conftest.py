@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 import stompy.link.locks
 from tests.support.leaks import Watch, watching
+from tests.support.matrix import ScenarioTable
+from tests.support.needs import LeavingOut
+from tests.support.progress import Progress
+from tests.support.stacks import Stacks
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -21,15 +26,31 @@ if TYPE_CHECKING:
 stompy.link.locks.checked = True  # every lock made in a test asserts its rank
 
 WATCH = pytest.StashKey[Watch]()
+OUTSIDE = pytest.StashKey[list[str]]()
+"""Where passcodes showed outside of any test."""
 THREAD_PREFIX = "stompy-"
 THREADS_GONE_WITHIN = 5.0
 """Seconds that threads on their way out get after a test."""
 
 # A busy machine makes single examples slow, so that hypothesis must not judge their time; a server run always draws the
 # same examples, so that a red run can be repeated.
-hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+examples = 1_000 if os.environ.get("STOMPY_LONG") else 50
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples)
 hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what this machine lacks, and be brief about the rest."""
+    gc.disable()  # while tests are collected, which makes no garbage
+    config.stash[OUTSIDE] = []
+    config.pluginmanager.register(LeavingOut())
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Stacks(config))
+    else:
+        config.pluginmanager.register(ScenarioTable())
+        if config.get_verbosity() <= 0:
+            config.pluginmanager.register(Progress(config))
 
 
 def _own_threads() -> set[threading.Thread]:
@@ -39,14 +60,33 @@ def _own_threads() -> set[threading.Thread]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Watch everything that is logged or printed for passcodes; see `tests.support.leaks`."""
+    gc.enable()
+    gc.freeze()  # thousands of collected tests are not looked through again and again
     with watching() as watch:
         session.config.stash[WATCH] = watch
         result = yield
-    left = watch.take()
-    if left:
-        session.testsfailed += 1
-        print("a passcode showed outside of any test:", *left, sep="\n")
+    session.config.stash[OUTSIDE] += watch.take()
     return result
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that showed a passcode outside of its tests."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["outside"] = session.config.stash[OUTSIDE]
+    elif session.config.stash[OUTSIDE]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker has seen."""
+    node.config.stash[OUTSIDE] += getattr(node, "workeroutput", {}).get("outside", [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what showed outside of any test."""
+    for found in config.stash[OUTSIDE]:
+        terminalreporter.write_line(f"a passcode showed outside of any test: {found}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,13 +128,3 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     from tests.support.certificates import Certificates  # most runs of single tests need none
 
     return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, unless STOMPY_LOAD asks for it."""
-    if os.environ.get("STOMPY_LOAD"):
-        return
-    heavy = [item for item in items if item.get_closest_marker("load")]
-    if heavy:
-        config.hook.pytest_deselected(items=heavy)
-        items[:] = [item for item in items if item.get_closest_marker("load") is None]

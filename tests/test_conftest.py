@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.needs import lacking
 
 pytest_plugins = ["pytester"]
 
@@ -16,6 +18,8 @@ CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
 SESSION_WIDE = """
 import threading
 import pytest
+
+from tests.support.needs import lacking
 
 release = threading.Event()
 
@@ -66,6 +70,8 @@ def test_the_threads_of_a_wider_fixture_may_stay(verdict: Verdict) -> None:
 SHOWING = """
 import logging, subprocess, sys
 import pytest
+
+from tests.support.needs import lacking
 import tests.support.leaks as leaks
 
 leaks.MARKS = ("planted-mark",)
@@ -111,3 +117,63 @@ def test_a_passcode_that_shows_fails_the_test_that_showed_it(pytester: pytest.Py
         result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=8, passed=3)
     result.stdout.fnmatch_lines(["*a passcode showed in*planted-mark*"])
+
+
+NEEDING = """
+import pytest
+
+from tests.support.needs import lacking
+
+@pytest.mark.needs("activemq")
+def test_needs_a_broker(): pass
+@pytest.mark.parametrize("kind", each(["embedded", "artemis"]))
+def test_needs_each(kind): pass
+@pytest.mark.long
+def test_takes_minutes(): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def known_needs() -> Iterator[None]:
+    """Forget what is known of this machine, before and after."""
+    lacking.cache_clear()
+    yield
+    lacking.cache_clear()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_what_a_machine_lacks_is_left_out_and_one_line_says_how_to_have_it(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("STOMPY_BROKERS_FROM", "none")
+    monkeypatch.delenv("STOMPY_REQUIRE_BROKERS", raising=False)
+    monkeypatch.delenv("STOMPY_LONG", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile("from tests.support.needs import each\n" + NEEDING)
+    result = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", *workers)
+    assert result.parseoutcomes()["passed"] == 1
+    assert result.stdout.str().count("left out") == 3
+    result.stdout.fnmatch_lines(
+        ["left out 1 for lack of artemis: real brokers are switched off; `make test-brokers` has it"]
+    )
+
+
+def test_what_is_required_is_not_left_out(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMPY_BROKERS_FROM", "none")
+    monkeypatch.setenv("STOMPY_REQUIRE_BROKERS", "all")
+    monkeypatch.setenv("STOMPY_LONG", "1")
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile("from tests.support.needs import each\n" + NEEDING)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)
+
+
+def test_a_worker_shows_where_a_test_hangs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        "import threading, pytest\n@pytest.mark.timeout(1, method='thread')\ndef test_hangs(): threading.Event().wait()"
+    )
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-n", "1")
+    assert result.ret != 0
+    result.stderr.fnmatch_lines(["*most recent call first*", "*in test_hangs*"])

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from stompy import deadline as deadline_module
-from stompy.deadline import Deadline
+from stompy.deadline import Deadline, check_seconds
+from stompy.errors import ConfigurationError
 
 
 class Clock:
@@ -45,7 +49,24 @@ def test_a_deadline_expires_at_its_moment(clock: Clock) -> None:
     assert deadline.expired
 
 
-@pytest.mark.parametrize("seconds", [0, -1])
+@pytest.mark.parametrize("seconds", [-1, -0.5, math.nan, "1", True])
+def test_what_is_no_duration_is_refused(seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds, 0 or more"):
+        Deadline(seconds)
+    with pytest.raises(ConfigurationError, match="pause must be a finite number of seconds, more than 0"):
+        check_seconds(seconds, "pause", positive=True, finite=True)
+
+
+def test_a_duration_may_be_endless_or_left_out_unless_it_is_said_otherwise() -> None:
+    check_seconds(None)
+    check_seconds(math.inf)
+    check_seconds(0)
+    for wrong in (math.inf, None, 0):
+        with pytest.raises(ConfigurationError):
+            check_seconds(wrong, positive=True, finite=True, optional=False)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0])
 def test_a_budget_of_nothing_has_run_out_at_once(clock: Clock, seconds: float) -> None:
     deadline = Deadline(seconds)
     assert deadline.expired

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
+import traceback
 
 import pytest
 
@@ -61,6 +64,9 @@ def test_the_drawn_tree_is_the_tree() -> None:
         (errors.BodyDecodeError, ValueError),
         (errors.StompTimeout, TimeoutError),
         (errors.ConcurrencyError, RuntimeError),
+        (errors.ConnectError, ConnectionError),
+        (errors.ConnectTimeout, TimeoutError),
+        (errors.ConnectionLost, ConnectionError),
     ],
 )
 def test_an_error_is_also_the_builtin_that_callers_know(cls: type[Exception], builtin: type[Exception]) -> None:
@@ -75,6 +81,36 @@ def test_retryable_says_whether_the_same_call_may_succeed_later(cls: type[errors
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 def test_every_error_is_documented(cls: type[errors.StompError]) -> None:
     assert (cls.__doc__ or "").splitlines()[0].endswith(".")
+
+
+def made(cls: type[errors.StompError], message: str) -> errors.StompError:
+    """Make an error of any class, each keyword with a value of its own."""
+    if cls is errors.AllBrokersFailed:
+        return errors.AllBrokersFailed([errors.ConnectError(message, address="stomp://a:1")])
+    values = {"frame": Frame("ERROR", {"message": "no"}, b"x"), "limit": 7, "confirmed": 3, "body": b"\xff"}
+    lists = {"offered": ["1.2"], "supported": ["1.1"]}
+    own = inspect.signature(cls.__init__).parameters.values()
+    keywords = [parameter.name for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    return cls(message, **{name: {**values, **lists}.get(name, f"the {name}") for name in keywords})
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_every_error_survives_pickling_and_copying(cls: type[errors.StompError]) -> None:
+    error = made(cls, "no such queue")
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is cls
+        assert (str(twin), repr(twin), twin.args) == (str(error), repr(error), error.args)
+        assert {name: repr(value) for name, value in vars(twin).items()} == {
+            name: repr(value) for name, value in vars(error).items()
+        }
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_no_text_of_an_error_holds_a_control_character(cls: type[errors.StompError]) -> None:
+    shown = "".join(traceback.format_exception(made(cls, "x\nCRITICAL root \x1b[2J\x9b\u202e\u2028")))
+    assert shown.count("\n") == 1
+    assert "x\\nCRITICAL root \\x1b[2J\\x9b\\u202e\\u2028" in shown
+    assert shown.rstrip("\n").isprintable()
 
 
 def test_connect_error_begins_with_the_address() -> None:

@@ -3,11 +3,15 @@ from __future__ import annotations
 import copy
 import pickle
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from stompy.errors import StompError
-from stompy.secret import Secret, closed, hidden, revealed
+from stompy.broker.users import User, Users
+from stompy.errors import ConfigurationError, StompError
+from stompy.secret import Secret, check_text, closed, hidden, revealed
+from stompy.transport.tls_options import Tls
 
 MARK = "s3cret-marker"
 
@@ -67,3 +71,23 @@ def test_errors_that_led_to_each_other_are_closed_once() -> None:
 def shown_with_locals(error: BaseException) -> str:
     """Return what a tool shows that prints local variables."""
     return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+
+
+@pytest.mark.parametrize("wrong", [MARK.encode(), bytearray(MARK, "ascii"), [MARK], ("ann", MARK), {MARK: MARK}])
+def test_a_secret_that_is_no_text_is_refused_unseen(wrong: object) -> None:
+    secret = hidden(wrong)
+    del wrong
+    with pytest.raises(ConfigurationError, match=r"passcode must be text \(str\), not ") as caught:
+        check_text("passcode", secret)
+    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert MARK not in shown.replace(f"MARK = '{MARK}'", "").split("secret.py")[-1]
+    assert MARK not in repr(secret)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda secret: User(secret), lambda secret: Tls(password=secret), lambda secret: Users({"ann": secret})]
+)
+def test_settings_with_secrets_refuse_octets(make: Callable[[Any], object]) -> None:
+    with pytest.raises(ConfigurationError, match="must be text") as caught:
+        make(MARK.encode())
+    assert MARK not in str(caught.value)

@@ -20,6 +20,7 @@ from stompy.connection.dialects.dialect import Dialect
 from stompy.frames.grammar import Leniency
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.required import broker_or_skip
+from tests.support.needs import each
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -57,7 +58,7 @@ class Case:
         options.setdefault("passcode", PASSCODE.replace("\\", "\\\\") if escaped else PASSCODE)
         if self.dialect is RABBITMQ and dialect == "generic":
             options.setdefault("vhost", "/")
-        return stompy.connect(self.broker.url(), login=LOGIN, dialect=dialect, **options)
+        return stompy.connect(self.broker.url(login=""), login=LOGIN, dialect=dialect, **options)
 
     def has(self, destination: str) -> list[str]:
         """Return, and take, what lies in a queue."""
@@ -65,7 +66,7 @@ class Case:
             return rest(conn.subscribe(destination))
 
 
-@pytest.fixture(scope="module", params=list(NAMES))
+@pytest.fixture(scope="module", params=each(NAMES, group="dialects"))
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(broker_or_skip(request.param, users={LOGIN: PASSCODE}))
@@ -128,7 +129,6 @@ def test_a_cumulative_ack_reaches_as_far_as_the_table_says(case: Case, queue: st
         fill(conn, f"{queue}-2", "acked")
         taken(conn.subscribe(queue, ack=other), 1)
         receipt = taken(conn.subscribe(f"{queue}-2", ack="client"), 1)[0].ack(receipt=True)
-        assert receipt is not None
         receipt.wait(SOON)
     left = case.has(queue)
     assert left == ([] if case.dialect.ack_reaches == "connection" else ["waits"])
@@ -140,7 +140,6 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
         subscription = conn.subscribe(queue, ack="client-individual")
         first, _ = taken(subscription, 2)
         receipt = first.nack(receipt=True)
-        assert receipt is not None
         receipt.wait(SOON)
         again = rest(subscription)
         dead = []
@@ -155,10 +154,42 @@ def test_a_refused_message_that_is_not_persistent_is_no_dead_letter(case: Case, 
     with case.connect() as conn:
         conn.send(queue, "a", confirm=True)
         receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack(receipt=True)
-        assert receipt is not None
         receipt.wait(SOON)
         assert rest(conn.subscribe("/queue/ActiveMQ.DLQ")) == []
     assert case.has(queue) == (["a"] if case.dialect.nack == "requeued" else [])
+
+
+@pytest.mark.parametrize("kind", ["topic", "dead letter", "second copy", "second durable subscriber"])
+def test_a_refused_message_of_which_the_table_knows_no_dead_letter_has_none(case: Case, queue: str, kind: str) -> None:
+    """What a handler that raises must therefore leave unacknowledged."""
+    if case.dialect.nack != "dead letter":
+        return  # the others requeue or discard all alike, see above
+    topic, copies = queue.replace("/queue/", "/topic/"), [f"{queue}-a", f"{queue}-b"]
+    with contextlib.ExitStack() as stack:
+        conn = stack.enter_context(case.connect(case.dialect.name))
+        if kind == "topic":
+            subscriptions = [conn.subscribe(topic, ack="client-individual")]
+            conn.send(topic, "a", persistent=True, confirm=True)
+        elif kind == "second durable subscriber":
+            others = [stack.enter_context(case.connect(case.dialect.name, client_id=f"{queue}-{one}")) for one in "ab"]
+            subscriptions = [one.subscribe(topic, durable="d", ack="client-individual") for one in others]
+            conn.send(topic, "a", persistent=True, confirm=True)
+        elif kind == "second copy":
+            subscriptions = [conn.subscribe(one, ack="client-individual") for one in copies]
+            conn.send(",".join(copies), "a", persistent=True, confirm=True)
+        else:
+            subscriptions = [conn.subscribe(one, ack="client-individual") for one in (queue, "/queue/ActiveMQ.DLQ")]
+            conn.send(queue, "a", persistent=True, confirm=True)
+        for subscription in subscriptions:
+            (message,) = taken(subscription, 1)
+            if subscription is subscriptions[-1]:
+                assert case.dialect.loses_refused(message.headers.peek) is not None
+            receipt = message.nack(receipt=True)
+            assert receipt is not None
+            receipt.wait(SOON)
+            if subscription is not subscriptions[-1] and kind != "dead letter":
+                assert case.has("/queue/ActiveMQ.DLQ") == ["a"]
+        assert case.has("/queue/ActiveMQ.DLQ") == []
 
 
 def test_in_mode_client_a_nack_is_about_what_the_table_says(case: Case, queue: str) -> None:
@@ -167,7 +198,6 @@ def test_in_mode_client_a_nack_is_about_what_the_table_says(case: Case, queue: s
         messages = taken(conn.subscribe(queue, ack="client"), 3)
         requeue = False if case.dialect.nack == "discarded" else None
         receipt = messages[1].nack(receipt=True, requeue=requeue)
-        assert receipt is not None
         receipt.wait(SOON)
         assert (messages[0].settled is None) == case.dialect.nack_alone
     kept = {"dead letter": ["a", "c"], "discarded": ["c"], "requeued": ["a", "b", "c"]}
@@ -204,7 +234,6 @@ def test_an_ack_behind_an_unsubscribe_is_worth_what_the_table_says(case: Case, q
         subscription.unsubscribe()
         with contextlib.suppress(stompy.BrokerError):
             receipt = message.ack(receipt=True)
-            assert receipt is not None
             receipt.wait(SOON)
     assert case.has(queue) == ["a"]
 

@@ -101,6 +101,7 @@ def test_a_broker_is_strict_by_default() -> None:
         (V1_1, b"SEND\r\ndestination:/q\r\n\r\n\0"),
         (V1_2, b"SEND\ndestination:/q\nk:\xff\n\n\0"),
         (V1_2, b"SUBSCRIBE\ndestination:/q\nid:1\n\nx\0"),
+        (V1_2, b"\0SEND\ndestination:/q\n\n\0"),
     ]
     for version, data in cases:
         refused(server_of(version), data)
@@ -116,6 +117,9 @@ def test_a_broker_is_strict_by_default() -> None:
         (Leniency.INVALID_UTF8, V1_2, b"SEND\ndestination:/q\nk:\xff\n\n\0", "\udcff"),
         (Leniency.UNEXPECTED_BODY, V1_2, b"SUBSCRIBE\ndestination:/q\nid:1\nk:v\n\nx\0", "v"),
         (Leniency.ESCAPES_IN_1_0, V1_0, b"SEND\ndestination:/q\nk:a\\cb\n\n\0", "a:b"),
+        (Leniency.NUL_BETWEEN_FRAMES, V1_2, b"\0\r\n\0SEND\ndestination:/q\nk:v\n\n\0\0\n", "v"),
+        (Leniency.NUL_BETWEEN_FRAMES, V1_1, b"\n\0\0SEND\ndestination:/q\nk:v\n\n\0\n\0", "v"),
+        (Leniency.NUL_BETWEEN_FRAMES, V1_0, b"\0SEND\ndestination:/q\nk:v\n\n\0\0", "v"),
         (Leniency.NONE, V1_0, b"SUBSCRIBE\ndestination:/q\nk:v\n\njunk\0", "v"),
         (Leniency.NONE, V1_0, b"SEND\ndestination:/q\nk:a\\cb\n\n\0", "a\\cb"),
     ],

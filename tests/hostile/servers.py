@@ -96,7 +96,7 @@ HANDSHAKES = (
     before("a storm of CR LF", Flood(b"\r\n", 8 * MIB), words="max_eol_rate=10000"),
     before("a storm of NUL", Flood(b"\0", 8 * MIB), words="not a STOMP command"),
     before("a storm of spaces", Flood(b" ", 8 * MIB), words="not a STOMP command"),
-    before("speaks HTTP", b"HTTP/1.1 400 Bad Request\r\n\r\n", words="not a STOMP command"),
+    before("speaks HTTP", b"HTTP/1.1 400 Bad Request\r\n\r\n", words="speaks HTTP on this port, not STOMP"),
     before("speaks SSH", b"SSH-2.0-OpenSSH_9.9\r\n", words="not a STOMP command"),
     before("speaks TLS", b"\x15\x03\x01\x00\x02\x02\x46", error=TlsError, words="speaks TLS"),
     before("speaks nothing known", bytes(range(255, 0, -1)), words="not a STOMP command"),

@@ -182,7 +182,18 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         "ERROR without the versions",
     ),
     (_SERVER, '            fields["receipt-id"] = receipt\n', "            pass\n", "ERROR without receipt-id"),
-    (_SERVER, "(_UNSAFE if handshake else _CONTROL)", "_CONTROL", "colons in an ERROR before CONNECTED"),
+    (
+        _SERVER,
+        "_UNSAFE if grammar.handshake else _UNSAFE_IN_1_0",
+        "_UNSAFE_IN_1_0",
+        "colons in an ERROR before CONNECT",
+    ),
+    (
+        _SERVER,
+        "_UNSAFE if grammar.handshake else _UNSAFE_IN_1_0",
+        "_UNSAFE",
+        "no colons in an ERROR of a refused login",
+    ),
     (
         _SERVER,
         "        if EVENTS.get(command) is not Event.SERVER_FRAME:\n",

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
-COPIED = ("stompy", "tests", "pyproject.toml")
+COPIED = ("stompy", "tests", "docs", "pyproject.toml")
 LIMIT = 600
 """Seconds that the tests of one mutant may take; a mutant that never ends is noticed too."""
 

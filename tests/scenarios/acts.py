@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 import stompy
 
@@ -41,10 +42,10 @@ class Recorder(stompy.ConnectionListener):
         self.over.set()
 
 
-def send_all(connection: stompy.Connection, destination: str, bodies: Iterable[object], **options: object) -> None:
+def send_all(connection: stompy.Connection, destination: str, bodies: Iterable[Any], **options: Any) -> None:
     """Send messages, and wait until the broker has them, one after the other."""
     for body in bodies:
-        connection.send(destination, body, confirm=True, **options)  # type: ignore[arg-type]
+        connection.send(destination, body, confirm=True, **options)
 
 
 def texts(subscription: stompy.Subscription, count: int) -> list[str]:
@@ -85,7 +86,6 @@ def left(connection: stompy.Connection, queue: str) -> list[stompy.Message]:
 def acked(message: stompy.Message) -> None:
     """Acknowledge, and wait until the broker has done it."""
     receipt = message.ack(receipt=True)
-    assert receipt is not None
     receipt.wait(SOON)
 
 
@@ -95,7 +95,6 @@ def refused(message: stompy.Message) -> None:
         receipt = message.nack(receipt=True)
     except stompy.ConfigurationError:
         receipt = message.nack(requeue=False, receipt=True)
-    assert receipt is not None
     receipt.wait(SOON)
 
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pytest
@@ -27,16 +26,16 @@ import pytest
 import stompy
 from stompy.testing.brokers.settings import BrokerUnavailable
 from stompy.testing.required import missing
-from tests.scenarios.expected.facts import FACTS, SCENARIOS
+from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import KINDS, VERSIONS, fits
 from tests.support.candidates import Candidate, start
-from tests.support.matrix import Matrix
+from tests.support.matrix import CELL, Cell
+from tests.support.needs import each
 from tests.support.rawclient import RawClient
 
 SOON = 20.0
 """Seconds that something may take before the test fails."""
 
-MATRIX = pytest.StashKey[Matrix]()
 GRADES = pytest.StashKey[list[str]]()
 
 
@@ -57,7 +56,9 @@ def listed(variable: str) -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "candidate" in metafunc.fixturenames:
         chosen = listed("STOMPY_SCENARIO_BROKERS") or KINDS
-        metafunc.parametrize("candidate", [kind for kind in KINDS if kind in chosen], indirect=True, scope="session")
+        metafunc.parametrize(
+            "candidate", each(kind for kind in KINDS if kind in chosen), indirect=True, scope="session"
+        )
         if "version" in metafunc.fixturenames and metafunc.definition.get_closest_marker("once") is None:
             limited = metafunc.definition.get_closest_marker("versions")
             metafunc.parametrize("version", limited.args if limited else VERSIONS, indirect=True)
@@ -66,15 +67,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def candidate(request: pytest.FixtureRequest) -> Iterator[Candidate]:
     """A running broker that takes the login above; one at a time."""
-    kind, began = request.param, time.monotonic()
     with ExitStack() as stack:
         try:
-            running = stack.enter_context(start(kind))
+            running = stack.enter_context(start(request.param))
         except BrokerUnavailable as error:
-            missing(kind, "; ".join(error.reasons))
-        matrix = request.config.stash[MATRIX]
-        matrix.titles[kind] = running.product
-        matrix.spent(kind, time.monotonic() - began)
+            missing(request.param, "; ".join(error.reasons))
         yield running
 
 
@@ -184,25 +181,27 @@ def expect(request: pytest.FixtureRequest, candidate: Candidate, version: str) -
 # The table at the end.
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash.setdefault(MATRIX, Matrix(KINDS, VERSIONS))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note on the report which cell of the table the test belongs to."""
     report = yield
     callspec = getattr(item, "callspec", None)
     if callspec is None or "candidate" not in callspec.params:
         return report
-    matrix = item.config.stash.setdefault(MATRIX, Matrix(KINDS, VERSIONS))
     kind, version = callspec.params["candidate"], callspec.params.get("version")
-    if report.when != "setup":
-        matrix.spent(kind, call.duration)
-    if report.when == "call" or not report.passed:
-        mark = item.get_closest_marker("scenario")
-        matrix.add(mark.args[0] if mark else "the client itself", kind, version, _mark(report, item))
+    mark = item.get_closest_marker("scenario")
+    candidate = getattr(item, "funcargs", {}).get("candidate")
+    cell = Cell(
+        mark.args[0] if mark else "the client itself",
+        kind,
+        version,
+        mark=_mark(report, item) if report.when == "call" or not report.passed else "",
+        seconds=call.duration,
+        title=candidate.product if candidate is not None else kind,
+    )
+    report.user_properties.append((CELL, astuple(cell)))
     return report
 
 
@@ -213,12 +212,3 @@ def _mark(report: pytest.TestReport, item: pytest.Item) -> str:
         return "-"
     grades = item.stash.get(GRADES, [])
     return "no" if "no" in grades else "own" if "own" in grades else "ok"
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    matrix = config.stash.get(MATRIX, None)
-    lines = list(matrix.lines(SCENARIOS)) if matrix is not None else []
-    if lines:
-        terminalreporter.section("scenario x broker x version of STOMP")
-        for line in lines:
-            terminalreporter.write_line(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 
 import pytest
@@ -12,6 +11,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.transport.tls_options import TlsVersion
 from tests.support.certificates import Certificates
+from tests.support.seed import chance
 
 PIECE = 250_000
 SIZES = (1, 300, 16_384, 16_385, 70_000, PIECE)
@@ -39,7 +39,7 @@ def flood(url: str, tls: stompy.Tls, *, size: int) -> tuple[str, str]:
 
         conn.subscribe("/queue/there", send_on)
         conn.subscribe("/queue/back", take)
-        noise, left, number = os.urandom(2 * PIECE), size, 0
+        noise, left, number = chance("flood").randbytes(2 * PIECE), size, 0
         while left:
             length = min(left, SIZES[number] if number < len(SIZES) else PIECE)
             start = number % PIECE

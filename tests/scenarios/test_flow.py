@@ -57,7 +57,7 @@ def test_what_a_sender_sees_when_there_is_no_room(
     candidate: Candidate, connect: Connect, queue: str, expect: Expect
 ) -> None:
     destination = queue.replace("/queue/", "/queue/full.")
-    producer, consumer = connect(heartbeat=(0, 0.5)), connect()
+    producer, consumer = connect(heartbeat=(0, 1)), connect()
     receipts: list[stompy.Receipt] = []
     with candidate.squeezed():
         try:

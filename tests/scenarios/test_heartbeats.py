@@ -26,7 +26,7 @@ def test_what_is_agreed_on(raw: Raw, candidate: Candidate, expect: Expect) -> No
 
 @pytest.mark.versions("1.1", "1.2")
 def test_beats_of_both_sides_keep_a_silent_connection(connect: Connect, queue: str, expect: Expect) -> None:
-    connection = connect(heartbeat=(0.1, 0.1))
+    connection = connect(heartbeat=(0.5, 0.5))
     ours, theirs = connection.heartbeat
     assert ours > 0
     assert theirs > 0
@@ -54,7 +54,7 @@ def test_a_client_that_misses_its_beats_is_dropped(raw: Raw, candidate: Candidat
 
 @pytest.mark.once
 def test_a_busy_handler_does_not_keep_beats_back(connect: Connect, queue: str) -> None:
-    connection = connect(heartbeat=(0.1, 0.1))
+    connection = connect(heartbeat=(0.5, 0.5))
     running, may_end = threading.Event(), threading.Event()
 
     def work(_: stompy.Message) -> None:

@@ -81,7 +81,6 @@ def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect
     candidate.broker.pause()
     try:
         receipt = quiet.send(queue, "x", receipt=True)
-        assert receipt is not None
         with pytest.raises(stompy.ReceiptTimeout):
             receipt.wait(0.5)
         assert heard.over.wait(SOON)

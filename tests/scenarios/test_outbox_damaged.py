@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections import Counter
@@ -16,8 +15,9 @@ from stompy.errors import OutboxDamaged
 from stompy.outbox.record import Row
 from stompy.outbox.store import Room, Store
 from tests.support.peer import WITHIN
+from tests.support.seed import TOLD
+from tests.support.seed import chance as chance_of
 
-SEED = int(os.environ.get("STOMPY_SEED", random.randrange(2**32)))
 PARTS = ("", "-wal", "-guard")
 
 
@@ -55,7 +55,7 @@ def fill(path: str, chance: random.Random) -> tuple[list[Row], list[Row]]:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, tuple[list[Row], list[Row]]]:
     path = str(tmp_path_factory.mktemp("original") / "a.outbox")
-    return path, fill(path, random.Random(SEED))
+    return path, fill(path, chance_of("filling"))
 
 
 def flip(octets: bytearray, chance: random.Random) -> None:
@@ -114,10 +114,9 @@ def harm_often(
     original: tuple[str, tuple[list[Row], list[Row]]], folder: Path, part: str, times: int
 ) -> Counter[tuple[str, str]]:
     source, expected = original
-    print(f"STOMPY_SEED={SEED}")
     outcomes: Counter[tuple[str, str]] = Counter()
     for number in range(times):
-        chance = random.Random(f"{SEED} {part} {number}")
+        chance = chance_of(part, number)
         harm = chance.choice(HARMS)
         path = str(folder / "a.outbox")
         for one in PARTS:
@@ -128,7 +127,7 @@ def harm_often(
         try:
             outcomes[harm.__name__, outcome(path, expected)] += 1
         except BaseException as error:
-            raise AssertionError(f"{harm.__name__} number {number} of {part!r}, STOMPY_SEED={SEED}") from error
+            raise AssertionError(f"{harm.__name__} number {number} of {part!r}, {TOLD}") from error
     return outcomes
 
 

@@ -18,9 +18,10 @@ from stompy.connection.connecting import connect
 from stompy.deadline import Deadline
 from stompy.outbox.store import Room, Store
 from tests.support.peer import WITHIN
+from tests.support.seed import TOLD
+from tests.support.seed import chance as chance_of
 
 TOP = Path(__file__).parent.parent.parent
-SEED = int(os.environ.get("STOMPY_SEED", random.randrange(2**32)))
 LONGEST_LIFE = 0.4
 """Seconds from the first line of the victim's program; its opening is among the moments."""
 
@@ -91,8 +92,7 @@ def arrived(broker: Broker) -> set[str]:
 
 
 def kill_often(path: str, times: int, *, with_broker: bool) -> None:
-    print(f"STOMPY_SEED={SEED}")
-    chance = random.Random(SEED)
+    chance = chance_of("kills")
     put: set[str] = set()
     with Broker() as broker:
         if not with_broker:
@@ -103,7 +103,7 @@ def kill_often(path: str, times: int, *, with_broker: bool) -> None:
         if with_broker:
             there |= arrived(broker)
     assert put, "no victim lived long enough to put anything"
-    assert put <= there, f"{len(put - there)} of {len(put)} messages are lost (STOMPY_SEED={SEED})"
+    assert put <= there, f"{len(put - there)} of {len(put)} messages are lost ({TOLD})"
 
 
 @pytest.mark.parametrize("with_broker", [False, True])
@@ -111,7 +111,7 @@ def test_nothing_that_was_put_is_lost_by_a_kill(tmp_path: Path, with_broker: boo
     kill_often(str(tmp_path / "a.outbox"), 5, with_broker=with_broker)
 
 
-@pytest.mark.load
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("with_broker", [False, True])
 def test_nothing_that_was_put_is_lost_by_a_hundred_kills(tmp_path: Path, with_broker: bool) -> None:
@@ -121,7 +121,7 @@ def test_nothing_that_was_put_is_lost_by_a_hundred_kills(tmp_path: Path, with_br
 def test_the_kernel_frees_the_file_of_a_process_that_was_killed(tmp_path: Path) -> None:
     path = str(tmp_path / "a.outbox")
     on_disk(path)
-    chance = random.Random(1)
+    chance = chance_of("a hundred kills")
     for _ in range(2):
         live_and_die(path, "stomp://127.0.0.1:1", chance)
         on_disk(path)

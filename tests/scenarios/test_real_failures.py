@@ -21,8 +21,9 @@ from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
+from tests.support.needs import each
 from tests.support.peer import until
-from tests.support.soak import SEED_VARIABLE, Plan, Soak, chosen_seed
+from tests.support.soak import Plan, Soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -35,19 +36,19 @@ QUIET = 1.0
 A_PAUSE = 4.0
 """Seconds that a broker stands still; longer than its clients bear with."""
 
-LOAD = bool(os.environ.get("STOMPY_LOAD"))
+LONG = bool(os.environ.get("STOMPY_LONG"))
 
-MORE = 4 if LOAD else 1
-"""How many times as much a load run does."""
+MORE = 4 if LONG else 1
+"""How many times as much a long run does."""
 
-SPARSE = 1 if LOAD else 23
+SPARSE = 1 if LONG else 23
 """Of the octets of a conversation every how many-th is cut behind."""
 
-VERSIONS = ["1.0", "1.1", "1.2"] if LOAD else ["1.2"]
+VERSIONS = ["1.0", "1.1", "1.2"] if LONG else ["1.2"]
 
-ON_EACH = pytest.mark.parametrize("a_broker", sorted(KINDS), indirect=True, scope="module")
+ON_EACH = pytest.mark.parametrize("a_broker", each(sorted(KINDS), group="failures"), indirect=True, scope="module")
 ON_THE_NEWEST = pytest.mark.parametrize(
-    "a_broker", [kind for kind in sorted(KINDS) if LOAD or kind in NEWEST], indirect=True, scope="module"
+    "a_broker", each(sorted(KINDS if LONG else NEWEST), group="failures"), indirect=True, scope="module"
 )
 
 
@@ -115,7 +116,6 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         pauses=1 * MORE,
         window=50,
         prefetch=broker.ways.prefetch,
-        seed=chosen_seed(),
         timeout=200,
         destination=queue,
         headers=SURVIVES,
@@ -125,7 +125,7 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
     with capsys.disabled():
-        print(f"\n{SEED_VARIABLE}={plan.seed} {broker.machine.server} {tally}")
+        print(f"\nSTOMPY_SEED={plan.seed} {broker.machine.server} {tally}")
     assert tally.confirmed == tally.consumed == plan.messages
     assert (tally.cuts, tally.restarts, tally.pauses) == (plan.cuts, plan.restarts, plan.pauses)
 

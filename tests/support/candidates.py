@@ -101,17 +101,19 @@ def _secure(version: TlsVersion | None = None, *, mutual: bool = False) -> Openi
         )
         return {"tls": tls}
 
-    return Opening(lambda _: {"tls": True, "client_certificates": mutual}, lambda broker: broker.url(tls=True), options)
+    return Opening(
+        lambda _: {"tls": True, "client_certificates": mutual}, lambda broker: broker.url(tls=True, login=""), options
+    )
 
 
 OPENINGS = {
-    "tcp": Opening(lambda _: {}, lambda broker: broker.url()),
+    "tcp": Opening(lambda _: {}, lambda broker: broker.url(login="")),
     "tls12": _secure("1.2"),
     "tls13": _secure("1.3"),
     "mtls": _secure(mutual=True),
     "unix": Opening(
         lambda folder: {"unix": f"{folder}/broker"},
-        lambda broker: broker.url("stomp+unix"),
+        lambda broker: broker.url("stomp+unix", login=""),
         kinds=frozenset({"embedded"}),
     ),
 }

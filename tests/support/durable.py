@@ -68,7 +68,7 @@ class Durable:
     @property
     def url(self) -> str:
         """Its address."""
-        return self.machine.url()
+        return self.machine.url(login="")
 
 
 def durable_or_skip(kind: str) -> Durable:

@@ -1,7 +1,7 @@
 """The laws of the house, as functions over a source tree; standard library only.
 
-`read_tree` takes the folder that holds the `stompy` package; each law takes what it returns and gives back one line a
-breach, so that the laws can be tried on a copy with a breach planted in it.
+`read_sources` takes the folder that holds the `stompy` package, and `tree_of` makes modules of what it returns; each
+law takes these and gives back one line for each breach, so that the laws can be tried with a breach planted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeGuard
 PACKAGE = "stompy"
 MAX_LINES = 420
 
-SHARED = frozenset({"errors", "types", "deadline", "secret"})
+SHARED = frozenset({"errors", "types", "deadline", "secret", "printable"})
 """What everybody may import."""
 
 CORE = frozenset({"connection", "link", "protocol", "frames", "transport"})
@@ -27,6 +27,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "types": frozenset(),
     "deadline": frozenset(),
     "secret": frozenset(),
+    "printable": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),
@@ -103,10 +104,21 @@ def inside(name: str) -> bool:
     return name.split(".")[0] == PACKAGE
 
 
-def read_tree(top: Path) -> Tree:
-    """Read every module of the package in `top`."""
-    names = {_module_name(path.relative_to(top)): path for path in sorted((top / PACKAGE).rglob("*.py"))}
-    return {name: _read_module(name, path, frozenset(names)) for name, path in names.items()}
+Sources = Mapping[Path, str]
+"""Path below the package's folder to the text of the file."""
+
+
+@functools.cache
+def read_sources(top: Path) -> Sources:
+    """Read every file of the package in `top`."""
+    package = top / PACKAGE
+    return {path.relative_to(package): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+
+
+def tree_of(sources: Sources) -> Tree:
+    """Return the modules that the files make."""
+    names = {_module_name(PACKAGE / path): path for path in sources}
+    return {name: _module(name, path, sources[path], frozenset(names)) for name, path in names.items()}
 
 
 def _module_name(path: Path) -> str:
@@ -114,8 +126,7 @@ def _module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _read_module(name: str, path: Path, known: frozenset[str]) -> Module:
-    source = path.read_text(encoding="utf-8")
+def _module(name: str, path: Path, source: str, known: frozenset[str]) -> Module:
     tree, found = _parse(source)
     # `from stompy.frames import frame` names a module, `from stompy.frames.frame import Frame` what is in one.
     imports = tuple(one if one.target in known else replace(one, target=base) for base, one in found)
@@ -264,7 +275,7 @@ def nobody_inside_uses_the_door(tree: Tree) -> list[str]:
 
 
 def init_files_hold_a_docstring(tree: Tree) -> list[str]:
-    """An `__init__` file is its docstring; the doors add imports and plain names, no code."""
+    """An `__init__` file is its docstring; the doors add imports, late ones too, and plain names, no code."""
     breaches = []
     for module in tree.values():
         if not module.is_init:
@@ -284,11 +295,18 @@ def _may_stand_in_init(statement: ast.stmt, *, exports: bool) -> bool:
         return isinstance(statement.value.value, str)
     if isinstance(statement, ast.ImportFrom):
         return exports or statement.module == "__future__"
+    if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+        return exports and not statement.orelse and all(map(_may_stand_under_types, statement.body))
     return (
         exports
         and isinstance(statement, ast.Assign)
         and not any(isinstance(node, ast.Call) for node in ast.walk(statement.value))
     )
+
+
+def _may_stand_under_types(statement: ast.stmt) -> bool:
+    lazy = isinstance(statement, ast.FunctionDef) and statement.name in {"__getattr__", "__dir__"}
+    return lazy or isinstance(statement, ast.ImportFrom)
 
 
 def files_stay_short(tree: Tree) -> list[str]:
@@ -307,6 +325,8 @@ def third_party_imports_are_declared(tree: Tree) -> list[str]:
         allowed = THIRD_PARTY.get(module.folder, frozenset()) | (frozenset() if module.folder in PURE else {"tenacity"})
         for found in module.imports:
             name = found.target.split(".")[0]
+            if name == "typing_extensions" and found.types_only:
+                continue  # type checkers bring it
             if name and name != PACKAGE and name not in sys.stdlib_module_names and name not in allowed:
                 breaches.append(module.at(found.line, f"{module.folder or 'the door'} must not import {name}"))
     return breaches

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import pytest
+
+from stompy.testing.required import REQUIRE_VARIABLE
 
 LEGEND = """\
 ok    as STOMP says, or as most brokers do
@@ -13,6 +18,9 @@ no    the broker cannot do it; what it does instead is stated, and the test has 
 =     the same as in 1.2: the version makes no difference, and it was run once
 FAIL  not as expected          -  not run\
 """
+
+CELL = "scenario"
+"""The property of a report that says which cell it belongs to: the fields of a `Cell`."""
 
 _WORST = ("FAIL", "-", "no", "own", "ok")
 """Of several tests in one cell, the first of these that occurs is shown."""
@@ -81,3 +89,51 @@ class Matrix:
 def _worst(marks: Iterable[str]) -> str:
     there = set(marks)
     return next((mark for mark in _WORST if mark in there), "-")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the report of one phase of a test adds to the table; without a `mark` it is time alone."""
+
+    scenario: str
+    kind: str
+    version: str | None
+    mark: str
+    seconds: float
+    title: str
+
+
+class ScenarioTable:
+    """Prints the table at the end, from the reports, in whatever process the tests ran."""
+
+    def __init__(self) -> None:
+        self._cells: list[Cell] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take a cell."""
+        self._cells += [Cell(*fields) for name, fields in report.user_properties if name == CELL]  # type: ignore[misc]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run in which a kind of broker that is required took no part in the scenarios."""
+        taking_part = {cell.kind for cell in self._cells if cell.mark == "ok"}
+        required = {kind for kind in os.environ.get(REQUIRE_VARIABLE, "").split(",") if kind} - {"all"}
+        if taking_part and required - taking_part:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            print(f"no scenario ran against: {', '.join(sorted(required - taking_part))}")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table, unless only one kind of broker took part."""
+        if len({cell.kind for cell in self._cells}) < 2:
+            return
+        from tests.scenarios.expected.facts import SCENARIOS
+        from tests.scenarios.expected.model import KINDS, VERSIONS
+
+        matrix = Matrix(KINDS, VERSIONS)
+        for cell in self._cells:
+            matrix.spent(cell.kind, cell.seconds)
+            matrix.titles[cell.kind] = cell.title
+            if cell.mark:
+                matrix.add(cell.scenario, cell.kind, cell.version, cell.mark)
+        terminalreporter.section("scenario x broker x version of STOMP")
+        for line in matrix.lines(SCENARIOS):
+            terminalreporter.write_line(line)

@@ -8,9 +8,7 @@ same points of the work, and not at the same instructions.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import secrets
 import threading
 import time
 from collections import deque
@@ -22,6 +20,7 @@ import stompy
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.switches import Direction, Ending
+from tests.support.seed import SEED
 
 Resending: TypeAlias = Literal["connection", "producer"]
 
@@ -30,7 +29,6 @@ CUT: Kind = "cut"
 RESTART: Kind = "restart"
 PAUSE: Kind = "pause"
 
-SEED_VARIABLE = "STOMPY_SOAK_SEED"
 
 QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
 
@@ -48,12 +46,6 @@ _ENDED_WITHIN = 5.0
 
 _SILENCE = 0.5
 """Seconds without a message after which a queue counts as empty."""
-
-
-def chosen_seed() -> int:
-    """Return the seed that the environment names, else a new one."""
-    given = os.environ.get(SEED_VARIABLE)
-    return int(given) if given else secrets.randbelow(2**32)
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class Plan:
     messages: int
     cuts: int
     restarts: int
-    seed: int
+    seed: int = SEED
     pauses: int = 0
     resending: Resending = "connection"
     producers: int = 8
@@ -243,7 +235,7 @@ class Soak:
         return self.plan.messages // self.plan.producers
 
     def _where(self) -> str:
-        return f"{SEED_VARIABLE}={self.plan.seed}, {self.tally}"
+        return f"STOMPY_SEED={self.plan.seed}, {self.tally}"
 
     # Threads
 

@@ -87,7 +87,7 @@ class Machine:
 
     def build(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(self.base / "tools" / SCRIPT.name), *arguments],
+            [sys.executable, "-IS", str(self.base / "tools" / SCRIPT.name), *arguments],
             env={"PATH": f"{self.base / 'bin'}:/usr/bin:/bin", "HOME": str(self.base), "BASE": str(self.base)},
             capture_output=True,
             text=True,
@@ -129,7 +129,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def add_program(path: Path, name: str, body: str) -> None:
-    head = f"#!{sys.executable}\nimport json, os, pathlib, sys\nargv = sys.argv[1:]\n"
+    head = f"#!{sys.executable} -IS\nimport json, os, pathlib, sys\nargv = sys.argv[1:]\n"
     head += "base = pathlib.Path(os.environ['BASE'])\nlog = (base / 'log').open('a')\n"
     head += f"print(json.dumps([{name!r}, *argv]), file=log)\n"
     path.write_text(head + body)

@@ -104,7 +104,8 @@ ERRORS: tuple[Fact, ...] = (
     _wrong(
         "send-empty",
         "SEND to an empty `destination`",
-        _do((*EMBEDDED, *ARTEMIS), _TAKEN),
+        _do(EMBEDDED, _GONE),
+        _do(ARTEMIS, _TAKEN),
         _do(CLASSIC, _SILENT),
         _do(RABBITMQ, _UP_UNNAMED),
     ),

@@ -1,0 +1,56 @@
+"""What keeps a program from ending, and what is said of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from tests.support.peer import WITHIN, until
+
+PROGRAM = """
+import sys, threading, stompy
+
+connection = stompy.connect(sys.argv[1], heartbeat=(0, 0))
+subscription = connection.subscribe("/queue/a")
+
+def loop():
+    for message in subscription:
+        print(message.text, flush=True)
+        if message.text == "over":
+            connection.disconnect()
+
+threading.Thread(target=loop, name="consumer", daemon=sys.argv[2] == "daemon").start()
+print("main is over", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["daemon", "thread"])
+def test_a_loop_in_a_thread_that_is_no_daemon_runs_on_with_a_warning_that_names_it(kind: str) -> None:
+    with Broker() as broker:
+        program = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.url, kind],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert program.stdout is not None
+            assert program.stderr is not None
+            assert program.stdout.readline() == "main is over\n"
+            if kind == "thread":
+                assert "in thread consumer: disconnect before the end" in program.stderr.readline()
+                with stompy.connect(broker.url) as connection:
+                    connection.send("/queue/a", "still there", confirm=True)
+                    connection.send("/queue/a", "over", confirm=True)
+                assert program.stdout.readline() == "still there\n"
+            assert program.wait(WITHIN) == 0
+            assert program.stderr.read() == ""
+            until(lambda: broker.stats().sessions == 0)
+        finally:
+            program.kill()
+            program.communicate()

@@ -1,0 +1,128 @@
+"""What is no duration is refused before anything happens, wherever one is taken."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.broker.settings import Settings
+
+WRONG: list[Any] = [math.nan, -1, -0.001, "1", b"1", True, False, [1], 1j]
+ENDLESS = [*WRONG, math.inf]
+Call = Callable[[stompy.Connection, stompy.Subscription, stompy.Receipt, Any], object]
+
+CALLS: dict[str, Call] = {
+    "Connection.send": lambda connection, _1, _2, wrong: connection.send("/queue/a", "x", timeout=wrong),
+    "Connection.flush": lambda connection, _1, _2, wrong: connection.flush(timeout=wrong),
+    "Connection.request": lambda connection, _1, _2, wrong: connection.request("/queue/a", timeout=wrong),
+    "Connection.subscribe": lambda connection, _1, _2, wrong: connection.subscribe(
+        "/queue/b", print, own_thread=True, timeout=wrong
+    ),
+    "Connection.disconnect": lambda connection, _1, _2, wrong: connection.disconnect(timeout=wrong),
+    "Subscription.receive": lambda _1, subscription, _2, wrong: subscription.receive(wrong),
+    "Subscription.unsubscribe": lambda _1, subscription, _2, wrong: subscription.unsubscribe(timeout=wrong),
+    "Receipt.wait": lambda _1, _2, receipt, wrong: receipt.wait(wrong),
+    "Transaction.commit": lambda connection, _1, _2, wrong: _commit(connection, wrong),
+}
+
+
+def _commit(connection: stompy.Connection, wrong: Any) -> None:
+    with connection.transaction() as transaction:
+        transaction.send("/queue/a", "x")
+        try:
+            transaction.commit(timeout=wrong)
+        finally:
+            transaction.abort()
+
+
+def test_every_method_with_a_timeout_is_tried_here() -> None:
+    kinds = [stompy.Connection, stompy.Subscription, stompy.Receipt, stompy.Message, stompy.Transaction]
+    found = {
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and inspect.isfunction(value) and "timeout" in inspect.signature(value).parameters
+    }
+    assert found == set(CALLS)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
+    with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as connection:
+        subscription = connection.subscribe("/queue/c")
+        receipt = connection.send("/queue/a", receipt=True)
+        assert receipt is not None
+        receipt.wait()
+        before, sent = connection.stats().subscriptions, broker.stats().messages_in
+        for wrong in WRONG:
+            with pytest.raises(stompy.ConfigurationError, match="timeout must be a number of seconds, 0 or more"):
+                CALLS[call](connection, subscription, receipt, wrong)
+        connection.send("/queue/a", confirm=True)
+        after = connection.stats()
+        assert (after.subscriptions, broker.stats().messages_in, connection.connected) == (before, sent + 1, True)
+        assert not subscription.closed
+
+
+@pytest.mark.parametrize("name", ["connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"])
+@pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
+def test_connect_refuses_it_before_it_dials(name: str, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=name):
+        stompy.connect("stomp://127.0.0.1:1", **{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "heartbeat_tolerance"])
+@pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
+def test_so_it_does_with_heart_beats(name: str, wrong: Any) -> None:
+    value: Any = (0, wrong) if name == "heartbeat" else wrong
+    with pytest.raises(stompy.ConfigurationError, match="heart"):
+        stompy.connect("stomp://127.0.0.1:1", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["first_delay", "max_delay", "total", "attempts"])
+@pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
+def test_a_policy_of_reconnecting_refuses_it(name: str, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=name):
+        stompy.Reconnect(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["expires", "delay"])
+@pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
+def test_a_message_option_refuses_it(name: str, wrong: Any) -> None:
+    with Broker() as broker, stompy.connect(broker.url, dialect="activemq") as connection:
+        with pytest.raises(stompy.ConfigurationError, match=name):
+            connection.send("/queue/a", **{name: wrong})
+        assert broker.stats().messages_in == 0
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_an_outbox_refuses_it_and_stays_open(wrong: Any, tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    with stompy.Outbox(path, "stomp://127.0.0.1:1") as outbox:
+        for call in (outbox.drain, outbox.close):
+            with pytest.raises(stompy.ConfigurationError, match="timeout"):
+                call(wrong)
+        outbox.put("/queue/a", "still open")
+    with pytest.raises(stompy.ConfigurationError, match="retry_delay"):
+        stompy.Outbox(path, "stomp://127.0.0.1:1", retry_delay=(0.1, wrong))
+    for name in ("connect_timeout", "receipt_timeout"):
+        with pytest.raises(stompy.ConfigurationError, match=name):
+            stompy.Outbox(path, "stomp://127.0.0.1:1", **{name: wrong}).close()
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_broker_refuses_it_and_goes_on(wrong: Any) -> None:
+    for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
+        with pytest.raises(stompy.ConfigurationError, match=name):
+            Settings(**{name: wrong})
+    with Broker() as broker, stompy.connect(broker.url) as connection:
+        for call in (broker.stop, broker.restart):
+            with pytest.raises(stompy.ConfigurationError, match="timeout"):
+                call(wrong)
+        connection.send("/queue/a", confirm=True)

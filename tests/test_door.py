@@ -1,0 +1,74 @@
+"""`import stompy`: every public name is there, and what costs time is imported when it is first asked for."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stompy
+
+TOP = Path(__file__).parent.parent
+
+COSTLY = {"ssl", "_ssl", "sqlite3", "tenacity", "asyncio", "socket", "threading", "logging", "dataclasses", "json", "inspect"}  # fmt: skip # noqa: E501
+
+
+def imported(code: str) -> set[str]:
+    """Return the modules that a process has after it ran `code`, and an empty one has not."""
+    said = "import sys; there = {*sys.modules}\n" + code + "\nprint(*sorted({*sys.modules} - there))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", said], cwd=TOP, check=True, capture_output=True, text=True, timeout=50
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_stompy_imports_little() -> None:
+    new = imported("import stompy; stompy.ConnectError; stompy.__version__")
+    assert new & COSTLY == set()
+    assert {name for name in new if name.startswith("stompy")} == {"stompy", "stompy.errors", "stompy.printable"}
+
+
+def test_a_first_connect_without_tls_imports_neither_tls_nor_the_outbox() -> None:
+    new = imported(
+        "import stompy\ntry:\n    stompy.connect('stomp+unix:///nowhere')\nexcept stompy.ConnectError:\n    pass"
+    )
+    assert "stompy.transport.unix" in new
+    assert new & {"ssl", "_ssl", "sqlite3", "tenacity", "asyncio", "subprocess"} == set()
+    assert not any(
+        name.startswith(("stompy.outbox", "stompy.broker", "stompy.spark", "stompy.testing")) for name in new
+    )
+
+
+def test_every_public_name_is_there_and_told() -> None:
+    assert all(getattr(stompy, name) is not None for name in stompy.__all__)
+    assert set(stompy.__all__) <= set(dir(stompy))
+    assert len(set(stompy.__all__)) == len(stompy.__all__)
+
+
+def test_what_is_imported_late_is_what_type_checkers_see() -> None:
+    tree = ast.parse((TOP / "stompy/__init__.py").read_text(encoding="utf-8"))
+    (for_types,) = (node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
+    seen = {
+        alias.name: node.module for node in for_types.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert seen == stompy._LAZY  # type: ignore[attr-defined, unused-ignore]
+    assert set(stompy.__all__) - {"__version__"} - set(seen) == {
+        name
+        for name in stompy.__all__
+        if name in vars(stompy.errors)  # type: ignore[attr-defined, unused-ignore]
+    }
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'stompy' has no attribute 'conect'"):
+        getattr(stompy, "conect")  # noqa: B009
+    with pytest.raises(ImportError, match="conect"):
+        exec("from stompy import conect")
+
+
+def test_a_name_is_imported_once() -> None:
+    assert stompy.connect is stompy.connect
+    assert "connect" in vars(stompy)
