@@ -3,26 +3,46 @@
 
 PYTHON ?=
 ARGS ?=
+# Tests mostly wait, so two processes run for each core; WORKERS=0 runs them one after the other, for a debugger.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -q
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
+# All tests of one kind of broker in one process, so that each is started once.
+BY_BROKER := -n 3 --dist loadgroup
+REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
 # The version stands in the door.
 DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
+# Compiled tests are kept from run to run, whatever the caller's shell says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test test-load test-brokers test-spark bench-spark dev lint format types conformance docs architecture audit coverage build check clean
+.PHONY: help demo flights test test-tools test-brokers test-transports test-pythons test-load test-spark test-spark-oldest \
+	test-spark-release test-spark-brokers test-long test-long-client test-long-spark fuzz mutation check-long images \
+	bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
-	@echo "make demo          the tour on the embedded broker"
-	@echo "make flights       a year of flights through a queue and Spark (BROKER=activemq for a real broker)"
-	@echo "make test          the tests"
-	@echo "make test-brokers  the scenarios against real brokers in containers"
-	@echo "make test-load     the tests that take minutes"
-	@echo "make test-spark    the tests of the data pipeline, in an environment of their own (.venv-spark)"
-	@echo "make bench-spark   what the data pipeline costs on this machine"
-	@echo "make check         lint, types, architecture, tests, docs, build"
+	@echo "make demo               the tour on the embedded broker"
+	@echo "make flights            a year of flights through a queue and Spark (BROKER=activemq for a real broker)"
+	@echo "make test               the tests (ARGS=... for pytest, WORKERS=0 for one after the other)"
+	@echo "make test-tools         the tests of tools/"
+	@echo "make test-brokers       the scenarios against real brokers in containers"
+	@echo "make test-transports    the scenarios over TLS, client certificates and Unix sockets"
+	@echo "make test-pythons       what depends on the interpreter, on the oldest and the newest Python here"
+	@echo "make test-load          tests of volume and memory"
+	@echo "make test-spark         the tests of the data pipeline, in an environment of their own (.venv-spark)"
+	@echo "make test-spark-oldest  those that depend on Spark, on the oldest release that is supported"
+	@echo "make test-spark-brokers the data pipeline against real brokers"
+	@echo "make test-long          what takes an hour or more; its result is kept in .ci/gate-long.json"
+	@echo "make bench-spark        what the data pipeline costs on this machine"
+	@echo "make images             images of real brokers, built on this machine"
+	@echo "make check              lint, types, tests, docs, build"
 	@echo "make lint | format | types | architecture | audit | coverage | docs | build | dev | clean"
+	@echo "bash .ci/run            everything that a change has to pass"
 
 # One stamp for each set of extras; a change of the metadata installs anew. Each asks for the environment by order only.
 $(VENV)/.made:
@@ -46,32 +66,105 @@ demo: $(VENV)/.installed-package
 
 # Without the real brokers, even where they could be had: they take minutes.
 test: $(VENV)/.installed-test
-	STOMPY_BROKERS_FROM=none $(BIN)/python -m pytest $(ARGS)
+	STOMPY_BROKERS_FROM=none $(PYTEST) $(SIDE_BY_SIDE) --ignore tests/tools $(ARGS)
 
-# With docker: the official images where they can be pulled, else those of tools/broker_images.py. None may be missing.
-test-brokers: $(VENV)/.installed-test
-	STOMPY_REQUIRE_BROKERS=$${STOMPY_REQUIRE_BROKERS:-all} $(BIN)/python -m pytest -m broker $(ARGS)
-	STOMPY_REQUIRE_BROKERS=$${STOMPY_REQUIRE_BROKERS:-all} $(BIN)/python -m pytest -q examples
+# Of what builds images, runs the gate and the like: for who changes those.
+test-tools: $(VENV)/.installed-test
+	$(PYTEST) -n 2 tests/tools $(ARGS)
 
-# What takes minutes: hundreds of thousands of messages through the embedded broker.
+# One at a time, as they measure memory and volume.
 test-load: $(VENV)/.installed-test
-	STOMPY_LOAD=1 $(BIN)/python -m pytest -m load $(ARGS)
+	STOMPY_LOAD=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m load $(ARGS)
+
+# Images of the real brokers, for which no registry of images is needed.
+images:
+	tools/broker_images.py
+
+# With docker: the official images where they can be pulled, else those of `make images`. None may be missing.
+test-brokers: $(VENV)/.installed-test
+	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=embedded,$(REAL) \
+		$(PYTEST) -m broker $(BY_BROKER) $(ARGS)
+	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
+
+# On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages.
+test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix
+	STOMPY_SCENARIO_TRANSPORT=tls12 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
+		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
+	STOMPY_SCENARIO_TRANSPORT=mtls STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
+		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py \
+		tests/scenarios/test_outages.py
+
+test-transport-%: $(VENV)/.installed-test
+	STOMPY_SCENARIO_TRANSPORT=$* STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded \
+		$(PYTEST) -m broker $(SIDE_BY_SIDE) tests/scenarios -k embedded
+
+# Not the pages, the tools, the cost of parsing and the long sweeps over each octet, which are the same on every Python.
+test-pythons: $(VENV)/.installed-test
+	STOMPY_BROKERS_FROM=none tools/test_pythons $(VENV) -m "not broker" $(SIDE_BY_SIDE) --ignore tests/tools \
+		--ignore tests/documentation --ignore tests/conformance --ignore tests/test_architecture.py \
+		--ignore tests/property --ignore tests/fuzz --ignore-glob 'tests/scenarios/test_every_octet*' \
+		--ignore tests/scenarios/test_outbox_oversized.py --ignore tests/hostile/test_memory.py $(ARGS)
 
 # The data pipeline: Spark takes half a gigabyte and ten seconds to start, so it has an environment and a command of its own.
 # SPARK chooses the release (SPARK='pyspark==4.1.*'), SPARK_VENV another place for it.
 SPARK ?= pyspark
 SPARK_VENV ?= .venv-spark
 SPARK_EXTRAS ?= spark-test,examples
-SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/documentation tests/examples/test_spark_flights.py
+SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/cli/test_spark.py::test_a_replay_is_told_of_in_one_line_and_needs_no_spark \
+	tests/documentation tests/examples/test_spark_flights.py
+# A test's Java is short-lived: it begins with the classes loaded, compiles in a hurry, and says on stderr what it has to say.
+SPARK_JAVA = JAVA_HOME=$$(tools/spark_java $(SPARK_VENV))
+SPARK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr
+SPARK_ARCHIVE = $(abspath $(SPARK_VENV))/spark.jsa
+SPARK_PYTEST = $(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS) -XX:SharedArchiveFile=$(SPARK_ARCHIVE)" \
+	STOMPY_REQUIRE_SPARK=1 $(SPARK_VENV)/bin/python -m pytest -q --timeout 180
 
 $(SPARK_VENV)/.installed: setup.cfg
 	@tools/make_venv $(SPARK_VENV) $(PYTHON)
 	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$(SPARK_EXTRAS)]" "$(SPARK)"
+	@rm -f $(SPARK_ARCHIVE)
+	@$(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" $(SPARK_VENV)/bin/python tools/spark_archive.py $(SPARK_ARCHIVE)
 	@touch $@
 
 test-spark: $(SPARK_VENV)/.installed
-	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) STOMPY_REQUIRE_SPARK=1 \
-		$(SPARK_VENV)/bin/python -m pytest --timeout 180 $(SPARK_TESTS) $(ARGS)
+	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq \
+		$(SPARK_PYTEST) -n 3 --dist worksteal $(SPARK_TESTS) --ignore tests/spark/brokers $(ARGS)
+
+test-spark-brokers: $(SPARK_VENV)/.installed
+	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(SPARK_PYTEST) tests/spark/brokers $(ARGS)
+
+# What depends on the release: the seam between Spark and Python, and what an older one does not have.
+test-spark-oldest:
+	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_EXTRAS=spark-test \
+		SPARK_TESTS="tests/spark/source tests/spark/test_session.py tests/spark/test_datasource.py tests/spark/sink"
+
+test-spark-release: $(SPARK_VENV)/.installed
+	$(SPARK_PYTEST) $(SPARK_TESTS) $(ARGS)
+
+# What takes too long for every run; the gate looks at the result that is kept.
+test-long:
+	tools/gate.py --long
+
+check-long:
+	tools/gate.py --check-long
+
+test-long-client: $(VENV)/.installed-test
+	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress $(ARGS)
+	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
+		tests/hostile/test_injection.py $(ARGS)
+
+test-long-spark: $(SPARK_VENV)/.installed
+	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq STOMPY_LONG=1 \
+		$(SPARK_PYTEST) -m long tests/spark tests/documentation tests/examples $(ARGS)
+
+# With coverage guidance, by a Python that atheris has wheels for.
+FUZZ_PYTHON ?= python3.11
+FUZZ_SECONDS ?= 600
+fuzz:
+	tools/fuzz .venv-fuzz $(FUZZ_PYTHON) $(FUZZ_SECONDS)
+
+mutation: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutation.run frames protocol
 
 # The worked example: pictures and tables in flights-out/. ARGS="--flights 10000" for fewer of them.
 BROKER ?= embedded
@@ -101,10 +194,10 @@ audit: dev
 	$(BIN)/python tools/audit.py
 
 architecture: dev
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_layout.py
+	$(PYTEST) tests/test_architecture.py tests/test_layout.py
 
 coverage: dev
-	STOMPY_BROKERS_FROM=none $(BIN)/python -m pytest -p no:stompy --cov --cov-report=term-missing $(ARGS)
+	STOMPY_BROKERS_FROM=none $(PYTEST) $(SIDE_BY_SIDE) -p no:stompy --cov --cov-report=term-missing $(ARGS)
 
 # The page that says which test holds which row of the specifications, and the drawing of a session's states.
 conformance: dev
@@ -116,12 +209,13 @@ docs: conformance
 
 # The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole.
 build: dev
-	rm -rf build dist
+	rm -rf build/lib build/bdist.* dist
 	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/python tools/check_dists.py dist
+	$(BIN)/python tools/check_installed.py dist/*
 
-check: lint types architecture test docs build
+check: lint types test docs build
 
 clean:
-	rm -rf $(VENV) $(SPARK_VENV) .venv-spark-4.1 build dist *.egg-info docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv* build dist *.egg-info docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
