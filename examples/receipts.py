@@ -15,7 +15,6 @@ def main(url: str) -> None:
     with stompy.connect(url) as conn:
         receipts = [conn.send(QUEUE, f"message {number}", receipt=True) for number in range(1000)]
         for receipt in receipts:
-            assert receipt is not None
             receipt.wait(timeout=10)
         print("confirmed by the broker:", len(receipts))
         subscription = conn.subscribe(QUEUE)
