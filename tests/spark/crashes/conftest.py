@@ -1,4 +1,4 @@
-"""Brokers for the tests that kill: the embedded one, whose ids name deliveries, and ActiveMQ, whose name messages."""
+"""Brokers for the tests that kill: ActiveMQ, which keeps messages on disk, and in `make test-long` the embedded one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.spark.work import Target, targets
 
 
-@pytest.fixture(scope="session", params=["embedded", "activemq"])
+@pytest.fixture(scope="session", params=[pytest.param("embedded", marks=pytest.mark.long), "activemq"])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from targets(request.param)
 
