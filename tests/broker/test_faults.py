@@ -328,7 +328,7 @@ def test_a_client_whose_receipt_is_dropped_times_out() -> None:
     plan = FaultPlan(Drop("RECEIPT", nth=1))
     with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn:
         with pytest.raises(stompy.ReceiptTimeout):
-            conn.send("/queue/a", "x", confirm=True, timeout=0.05)
+            conn.send("/queue/a", "x", confirm=True, timeout=0.3)
         conn.send("/queue/a", "y", confirm=True)
         assert broker.depth("/queue/a") == 2
 
@@ -355,7 +355,7 @@ def test_a_client_that_is_cut_off_does_not_know(fault: Fault) -> None:
 def test_a_client_does_not_take_another_receipt_for_its_own() -> None:
     plan = FaultPlan(Rewrite("RECEIPT", header="receipt-id", value="other", nth=1))
     with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn, pytest.raises(stompy.StompError):
-        conn.send("/queue/a", "x", confirm=True, timeout=0.05)
+        conn.send("/queue/a", "x", confirm=True, timeout=0.3)
 
 
 def test_a_client_given_garbage_loses_the_link() -> None:

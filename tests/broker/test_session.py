@@ -413,7 +413,7 @@ def test_a_fault_of_the_broker_itself_is_told_and_logged(
 
 @pytest.mark.parametrize("octets", [b"", b"CONNECT\naccept-ver"])
 def test_a_client_that_does_not_connect_in_time_is_let_go(serve: Serve, octets: bytes) -> None:
-    client = serve(connect_timeout=0.05).dial()
+    client = serve(connect_timeout=0.3).dial()
     client.raw(octets)
     assert "CONNECT" in client.error().headers["message"]
 

@@ -41,7 +41,7 @@ def test_every_option_of_the_source_is_one_here(run: Run) -> None:
 @pytest.mark.needs("pyarrow")
 def test_it_receives_until_nothing_comes(run: Run, broker: Broker, tmp_path: Path) -> None:
     fill(broker, range(300))
-    result = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "0.5", "--receivers", "2")
+    result = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1", "--receivers", "2")
     assert result.code == 0
     assert result.err.endswith(f"stompy: 300 messages in {tmp_path}/s so far\n")
     assert broker.depth(QUEUE) == 0
@@ -103,7 +103,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(run: Run, tmp_path: Path
 @pytest.mark.needs("pyarrow")
 def test_the_status_of_a_spool_is_told_and_nothing_is_changed(run: Run, broker: Broker, tmp_path: Path) -> None:
     fill(broker, range(30))
-    run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "0.5")
+    run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
     told = run("spool", "status", str(tmp_path / "s"))
     assert told.code == 0

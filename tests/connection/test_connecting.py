@@ -202,7 +202,7 @@ def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> 
 
 def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) -> None:
     """Somebody takes the connection and says nothing: the connect timeout alone would be an hour."""
-    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=0.3, connect_timeout=3600.0, heartbeat=(0, 0)))
+    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=1, connect_timeout=3600.0, heartbeat=(0, 0)))
     sessions.accept()
     with pytest.raises(stompy.ConnectTimeout):
         call.result()

@@ -151,7 +151,7 @@ def test_confirm_that_is_not_answered_in_time_is_a_timeout(talking: Talking) -> 
     with pytest.raises(stompy.ReceiptTimeout):
         talk.conn.send("/queue/a", "x", confirm=True)
     with pytest.raises(stompy.ReceiptTimeout):
-        talk.conn.send("/queue/a", "x", confirm=True, timeout=0.01)
+        talk.conn.send("/queue/a", "x", confirm=True, timeout=0.2)
     assert talk.conn.connected
 
 

@@ -111,7 +111,7 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_heard_as_a_pair(
     sessions: Sessions, calling: Calling, how: str
 ) -> None:
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], receipt_timeout=0.2 if how == "no receipt" else WITHIN)
+    conn, peer = sessions.connect(listeners=[listener], receipt_timeout=1 if how == "no receipt" else WITHIN)
     call = calling(lambda: conn.subscribe("/queue/a", print, id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()

@@ -93,7 +93,7 @@ def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(registry:
     linked = linking()
     one = subscription("1")
     with pytest.raises(ReceiptTimeout):
-        registry.add(one, lambda _: linked.link, timeout=0.05)
+        registry.add(one, lambda _: linked.link, timeout=0.3)
     linked.peer.expect("SUBSCRIBE")
     assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
     assert registry.all() == []
@@ -118,7 +118,7 @@ def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
     one = subscription("1")
     add(registry, linked, one, calling)
     with pytest.raises(ReceiptTimeout):
-        registry.remove(one, linked.link, [{"id": "1"}], timeout=0.05)
+        registry.remove(one, linked.link, [{"id": "1"}], timeout=0.3)
     assert one.closed
     assert registry.all() == []
 

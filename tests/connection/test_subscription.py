@@ -127,7 +127,7 @@ def test_a_subscription_that_the_broker_refuses_is_none(talking: Talking, callin
 def test_a_subscription_that_is_not_confirmed_in_time_is_taken_back(talking: Talking) -> None:
     talk = talking()
     with pytest.raises(ReceiptTimeout):
-        talk.conn.subscribe("/queue/a", timeout=0.05)
+        talk.conn.subscribe("/queue/a", timeout=0.3)
     assert talk.peer.expect("SUBSCRIBE").headers["id"] == "1"
     assert talk.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
     assert talk.conn.stats().subscriptions == 0

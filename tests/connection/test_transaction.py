@@ -218,7 +218,7 @@ def test_a_commit_that_is_not_confirmed_says_that_the_outcome_is_unknown(talking
 def test_a_commit_may_have_its_own_timeout(talking: Talking) -> None:
     talk = talking()
     with talk.conn.transaction() as tx, pytest.raises(stompy.ReceiptTimeout):
-        tx.commit(timeout=0.05)
+        tx.commit(timeout=0.3)
 
 
 def test_the_blocks_own_error_is_not_hidden_by_a_dead_link(talking: Talking) -> None:

@@ -62,20 +62,20 @@ def each(frame: bytes, count: int) -> bytes:
     return b"".join(frame.replace(b"%d", str(number).encode()) for number in range(count))
 
 
-SHORT = {"connect_timeout": 0.4}
+SHORT = {"connect_timeout": 1}
 USERS = {"ann": "sesame", "bob": User("sesame", read=("/topic/*",), write=("/topic/*",), admin=())}
 SUBSCRIBE = b"SUBSCRIBE\nid:%d\ndestination:/queue/%d\nack:client\n\n\0"
 
 HANDSHAKES = (
-    before("says nothing", words="connect_timeout=0.4", options=SHORT),
-    before("drips CONNECT", Drip(b"CONNECT\nx:" + b"y" * 5000), words="connect_timeout=0.4", options=SHORT),
-    before("drips line ends", Drip(b"\n"), words="connect_timeout=0.4", options=SHORT),
-    before("half of CONNECT, then nothing", b"CONNECT\nhos", words="connect_timeout=0.4", options=SHORT),
+    before("says nothing", words="connect_timeout=1", options=SHORT),
+    before("drips CONNECT", Drip(b"CONNECT\nx:" + b"y" * 5000), words="connect_timeout=1", options=SHORT),
+    before("drips line ends", Drip(b"\n"), words="connect_timeout=1", options=SHORT),
+    before("half of CONNECT, then nothing", b"CONNECT\nhos", words="connect_timeout=1", options=SHORT),
     before("half of CONNECT, then the end", b"CONNECT\nhos", Fin(), words=None),
     before("ends at once", Fin(), words=None),
     before("reset at once", Rst(), words=None),
     before("reset inside of CONNECT", b"CONNECT\nhos", Rst(), words=None),
-    before("twenty who say nothing", words="connect_timeout=0.4", options=SHORT, times=20),
+    before("twenty who say nothing", words="connect_timeout=1", options=SHORT, times=20),
     before("too many who say nothing", words="max_handshakes=3", options={**SHORT, "max_handshakes": 3}, times=4),
     before(
         "too many who say nothing, of one address",

@@ -141,7 +141,7 @@ def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: Makes
             peer.receipt(frame)
 
     script = scripted(silent_at_first)
-    outbox = outbox_to(script.url, receipt_timeout=0.05)
+    outbox = outbox_to(script.url, receipt_timeout=0.5)
     outbox.put("/queue/a", "1")
     outbox.drain()
     assert script.sessions == 2

@@ -329,7 +329,7 @@ def test_a_client_that_is_cut_off_is_told(before: FaultProxy, ending: Ending) ->
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_client_finds_a_stall_by_heart_beats(before: FaultProxy, direction: Direction) -> None:
     listener = RecordingListener()
-    with stompy.connect(before.url, heartbeat=(0.1, 0.1), close_timeout=0.2, listeners=[listener]):
+    with stompy.connect(before.url, heartbeat=(0.5, 0.5), close_timeout=0.2, listeners=[listener]):
         before.stall(direction)
         # Downwards the client finds it; upwards the broker does, and says so.
         reason = listener.wait_for("disconnected", timeout=WITHIN).reason

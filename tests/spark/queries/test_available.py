@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.mark.hard_case("T17")
 def test_an_empty_queue_ends_without_a_row(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    query = run_once(stream(stomp, broker, tmp_path, idleTimeout="0.5"), tmp_path)
+    query = run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5"), tmp_path)
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == 0
     assert written(stomp, tmp_path) == []
 
@@ -46,7 +46,7 @@ def test_trigger_once_takes_what_is_there_in_one_batch(stomp: SparkSession, brok
     for taken in (50, 80):
         fill(broker.url, range(taken - 30 if taken > 50 else 0, taken))
         query = (
-            stream(stomp, broker, tmp_path, idleTimeout="0.5", maxMessagesPerTrigger="7")
+            stream(stomp, broker, tmp_path, idleTimeout="1.5", maxMessagesPerTrigger="7")
             .writeStream.format("parquet")
             .option("path", str(tmp_path / "out"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -26,7 +26,7 @@ def test_a_read_that_is_killed_while_it_takes_or_after_it_is_gone_on_with(
     stomp: SparkSession, broker: Broker, tmp_path: Path, moment: str
 ) -> None:
     fill(broker.url, range(500))
-    given = {"readId": "x", "dedupHeader": "n", "idleTimeout": "0.5", "prefetch": "100"}
+    given = {"readId": "x", "dedupHeader": "n", "idleTimeout": "1.5", "prefetch": "100"}
     frame = table(stomp, broker, tmp_path, **given)
     (tmp_path / "spool").mkdir()
     order = tmp_path / "spool" / f"read-x.strike-{moment}"

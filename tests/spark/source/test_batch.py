@@ -17,7 +17,7 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(tmp_path: Path) ->
     with Broker() as broker:
         fill(broker.url, range(20))
         options = batch_options({
-            "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "0.3",
+            "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "1",
             "numpartitions": "2", "maxmessages": "20",
         })  # fmt: skip
         reader = StompBatchReader(options, "load")
@@ -37,7 +37,7 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(tmp_path: Path) ->
 def test_an_empty_queue_has_a_part_without_rows(tmp_path: Path) -> None:
     with Broker() as broker:
         options = batch_options({
-            "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "0.1",
+            "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "1",
         })  # fmt: skip
         reader = StompBatchReader(options, "load")
         (part,) = reader.partitions()

@@ -23,7 +23,7 @@ def broker() -> Iterator[Broker]:
 
 def options(broker: Broker, path: Path, **given: str) -> BatchOptions:
     return batch_options({
-        "url": broker.url, "destination": QUEUE, "spooldir": str(path / "spool"), "idletimeout": "0.3", **given
+        "url": broker.url, "destination": QUEUE, "spooldir": str(path / "spool"), "idletimeout": "1", **given
     })  # fmt: skip
 
 
