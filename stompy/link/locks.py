@@ -29,6 +29,7 @@ import enum
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -122,7 +123,7 @@ class Condition(_RLock):
 
     def __init__(self) -> None:
         self._sleepers: set[Any] = set()
-        _all.add(self)
+        _remember(self)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Give the lock back until notified, and take it again; return `False` where the time ran out first.
@@ -186,13 +187,30 @@ class Event:
         return self._flag
 
 
-_all: weakref.WeakSet[Any] = weakref.WeakSet()
+_all: set[weakref.ref[Any]] = set()
 """The locks that are: a forked child inherits those that other threads held, which nobody there could release."""
+_gone: deque[weakref.ref[Any]] = deque()
+
+
+def _remember(lock: Any) -> None:
+    """Note a lock until it is freed.
+
+    No `WeakSet`: its callbacks are Python code, where threads may switch, and CPython 3.10 corrupts its memory when
+    they do so while an `RLock` is being freed.
+    """
+    _all.add(weakref.ref(lock, _gone.append))
+    if _gone:
+        try:  # noqa: SIM105 - a millionth of a second for each receipt
+            _all.discard(_gone.popleft())
+        except IndexError:
+            pass  # another thread was first
 
 
 def _free_all() -> None:
-    for lock in list(_all):
-        lock._at_fork_reinit()
+    for remembered in list(_all):
+        lock = remembered()
+        if lock is not None:
+            lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):
@@ -220,7 +238,7 @@ class Lock(Protocol):
 def make_lock(rank: Rank, name: str) -> Lock:
     """Return a lock of `rank`; `name` is what an assertion calls it."""
     lock = CheckedLock(rank, name) if checked else cast("Lock", threading.RLock())
-    _all.add(lock)
+    _remember(lock)
     return lock
 
 
