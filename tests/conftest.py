@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what this machine lacks, and be brief about the rest."""
     gc.disable()  # while tests are collected, which makes no garbage
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what runs in its background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[OUTSIDE] = []
     config.pluginmanager.register(LeavingOut())
     if hasattr(config, "workerinput"):
