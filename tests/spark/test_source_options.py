@@ -9,9 +9,6 @@ from stompy.errors import ConfigurationError
 from stompy.spark.source_options import (
     BATCH_TABLE,
     STREAM_TABLE,
-    BatchOptions,
-    SpoolOptions,
-    StreamOptions,
     batch_options,
     check_read_options,
     spool_options,
@@ -19,18 +16,6 @@ from stompy.spark.source_options import (
 )
 
 GIVEN = {"url": "stomp://localhost", "destination": "/queue/a", "spooldir": "/spool"}
-
-
-def test_every_option_has_its_field() -> None:
-    stream = (StreamOptions.__dataclass_fields__.keys() | SpoolOptions.__dataclass_fields__.keys()) - {
-        "spool",
-        "broker",
-    }
-    made = stream_options(GIVEN)
-    fields = stream | set(type(made.spool.broker).__dataclass_fields__)
-    assert {option.field for option in STREAM_TABLE} == fields
-    batch = BatchOptions.__dataclass_fields__.keys() - {"broker"}
-    assert {option.field for option in BATCH_TABLE} == batch | set(type(made.spool.broker).__dataclass_fields__)
 
 
 def test_a_stream_needs_an_address_a_destination_and_a_spool() -> None:

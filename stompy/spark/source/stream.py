@@ -127,7 +127,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; on an executor, from the pickled copy of this."""
         assert isinstance(partition, SpoolPart)
-        text = self._options.invalid_text if self._options.body_as == "text" else None
+        text = self._options.columns.text
         if partition.rows is not None:
             return _unpacked(partition.rows, text=text)
         return read_pieces(partition.url, partition.identity, partition.pieces, text=text)
