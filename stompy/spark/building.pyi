@@ -3,14 +3,14 @@
 Made from the tables of options: `python -m tests.documentation.spark_building`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Literal
 
 def options_for_stream(
     *,
     url: str,
-    destination: str,
+    destination: str | Sequence[str],
     spool_dir: str | PathLike[str],
     login: str | None = None,
     passcode_env: str | None = None,
@@ -69,7 +69,8 @@ def options_for_stream(
 
     Args:
         url: the broker's address, several separated by commas, or a `failover:(...)` address; without a passcode.
-        destination: what is subscribed to, such as `/queue/orders`.
+        destination: what is subscribed to, such as `/queue/orders`; several are separated by commas, and each receiver
+            has a subscription to each.
         spool_dir: the folder for what was received: a path or URL that is as durable as the checkpoint, and that every
             executor reaches under this name.
         login: the login, instead of the one in the address.
@@ -136,7 +137,7 @@ def options_for_stream(
 def options_for_read(
     *,
     url: str,
-    destination: str,
+    destination: str | Sequence[str],
     spool_dir: str | PathLike[str],
     login: str | None = None,
     passcode_env: str | None = None,
@@ -184,7 +185,8 @@ def options_for_read(
 
     Args:
         url: the broker's address, several separated by commas, or a `failover:(...)` address; without a passcode.
-        destination: what is subscribed to, such as `/queue/orders`.
+        destination: what is subscribed to, such as `/queue/orders`; several are separated by commas, and each receiver
+            has a subscription to each.
         spool_dir: the folder for what was received: a path or URL that is as durable as the checkpoint, and that every
             executor reaches under this name.
         login: the login, instead of the one in the address.

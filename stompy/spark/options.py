@@ -188,8 +188,11 @@ def _written(name: str, value: object) -> str:
     if isinstance(value, Mapping):
         with contextlib.suppress(TypeError):
             return json.dumps(dict(value))
-    if isinstance(value, (tuple, list)) and all(isinstance(one, (int, float)) for one in value):
-        return ",".join(map(_decimal, value))
+    if isinstance(value, (tuple, list)):
+        if all(isinstance(one, (int, float)) for one in value):
+            return ",".join(map(_decimal, value))
+        if all(isinstance(one, str) for one in value):
+            return ",".join(value)
     raise ConfigurationError(f"option {name} cannot be a {type(value).__name__}")
 
 
@@ -206,6 +209,14 @@ def text(value: str) -> str:
     if not value:
         raise ValueError("text of at least one character")
     return value
+
+
+def texts(value: str) -> tuple[str, ...]:
+    """Return one or several different texts, which commas separate."""
+    found = tuple(part.strip() for part in value.split(","))
+    if not all(found) or len(set(found)) < len(found):
+        raise ValueError("one or several different texts, separated by commas")
+    return found
 
 
 def path(value: str) -> str:

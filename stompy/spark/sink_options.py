@@ -12,6 +12,7 @@ from stompy.spark.sink.identity import Identify, Way
 from stompy.spark.sink.pace import Pace
 from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, Transactions
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """Options of the sink; picklable, and without a secret. Durations in seconds."""

@@ -11,13 +11,15 @@ from stompy.spark import options as kinds
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import option, parse, picked, table_of
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolOptions:
     """What receivers need to know; picklable. Durations in seconds."""
 
     broker: BrokerOptions
     # fmt: off
-    destination: str = option(kinds.text, None, "what is subscribed to, such as `/queue/orders`", required=True)
+    destination: tuple[str, ...] = option(kinds.texts, None, "what is subscribed to, such as `/queue/orders`; several "
+        "are separated by commas, and each receiver has a subscription to each", required=True)
     spool_dir: str = option(kinds.path, None, "the folder for what was received: a path or URL that is as durable "
         "as the checkpoint, and that every executor reaches under this name", required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
@@ -52,6 +54,11 @@ class SpoolOptions:
         "life for so long while another waits for it, is taken over from; what it does later is not "
         "acknowledged")
     # fmt: on
+
+    @property
+    def origin(self) -> str:
+        """All destinations as one text, the same in whatever order they were given."""
+        return ",".join(sorted(self.destination))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +121,6 @@ class BatchOptions:
     browse: bool = option(kinds.flag, "false", "look at messages and leave them in the queue, where the broker can "
         "(ActiveMQ); elsewhere it is refused")
     # fmt: on
-
 
 
 SPOOL_OPTIONS = table_of(SpoolOptions)
@@ -193,9 +199,12 @@ def _made(kind: type[_Read], values: Mapping[str, Any]) -> _Read:
 def _check(values: Mapping[str, Any]) -> None:
     if values["segment_max_bytes"] < 1:
         raise ConfigurationError("option segmentMaxBytes must be 1 or more")
-    if values["receivers"] > 1 and _is_topic(values):
+    if values.get("durable") is not None and len(values["destination"]) > 1:
+        raise ConfigurationError("option durable names one subscription, so it needs one destination")
+    topic = next((one for one in values["destination"] if _is_topic(one, values)), None)
+    if values["receivers"] > 1 and topic is not None:
         raise ConfigurationError(
-            f"option receivers must be 1 for {values['destination']}: each subscription of a topic gets every message"
+            f"option receivers must be 1 for {topic}: each subscription of a topic gets every message"
         )
 
 
@@ -203,11 +212,11 @@ _TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "m
 """What the names of destinations begin with whose every subscription gets every message, at the brokers known."""
 
 
-def _is_topic(values: Mapping[str, Any]) -> bool:
+def _is_topic(destination: str, values: Mapping[str, Any]) -> bool:
     """Whether several subscriptions would each get every message."""
     routing = {name.lower(): value.lower() for name, value in values["subscribe_headers"].items()}
     return (
-        values["destination"].lower().startswith(_TOPICS)
+        destination.lower().startswith(_TOPICS)
         or values.get("durable") is not None
         or routing.get("subscription-type") == "multicast"
     )

@@ -1,4 +1,4 @@
-"""Make the types of the functions that build options from the tables of options: `python -m tests.documentation.spark_building`."""
+"""Make the types of `stompy.spark.building` from the tables: `python -m tests.documentation.spark_building`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ WIDTH = 120
 
 TYPES: dict[Parse, str] = {
     kinds.text: "str",
+    kinds.texts: "str | Sequence[str]",
     kinds.path: "str | PathLike[str]",
     kinds.count: "int",
     kinds.count_or_none: "int",
@@ -78,7 +79,7 @@ HEAD = '''\
 Made from the tables of options: `python -m tests.documentation.spark_building`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Literal
 

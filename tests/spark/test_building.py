@@ -65,6 +65,8 @@ def test_values_become_the_text_that_the_source_reads() -> None:
     assert built["spoolDir"] == "/spool"
     options = stream_options(built)
     spool = options.spool
+    several = options_for_stream(**{**WHERE, "destination": ["/queue/a", "/queue/b"]})
+    assert stream_options(several).spool.destination == ("/queue/a", "/queue/b")
     assert (spool.broker.heartbeat, spool.broker.connect_headers) == ((5.0, 0.5), {"x-tenant": "a"})
     assert (spool.receivers, spool.receiver_mode, spool.fail_on_data_loss) == (4, "process", False)
     assert (spool.segment_max_bytes, spool.max_spool_bytes) == (64 << 10, 1 << 30)

@@ -16,7 +16,6 @@ TABLE = (
 )
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """Options of a kind, among others."""

@@ -89,6 +89,7 @@ def test_a_segment_has_room() -> None:
         {"destination": "/exchange/amq.topic/prices"},
         {"destination": "topic://prices"},
         {"subscribeheaders": '{"Subscription-Type": "MULTICAST"}'},
+        {"destination": "/queue/a, /topic/prices"},
     ],
 )
 def test_a_topic_has_one_receiver(make: object, given: dict[str, str]) -> None:
@@ -98,6 +99,20 @@ def test_a_topic_has_one_receiver(make: object, given: dict[str, str]) -> None:
         ConfigurationError, match=r"receivers must be 1 .*each subscription of a topic gets every message"
     ):
         make({**GIVEN, **given, "receivers": "2"})
+
+
+def test_several_destinations_are_one_text_for_the_spool_in_whatever_order() -> None:
+    options = spool_options({**GIVEN, "destination": "/queue/b, /queue/a"})
+    assert options.destination == ("/queue/b", "/queue/a")
+    assert options.origin == "/queue/a,/queue/b"
+    for wrong in ("/queue/a,/queue/a", "/queue/a,,/queue/b", ","):
+        with pytest.raises(ConfigurationError, match="one or several different texts"):
+            spool_options({**GIVEN, "destination": wrong})
+
+
+def test_a_durable_subscription_has_one_destination() -> None:
+    with pytest.raises(ConfigurationError, match="durable names one subscription"):
+        stream_options({**GIVEN, "durable": "mine", "clientid": "me", "destination": "/topic/a,/topic/b"})
 
 
 def test_a_durable_subscription_has_one_receiver() -> None:

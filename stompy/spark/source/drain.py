@@ -52,7 +52,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     Raises:
         StompError: the broker cannot be reached, or the spool cannot be used.
     """
-    spool = make_spool(open_files(read_folder(options, load)), options.spool.destination)
+    spool = make_spool(open_files(read_folder(options, load)), options.spool.origin)
     end = _end_of(spool.files)
     if end is None:
         end = _taken(options, spool)
@@ -109,20 +109,22 @@ def _browse(options: BatchOptions, spool: Spool) -> int:
 
 
 def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) -> None:
-    subscription = connection.subscribe(
-        options.spool.destination, browse=True, selector=options.spool.selector, headers=options.spool.subscribe_headers
-    )
+    asked = options.spool
     waiting: list[Message] = []
-    # The broker marks the end of the queue; the wait is for one that forgets to.
-    with contextlib.suppress(ReceiveTimeout, NotConnected):
-        while options.max_messages is None or len(waiting) < options.max_messages:
-            waiting.append(subscription.receive(options.idle_timeout))
+    for destination in asked.destination:
+        subscription = connection.subscribe(
+            destination, browse=True, selector=asked.selector, headers=asked.subscribe_headers
+        )
+        # The broker marks the end of the queue; the wait is for one that forgets to.
+        with contextlib.suppress(ReceiveTimeout, NotConnected):
+            while options.max_messages is None or len(waiting) < options.max_messages:
+                waiting.append(subscription.receive(options.idle_timeout))
     now = now_us()
     rows = [(record_of(one, broker=connection.address, received_at=now), None) for one in waiting]
     writer.begin(0)
-    for start in range(0, len(rows), options.spool.segment_max_messages):
+    for start in range(0, len(rows), asked.segment_max_messages):
         # Nothing is acknowledged, so that nothing comes again.
-        writer.confirm(writer.keep(0, rows[start : start + options.spool.segment_max_messages]))
+        writer.confirm(writer.keep(0, rows[start : start + asked.segment_max_messages]))
 
 
 def _end_of(files: Files) -> int | None:
