@@ -57,6 +57,7 @@ def options_for_stream(
     spool_access: Literal["executor", "driver"] | None = None,
     body_as: Literal["binary", "text"] | None = None,
     invalid_text: Literal["permissive", "fail"] | None = None,
+    headers_as: Literal["map", "array"] | None = None,
 ) -> dict[str, str]:
     """Return options for `spark.readStream`.
 
@@ -129,6 +130,8 @@ def options_for_stream(
             task) (default: executor).
         body_as: `text` adds a column with the body decoded from UTF-8 (default: binary).
         invalid_text: a body that is not UTF-8 has a null text, or fails the query (default: permissive).
+        headers_as: `array` makes the column `headers` that of Kafka's source, `array<struct<key: string, value:
+            binary>>`; a repeated header is in it with each value, in a map with the first (default: map).
 
     Raises:
         ConfigurationError: an option is unknown, missing or wrong; its value is not shown.
@@ -173,6 +176,7 @@ def options_for_read(
     browse: bool | None = None,
     body_as: Literal["binary", "text"] | None = None,
     invalid_text: Literal["permissive", "fail"] | None = None,
+    headers_as: Literal["map", "array"] | None = None,
 ) -> dict[str, str]:
     """Return options for `spark.read`, which takes messages out of a queue as a table.
 
@@ -230,6 +234,8 @@ def options_for_read(
             (default: false).
         body_as: `text` adds a column with the body decoded from UTF-8 (default: binary).
         invalid_text: a body that is not UTF-8 has a null text, or fails the query (default: permissive).
+        headers_as: `array` makes the column `headers` that of Kafka's source, `array<struct<key: string, value:
+            binary>>`; a repeated header is in it with each value, in a map with the first (default: map).
 
     Raises:
         ConfigurationError: an option is unknown, missing or wrong; its value is not shown.

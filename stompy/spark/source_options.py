@@ -70,12 +70,10 @@ class ColumnOptions:
         "from UTF-8")
     invalid_text: str = option(kinds.choice("permissive", "fail"), "permissive",
         "a body that is not UTF-8 has a null text, or fails the query")
+    headers_as: str = option(kinds.choice("map", "array"), "map", "`array` makes the column `headers` that of Kafka's "
+        "source, `array<struct<key: string, value: binary>>`; a repeated header is in it with each value, in a map "
+        "with the first")
     # fmt: on
-
-    @property
-    def text(self) -> str | None:
-        """What happens to a body that is not UTF-8; `None` where there is no column `text`."""
-        return self.invalid_text if self.body_as == "text" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,13 +174,13 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     return _made(BatchOptions, values)
 
 
-def check_read_options(given: Mapping[str, str]) -> None:
-    """Refuse options that fit neither a stream nor a table; raises as `stream_options`."""
+def column_options(given: Mapping[str, str]) -> ColumnOptions:
+    """Return the columns that a stream or a table has; raises as `stream_options` for options that fit neither."""
     try:
-        stream_options(given)
+        return stream_options(given).columns
     except ConfigurationError as wrong:
         try:
-            batch_options(given)
+            return batch_options(given).columns
         except ConfigurationError:
             raise wrong from None
 

@@ -10,7 +10,7 @@ from stompy.spark.source_options import (
     BATCH_TABLE,
     STREAM_TABLE,
     batch_options,
-    check_read_options,
+    column_options,
     spool_options,
     stream_options,
 )
@@ -63,11 +63,11 @@ def test_a_passcode_is_refused(make: object) -> None:
 
 
 def test_what_fits_neither_a_stream_nor_a_table_is_refused() -> None:
-    check_read_options({**GIVEN, "maxmessagespertrigger": "5"})
-    check_read_options({**GIVEN, "browse": "true"})
+    assert column_options({**GIVEN, "maxmessagespertrigger": "5", "bodyas": "text"}).body_as == "text"
+    assert column_options({**GIVEN, "browse": "true", "headersas": "array"}).headers_as == "array"
     for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "receivermode": "thread"}, {"prefetch": "many"}):
         with pytest.raises(ConfigurationError):
-            check_read_options({**GIVEN, **wrong})
+            column_options({**GIVEN, **wrong})
 
 
 def test_every_option_says_what_it_does() -> None:
