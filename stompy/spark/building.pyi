@@ -109,8 +109,8 @@ def options_for_stream(
         max_spool_bytes: the same in octets (default: 8g).
         broker_timeout: without a broker for so long, the query fails; with receivers=0, without a sign of life of the
             process that fills the spool (default: 60).
-        dedup_header: a header whose value tells one message from another; without it the message id does, where the
-            broker's ids are stable.
+        dedup_header: a header whose value tells the messages of a destination apart; without it the message id does,
+            where the broker's ids are stable.
         message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
             ActiveMQ, Artemis and the embedded broker are (default: auto).
         fail_on_data_loss: fail where segments are gone; else go on without them, with a warning (default: true).
@@ -221,8 +221,8 @@ def options_for_read(
         segment_max_bytes: the same in octets (default: 8m).
         broker_timeout: without a broker for so long, the query fails; with receivers=0, without a sign of life of the
             process that fills the spool (default: 60).
-        dedup_header: a header whose value tells one message from another; without it the message id does, where the
-            broker's ids are stable.
+        dedup_header: a header whose value tells the messages of a destination apart; without it the message id does,
+            where the broker's ids are stable.
         message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
             ActiveMQ, Artemis and the embedded broker are (default: auto).
         max_messages: take at most so many messages; 0 for all (default: 0).

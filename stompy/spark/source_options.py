@@ -41,8 +41,9 @@ class SpoolOptions:
     max_spool_bytes: int | None = option(kinds.octets_or_none, "8g", "the same in octets")
     broker_timeout: float = option(kinds.seconds, "60", "without a broker for so long, the query fails; with "
         "receivers=0, without a sign of life of the process that fills the spool")
-    dedup_header: str | None = option(kinds.text, None, "a header whose value tells one message from another; "
-        "without it the message id does, where the broker's ids are stable")
+    dedup_header: str | None = option(kinds.text, None,
+        "a header whose value tells the messages of a destination apart; without it the message id does, where the "
+        "broker's ids are stable")
     message_ids: str = option(kinds.choice("auto", "stable", "unstable"), "auto",
         "whether a message that is delivered again has the same message id: `auto` knows that those of ActiveMQ, "
         "Artemis and the embedded broker are")

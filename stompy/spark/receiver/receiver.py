@@ -204,12 +204,12 @@ class Receiver(HouseThread):
         taken: list[tuple[Message, Subscription]] = []
         octets = 0
         while waiting and len(taken) < most and octets < self._options.segment_max_bytes:
-            message = waiting[0].receive(0)  # raises why the link ended
-            taken.append((message, waiting[0]))
+            subscription = waiting.popleft()
+            message = subscription.receive(0)  # raises why the link ended
+            taken.append((message, subscription))
             octets += len(message.body)
-            if not waiting[0].queued:
-                waiting.popleft()
-            waiting.rotate(-1)
+            if subscription.queued:
+                waiting.append(subscription)
         subscriptions.rotate(-1)
         return taken
 
