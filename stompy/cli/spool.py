@@ -39,7 +39,9 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "spoolDir and receivers=0.",
     )
     parser.add_argument(
-        "destination", metavar="DESTINATION", help="such as /queue/orders; `status` tells what a spool holds, and ends"
+        "destination",
+        metavar="DESTINATION",
+        help="such as /queue/orders, several with commas between; `status` tells what a spool holds, and ends",
     )
     parser.add_argument("spool_dir", metavar="FOLDER", help="a path or URL that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
@@ -66,7 +68,7 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     options = spool_options(_given(arguments))
     if not options.receivers:
         raise Failure("--receivers must be 1 or more here", Exit.USAGE)
-    spool = make_spool(open_files(options.spool_dir), options.destination)
+    spool = make_spool(open_files(options.spool_dir), options.origin)
     if arguments.lock_timeout is None:
         # One that waits without a limit takes over when the other one ends or hangs.
         options = replace(options, lock_timeout=math.inf)

@@ -108,6 +108,8 @@ class Subscription:
         """Whether somebody is telling the broker that it ends; guarded by the core's lock."""
         self.winding_up = False
         """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
+        self.on_arrival: Callable[[], object] | None = None
+        """Called when messages were put into the inbox, and at the end; must not block. For stompy's own use."""
         self._warned = False
         self._reason: StompError | None = None
         self._coverage: tuple[Link | None, Coverage] = None, Coverage()
@@ -132,6 +134,7 @@ class Subscription:
             counted = self._counted
         if not counted:
             _release(messages)
+        self._tell_of_arrival()
 
     def lost(self, reason: StompError) -> bool:
         """Drop what the broker will send again, as the link is gone; return whether the subscription ends with it."""
@@ -153,6 +156,11 @@ class Subscription:
 
         if self.dispatcher is not None:
             self.dispatcher.stop()
+        self._tell_of_arrival()
+
+    def _tell_of_arrival(self) -> None:
+        if self.on_arrival is not None:
+            self.on_arrival()
 
     def wind_up(self) -> None:
         """Take no more messages, where each waits for its ACK.

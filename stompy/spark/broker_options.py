@@ -20,33 +20,8 @@ from stompy.connection.failover import is_failover, parse_failover
 from stompy.errors import ConfigurationError
 from stompy.frames.limits import Limits
 from stompy.spark import options as kinds
-from stompy.spark.options import Option
+from stompy.spark.options import option, picked, table_of
 from stompy.transport.tls_options import Tls
-
-BROKER_OPTIONS: tuple[Option, ...] = (
-    Option("url", kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` address; "
-           "without a passcode", required=True),
-    Option("login", kinds.text, None, "the login, instead of the one in the address"),
-    Option("passcodeEnv", kinds.text, None, "the environment variable that holds the passcode, in the process that "
-           "connects"),
-    Option("passcodeFile", kinds.path, None, "the file whose first line is the passcode, on the machine that connects"),
-    Option("vhost", kinds.text, None, "the `host` header of CONNECT; by default from the address"),
-    Option("clientId", kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription belongs"),
-    Option("dialect", kinds.choice(*get_args(DialectName)), None, "the broker's kind, where it does not say it itself"),
-    Option("version", kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer"),
-    Option("heartbeat", kinds.heartbeat, "10,10", "seconds between heart-beats: ours, and those asked of the broker"),
-    Option("connectTimeout", kinds.seconds, "10", "seconds for each address, up to CONNECTED"),
-    Option("receiptTimeout", kinds.seconds, "30", "seconds that the broker may take to confirm"),
-    Option("sendTimeout", kinds.seconds, "30", "seconds for one write to leave"),
-    Option("maxBodyBytes", kinds.octets, "128m", "the largest body that is accepted from the broker"),
-    Option("tlsCa", kinds.path, None, "for `stomp+ssl://`: the file of authorities to trust instead of the system's"),
-    Option("tlsCert", kinds.path, None, "the file with our certificate, where the broker wants one"),
-    Option("tlsKey", kinds.path, None, "the file with its key, where it is not in the same one"),
-    Option("tlsPasswordFile", kinds.path, None, "the file whose first line is the password of that key"),
-    Option("tlsServerName", kinds.text, None, "the name to find in the broker's certificate, instead of the host's"),
-    Option("connectHeaders", kinds.headers, "{}", 'further headers of CONNECT, as JSON: `{"x-tenant": "a"}`'),
-)  # fmt: skip
-"""Options that source and sink share."""
 
 _NO_SECRETS = (
     "options are pickled, sent to executors and printed by programs. Name a place instead: passcodeEnv (an environment "
@@ -54,29 +29,40 @@ _NO_SECRETS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How to connect; picklable, and without a secret. Durations in seconds; the fields are those of the table."""
+    """How to connect; picklable, and without a secret. Durations in seconds."""
 
-    url: str
-    login: str | None = None
-    passcode_env: str | None = None
-    passcode_file: str | None = None
-    vhost: str | None = None
-    client_id: str | None = None
-    dialect: DialectName | None = None
-    version: str = "1.0,1.1,1.2"
-    heartbeat: tuple[float, float] = (10.0, 10.0)
-    connect_timeout: float = 10.0
-    receipt_timeout: float = 30.0
-    send_timeout: float = 30.0
-    max_body_bytes: int = 128 << 20
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_password_file: str | None = None
-    tls_server_name: str | None = None
-    connect_headers: Mapping[str, str] | None = None
+    # fmt: off
+    url: str = option(kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` "
+        "address; without a passcode", required=True)
+    login: str | None = option(kinds.text, None, "the login, instead of the one in the address")
+    passcode_env: str | None = option(kinds.text, None, "the environment variable that holds the passcode, in the "
+        "process that connects")
+    passcode_file: str | None = option(kinds.path, None, "the file whose first line is the passcode, on the machine "
+        "that connects")
+    vhost: str | None = option(kinds.text, None, "the `host` header of CONNECT; by default from the address")
+    client_id: str | None = option(kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription "
+        "belongs")
+    dialect: DialectName | None = option(kinds.choice(*get_args(DialectName)), None,
+        "the broker's kind, where it does not say it itself")
+    version: str = option(kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer")
+    heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heart-beats: ours, and those "
+        "asked of the broker")
+    connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, up to CONNECTED")
+    receipt_timeout: float = option(kinds.seconds, "30", "seconds that the broker may take to confirm")
+    send_timeout: float = option(kinds.seconds, "30", "seconds for one write to leave")
+    max_body_bytes: int = option(kinds.octets, "128m", "the largest body that is accepted from the broker")
+    tls_ca: str | None = option(kinds.path, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
+        "the system's")
+    tls_cert: str | None = option(kinds.path, None, "the file with our certificate, where the broker wants one")
+    tls_key: str | None = option(kinds.path, None, "the file with its key, where it is not in the same one")
+    tls_password_file: str | None = option(kinds.path, None, "the file whose first line is the password of that key")
+    tls_server_name: str | None = option(kinds.text, None, "the name to find in the broker's certificate, instead "
+        "of the host's")
+    connect_headers: Mapping[str, str] = option(kinds.headers, "{}", 'further headers of CONNECT, as JSON: '
+        '`{"x-tenant": "a"}`')
+    # fmt: on
 
     def __post_init__(self) -> None:
         versions_of(self.version.replace(" ", "").split(","))
@@ -89,7 +75,7 @@ class BrokerOptions:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> BrokerOptions:
         """Return the options among parsed values."""
-        return cls(**{option.field: values[option.field] for option in BROKER_OPTIONS})
+        return cls(**picked(cls, values))
 
     def connect(self, *, name: str) -> Connection:
         """Connect, in the process that has the passcode; raises as `stompy.connect`.
@@ -156,6 +142,10 @@ class BrokerOptions:
 
     def _addresses(self) -> Sequence[Any]:
         return addresses_of(parse_failover(self.url).urls if is_failover(self.url) else self._urls())
+
+
+BROKER_OPTIONS = table_of(BrokerOptions)
+"""Options that source and sink share."""
 
 
 def _first_line(option: str, path: str) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from stompy.errors import ConfigurationError
-from stompy.spark.schema import ddl
+from stompy.spark.schema import columns, ddl
 from stompy.spark.sink.writer import BatchWriter, StreamWriter, batch_writer, stream_writer
 from stompy.spark.sink_options import SinkOptions
 from stompy.spark.source.batch import StompBatchReader
 from stompy.spark.source.stream import StompStreamReader
-from stompy.spark.source_options import batch_options, check_read_options, stream_options
+from stompy.spark.source_options import ColumnOptions, batch_options, column_options, stream_options
 
 _NO_TABLE = (
     ": Spark keeps the options of such a table to itself. Use CREATE TEMPORARY VIEW ... USING stomp OPTIONS (...), "
@@ -44,19 +44,18 @@ class StompDataSource(DataSource):
             ConfigurationError: the options fit neither a stream nor a table. Of a stream Spark would otherwise hear it
                 only when the query runs, in the background.
         """
-        check_read_options(self._given())
-        return ddl(text=self._text())
+        return ddl(**_form(column_options(self._given())))
 
     def reader(self, schema: Any) -> StompBatchReader:
         """Return what `spark.read` reads with."""
         options = batch_options(self._given())
-        self._check_schema(schema)
+        _check_schema(schema, options.columns)
         return StompBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> StompStreamReader:  # noqa: N802  # Spark's name
         """Return what `spark.readStream` reads with."""
         options = stream_options(self._given())
-        self._check_schema(schema)
+        _check_schema(schema, options.columns)
         return StompStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
@@ -77,16 +76,14 @@ class StompDataSource(DataSource):
             )
         return dict(self.options)
 
-    def _text(self) -> bool:
-        # Whether it is a stream or a table is not known here, nor which options are right.
-        given = {name.replace("_", "").lower(): value for name, value in self.options.items()}
-        return str(given.get("bodyas", "")).strip().lower() == "text"
 
-    def _check_schema(self, schema: Any) -> None:
-        expected = ddl(text=self._text())
-        names = [column.split(" ", 1)[0] for column in expected.replace("STRING, STRING", "").split(", ")]
-        if schema.fieldNames() != names:
-            raise ConfigurationError(
-                f"the columns of a message are fixed: {expected}. Leave .schema(...) away, and parse the body with "
-                "from_json(cast(body as string), ...)"
-            )
+def _form(options: ColumnOptions) -> dict[str, bool]:
+    return {"text": options.body_as == "text", "array": options.headers_as == "array"}
+
+
+def _check_schema(schema: Any, options: ColumnOptions) -> None:
+    if schema.fieldNames() != [name for name, _ in columns(**_form(options))]:
+        raise ConfigurationError(
+            f"the columns of a message are fixed: {ddl(**_form(options))}. Leave .schema(...) away, and parse the body "
+            "with from_json(cast(body as string), ...)"
+        )

@@ -3,9 +3,9 @@
 Spark gives options as text under names without case. An option is written in camelCase in docs; `max_messages`,
 `maxMessages` and `maxmessages` are the same. A name that is not in the table is refused with the nearest one.
 
-Who adds an option adds an `Option` to its table (`broker_options.py`, `source_options.py`, ...) and a field to the
-dataclass beside it. The page of options in the documentation and the functions of `building.py` are made from the
-tables (`python -m tests.documentation.spark_options`, `python -m tests.documentation.spark_building`).
+Who adds an option adds a field to its dataclass (`broker_options.py`, `source_options.py`, ...), of which the table is
+made. The page of options in the documentation and the types of the functions in `building.py` are made from the tables
+(`python -m tests.documentation.spark_options`, `python -m tests.documentation.spark_building`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any
 
@@ -61,6 +61,24 @@ class Option:
     def field(self) -> str:
         """The name of the value in Python."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
+
+
+def option(parse: Parse, default: str | None, says: str, *, required: bool = False) -> Any:
+    """Return a field of a dataclass of options; the arguments are those of `Option`, whose name is the field's."""
+    told = {"parse": parse, "default": default, "says": says, "required": required}
+    if required:
+        return field(metadata=told)
+    return field(default_factory=lambda: None if default is None else parse(default), metadata=told)
+
+
+def table_of(kind: Any) -> tuple[Option, ...]:
+    """Return the options of a dataclass; fields that hold other options have none."""
+    return tuple(Option(_camel(one.name), **one.metadata) for one in fields(kind) if one.metadata)
+
+
+def picked(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the parsed values that a dataclass of options has."""
+    return {one.name: values[one.name] for one in fields(kind) if one.metadata and one.name in values}
 
 
 def parse(
@@ -107,13 +125,25 @@ def written(table: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str
 
     Args:
         table: what there is.
-        values: by field; others than those of the table are passed over.
+        values: by field; what is not in the table keeps its name, for `parse` to refuse.
 
     Raises:
-        ConfigurationError: a value is of a kind that no option has.
+        ConfigurationError: a value is of a kind that no option has, or is given twice.
     """
-    found = ((option, values[option.field]) for option in table)
-    return {option.name: _written(option, value) for option, value in found if value is not None}
+    names = {option.field: option.name for option in table}
+    options: dict[str, str] = {}
+    for field_name, value in values.items():
+        name = names.get(field_name, field_name)
+        if name in options:
+            raise ConfigurationError(f"option {name} is given twice")
+        if value is not None:
+            options[name] = _written(name, value)
+    return options
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _key(name: str) -> str:
@@ -145,7 +175,7 @@ def _parsed(option: Option, text: str) -> Any:
         raise ConfigurationError(f"option {option.name} must be {error}") from None
 
 
-def _written(option: Option, value: object) -> str:
+def _written(name: str, value: object) -> str:
     """Return a value as text that the option's own parser takes; what it says about that is its affair."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -158,9 +188,12 @@ def _written(option: Option, value: object) -> str:
     if isinstance(value, Mapping):
         with contextlib.suppress(TypeError):
             return json.dumps(dict(value))
-    if isinstance(value, (tuple, list)) and all(isinstance(one, (int, float)) for one in value):
-        return ",".join(map(_decimal, value))
-    raise ConfigurationError(f"option {option.name} cannot be a {type(value).__name__}")
+    if isinstance(value, (tuple, list)):
+        if all(isinstance(one, (int, float)) for one in value):
+            return ",".join(map(_decimal, value))
+        if all(isinstance(one, str) for one in value):
+            return ",".join(value)
+    raise ConfigurationError(f"option {name} cannot be a {type(value).__name__}")
 
 
 def _decimal(value: float) -> str:
@@ -176,6 +209,14 @@ def text(value: str) -> str:
     if not value:
         raise ValueError("text of at least one character")
     return value
+
+
+def texts(value: str) -> tuple[str, ...]:
+    """Return one or several different texts, which commas separate."""
+    found = tuple(part.strip() for part in value.split(","))
+    if not all(found) or len(set(found)) < len(found):
+        raise ValueError("one or several different texts, separated by commas")
+    return found
 
 
 def path(value: str) -> str:

@@ -8,7 +8,7 @@ function that would make it is internal and changes between releases.
 | sequence | BIGINT | its place in the spool; names the row for good |
 | message_id | STRING | header `message-id` |
 | destination | STRING | header `destination` |
-| headers | MAP | every header; of a repeated one the first value |
+| headers | MAP | every header; of a repeated one the first value (`headersAs=array`: all, as Kafka's source has them) |
 | body | BINARY | the octets as received |
 | content_type | STRING | header `content-type`, or null |
 | redelivered | BOOLEAN | header `redelivered` is `true` |
@@ -49,22 +49,46 @@ TEXT = ("text", "STRING")
 """The column that `bodyAs=text` adds: the body, decoded."""
 
 
-def ddl(*, text: bool = False) -> str:
-    """Return the schema of the source as Spark writes it; with the column `text` if asked."""
-    return ", ".join(f"{name} {kind}" for name, kind in (*COLUMNS, *((TEXT,) if text else ())))
+_MAP, _ARRAY = "MAP<STRING, STRING>", "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
-def arrow_schema(*, text: bool = False) -> pa.Schema:
-    """Return the same as an Arrow schema."""
+def columns(*, text: bool = False, array: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return name and type of the columns that a query gets.
+
+    Args:
+        text: with the column `text`.
+        array: with `headers` in the form of Kafka's source.
+    """
+    found = ((name, _ARRAY if array and kind == _MAP else kind) for name, kind in COLUMNS)
+    return (*found, *((TEXT,) if text else ()))
+
+
+def ddl(*, text: bool = False, array: bool = False) -> str:
+    """Return them as Spark writes a schema."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns(text=text, array=array))
+
+
+def arrow_schema(*, text: bool = False, array: bool = False) -> pa.Schema:
+    """Return them as an Arrow schema."""
+    return _arrow(columns(text=text, array=array))
+
+
+def stored_schema() -> pa.Schema:
+    """Return what a spool holds: all columns, and the values of repeated headers after the first, mostly null."""
+    return _arrow((*COLUMNS, ("repeated_headers", _MAP)))
+
+
+def _arrow(found: tuple[tuple[str, str], ...]) -> pa.Schema:
     import pyarrow as pa
 
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {
         "BIGINT": pa.int64(),
         "STRING": pa.string(),
-        "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+        _MAP: pa.map_(pa.string(), pa.string()),
+        _ARRAY: pa.list_(pa.field("element", pair)),
         "BINARY": pa.binary(),
         "BOOLEAN": pa.bool_(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     }
-    columns = (*COLUMNS, *((TEXT,) if text else ()))
-    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in found])

@@ -7,47 +7,39 @@ from dataclasses import dataclass
 
 from stompy.spark import options as kinds
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
-from stompy.spark.options import Option, parse
+from stompy.spark.options import option, parse, picked, table_of
 from stompy.spark.sink.identity import Identify, Way
 from stompy.spark.sink.pace import Pace
 from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, Transactions
 
-SINK_OPTIONS: tuple[Option, ...] = (
-    Option("destination", kinds.text, None, "where rows go that have no column `destination`"),
-    Option("dedup", kinds.choice("content", "position", "none"), "content", "how the id in the header "
-           "`stompy-dedupe-id` is made, by which a consumer knows a copy"),
-    Option("jobId", kinds.text, None, "part of those ids in a batch job, so that a second run of the job has the same; "
-           "by default new for each write"),
-    Option("transactions", kinds.choice("auto", "true", "false"), "auto", "send in transactions, or confirm each "
-           "message by itself, as a broker without transactions needs it; `auto` takes them unless the broker drops "
-           "duplicates by their ids (Artemis), which it does reliably only outside of them"),
-    Option("transactionSize", kinds.count, "1000", "messages in one transaction, at most, or sent before their "
-           "confirmations are awaited"),
-    Option("transactionBytes", kinds.octets, "4m", "octets in one transaction, at most, where it has several messages"),
-    Option("persistent", kinds.choice("auto", "true", "false"), "auto", "whether messages without a column "
-           "`persistent` survive a restart of the broker; `auto` asks for it where the broker can be asked"),
-    Option("rateLimit", kinds.number, "0", "messages per second and task, at most; 0 for no limit"),
-    Option("brokerTimeout", kinds.seconds, "60", "seconds that the broker may be away before the task fails"),
-    Option("allowCompleteMode", kinds.flag, "false", "take `outputMode('complete')`, which sends every row of the "
-           "result again in each batch"),
-)  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Options of the sink; picklable, and without a secret. Durations in seconds; the fields are those of the table."""
+    """Options of the sink; picklable, and without a secret. Durations in seconds."""
 
     broker: BrokerOptions
-    destination: str | None = None
-    dedup: Way = "content"
-    job_id: str | None = None
-    transactions: Transactions = "auto"
-    transaction_size: int = 1000
-    transaction_bytes: int = 4 << 20
-    persistent: Persistence = "auto"
-    rate_limit: int = 0
-    broker_timeout: float = 60.0
-    allow_complete_mode: bool = False
+    # fmt: off
+    destination: str | None = option(kinds.text, None, "where rows go that have no column `destination`")
+    dedup: Way = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
+        "`stompy-dedupe-id` is made, by which a consumer knows a copy")
+    job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
+        "job has the same; by default new for each write")
+    transactions: Transactions = option(kinds.choice("auto", "true", "false"), "auto",
+        "send in transactions, or confirm each message by itself, as a broker without transactions needs it; "
+        "`auto` takes them unless the broker drops duplicates by their ids (Artemis), which it does reliably only "
+        "outside of them")
+    transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
+        "confirmations are awaited")
+    transaction_bytes: int = option(kinds.octets, "4m", "octets in one transaction, at most, where it has several "
+        "messages")
+    persistent: Persistence = option(kinds.choice("auto", "true", "false"), "auto",
+        "whether messages without a column `persistent` survive a restart of the broker; `auto` asks for it where "
+        "the broker can be asked")
+    rate_limit: int = option(kinds.number, "0", "messages per second and task, at most; 0 for no limit")
+    broker_timeout: float = option(kinds.seconds, "60", "seconds that the broker may be away before the task fails")
+    allow_complete_mode: bool = option(kinds.flag, "false", "take `outputMode('complete')`, which sends every row "
+        "of the result again in each batch")
+    # fmt: on
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -57,8 +49,8 @@ class SinkOptions:
             ConfigurationError: an option is unknown, wrong or missing; its value is never shown.
         """
         refuse_secrets(given)
-        values = parse((*BROKER_OPTIONS, *SINK_OPTIONS), given, ignored=("checkpointLocation",))
-        return cls(broker=BrokerOptions.of(values), **{option.field: values[option.field] for option in SINK_OPTIONS})
+        values = parse(SINK_TABLE, given, ignored=("checkpointLocation",))
+        return cls(broker=BrokerOptions.of(values), **picked(cls, values))
 
     @property
     def chunk(self) -> Chunk:
@@ -81,3 +73,8 @@ class SinkOptions:
             patience=self.broker_timeout,
             pace=Pace(self.rate_limit or None),
         )
+
+
+SINK_OPTIONS = table_of(SinkOptions)
+"""Options of the sink alone."""
+SINK_TABLE = (*BROKER_OPTIONS, *SINK_OPTIONS)

@@ -1,4 +1,4 @@
-"""Make the functions that build options from the tables of options: `python -m tests.documentation.spark_building`."""
+"""Make the types of `stompy.spark.building` from the tables: `python -m tests.documentation.spark_building`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stompy.spark import options as kinds
-from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.spark.options import Choice, Option, Parse
-from stompy.spark.sink_options import SINK_OPTIONS
+from stompy.spark.sink_options import SINK_TABLE
 from stompy.spark.source_options import BATCH_TABLE, STREAM_TABLE
 
-MODULE = Path(__file__).parent.parent.parent / "stompy" / "spark" / "building.py"
+MODULE = Path(__file__).parent.parent.parent / "stompy" / "spark" / "building.pyi"
 WIDTH = 120
 
 TYPES: dict[Parse, str] = {
     kinds.text: "str",
+    kinds.texts: "str | Sequence[str]",
     kinds.path: "str | PathLike[str]",
     kinds.count: "int",
     kinds.count_or_none: "int",
@@ -43,14 +43,12 @@ class Builder:
         table: its parameters.
         first: the docstring's first line.
         example: how it is used.
-        check: the call that refuses what is wrong, with the name of the table before it.
     """
 
     name: str
     table: Sequence[Option]
     first: str
     example: str
-    check: str
 
 
 BUILDERS = (
@@ -60,48 +58,31 @@ BUILDERS = (
         "Return options for `spark.readStream`.",
         'spark.readStream.format("stomp")'
         ".options(**options_for_stream(url=..., destination=..., spool_dir=...)).load()",
-        "STREAM_TABLE, stream_options",
     ),
     Builder(
         "options_for_read",
         BATCH_TABLE,
         "Return options for `spark.read`, which takes messages out of a queue as a table.",
         'spark.read.format("stomp").options(**options_for_read(url=..., destination=..., spool_dir=...)).load()',
-        "BATCH_TABLE, batch_options",
     ),
     Builder(
         "options_for_write",
-        (*BROKER_OPTIONS, *SINK_OPTIONS),
+        SINK_TABLE,
         "Return options for `df.write` and `df.writeStream`.",
         'df.write.format("stomp").mode("append").options(**options_for_write(url=..., destination=...)).save()',
-        "(*BROKER_OPTIONS, *SINK_OPTIONS), SinkOptions.of",
     ),
 )
 
 HEAD = '''\
-"""Functions that build the options of source and sink: typed, checked at once, with names in Python's manner.
+"""What type checkers and editors know of `building.py`.
 
-Made from the tables of options: `python -m tests.documentation.spark_building`. They need neither Spark nor pyarrow.
+Made from the tables of options: `python -m tests.documentation.spark_building`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import Literal
 
-from stompy.spark.broker_options import BROKER_OPTIONS
-from stompy.spark.options import Option, written
-from stompy.spark.sink_options import SINK_OPTIONS, SinkOptions
-from stompy.spark.source_options import BATCH_TABLE, STREAM_TABLE, batch_options, stream_options
-
-
-def _checked(
-    table: Sequence[Option], check: Callable[[Mapping[str, str]], object], values: Mapping[str, Any]
-) -> dict[str, str]:
-    options = written(table, values)
-    check(options)
-    return options
 '''
 
 NOTE = """\
@@ -112,7 +93,7 @@ passcode is no option, since options travel and are printed: name its place.
 
 def module() -> str:
     """Return the whole module."""
-    return "\n\n".join([HEAD, *(function(one) for one in BUILDERS)])
+    return HEAD + "\n".join(function(one) for one in BUILDERS)
 
 
 def function(builder: Builder) -> str:
@@ -139,9 +120,8 @@ def function(builder: Builder) -> str:
     lines += [
         "",
         "    Raises:",
-        "        ConfigurationError: a value is wrong; it is not shown.",
+        "        ConfigurationError: an option is unknown, missing or wrong; its value is not shown.",
         '    """',
-        f"    return _checked({builder.check}, locals())",
     ]
     return "\n".join(lines) + "\n"
 

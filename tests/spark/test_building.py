@@ -12,9 +12,8 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.spark import options_for_read, options_for_stream, options_for_write
-from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.spark.options import Option
-from stompy.spark.sink_options import SINK_OPTIONS, SinkOptions
+from stompy.spark.sink_options import SINK_TABLE, SinkOptions
 from stompy.spark.source_options import BATCH_TABLE, STREAM_TABLE, batch_options, stream_options
 
 Builder = Callable[..., dict[str, str]]
@@ -27,7 +26,7 @@ TABLES = pytest.mark.parametrize(
     [
         (options_for_stream, STREAM_TABLE),
         (options_for_read, BATCH_TABLE),
-        (options_for_write, (*BROKER_OPTIONS, *SINK_OPTIONS)),
+        (options_for_write, SINK_TABLE),
     ],
 )
 
@@ -43,12 +42,6 @@ def test_each_option_is_a_keyword_and_each_keyword_an_option(build: Builder, tab
 def test_what_is_required_has_no_default_and_all_else_is_left_to_spark(build: Builder, table: Iterable[Option]) -> None:
     defaults = {one.name: one.default for one in inspect.signature(build).parameters.values()}
     assert defaults == {option.field: inspect.Parameter.empty if option.required else None for option in table}
-
-
-@TABLES
-def test_each_is_told_in_the_docstring(build: Builder, table: Iterable[Option]) -> None:
-    told = inspect.getdoc(build) or ""
-    assert [option.field for option in table if f"\n    {option.field}: " not in told] == []
 
 
 def test_what_is_not_given_is_not_there() -> None:
@@ -72,6 +65,8 @@ def test_values_become_the_text_that_the_source_reads() -> None:
     assert built["spoolDir"] == "/spool"
     options = stream_options(built)
     spool = options.spool
+    several = options_for_stream(**{**WHERE, "destination": ["/queue/a", "/queue/b"]})
+    assert stream_options(several).spool.destination == ("/queue/a", "/queue/b")
     assert (spool.broker.heartbeat, spool.broker.connect_headers) == ((5.0, 0.5), {"x-tenant": "a"})
     assert (spool.receivers, spool.receiver_mode, spool.fail_on_data_loss) == (4, "process", False)
     assert (spool.segment_max_bytes, spool.max_spool_bytes) == (64 << 10, 1 << 30)
@@ -109,10 +104,34 @@ def test_a_wrong_value_is_refused_at_once(given: dict[str, Any], words: str) -> 
     assert "sesame" not in str(refused.value)
 
 
-@pytest.mark.parametrize("build", [options_for_stream, options_for_read, options_for_write])
-def test_a_passcode_is_not_taken(build: Builder) -> None:
-    with pytest.raises(TypeError, match="argument 'passcode'"):
+@TABLES
+def test_a_passcode_is_not_taken(build: Builder, table: Iterable[Option]) -> None:
+    del table
+    with pytest.raises(ConfigurationError, match="passcodeEnv") as refused:
         build(url="stomp://localhost", destination="/queue/a", passcode="sesame")
+    assert "sesame" not in str(refused.value)
+
+
+def test_an_unknown_keyword_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown option 'prefech'; did you mean prefetch\?"):
+        options_for_stream(url="stomp://localhost", destination="/queue/a", spool_dir="/s", prefech=1)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match=r"'max_messages' is one of spark\.read, not of spark\.readStream"):
+        options_for_stream(**WHERE, max_messages=1)  # type: ignore[call-arg]
+
+
+@TABLES
+def test_what_is_missing_is_named(build: Builder, table: Iterable[Option]) -> None:
+    for option in table:
+        if option.required:
+            given = {name: value for name, value in WHERE.items() if name != option.field}
+            with pytest.raises(ConfigurationError, match=f"option {option.name} is missing"):
+                build(**{name: value for name, value in given.items() if name in {one.field for one in table}})
+
+
+def test_an_option_may_be_written_as_spark_writes_it_but_once() -> None:
+    assert options_for_write(url="stomp://localhost", rateLimit=5)["rateLimit"] == "5"  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="rateLimit is given twice"):
+        options_for_write(url="stomp://localhost", rate_limit=5, rateLimit=6)  # type: ignore[call-arg]
 
 
 ALONE = """\

@@ -1,16 +1,41 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.spark import options as kinds
-from stompy.spark.options import Option, parse
+from stompy.spark.options import Option, option, parse, picked, table_of
 
 TABLE = (
     Option("maxMessages", kinds.count_or_none, "0", "the most"),
     Option("idleTimeout", kinds.seconds, "5", "the wait"),
     Option("destination", kinds.text, None, "where from", required=True),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Options of a kind, among others."""
+
+    inner: str
+    read_id: str = option(kinds.text, None, "the name", required=True)
+    max_messages: int | None = option(kinds.count_or_none, "0", "the most")
+    tags: Mapping[str, str] = option(kinds.headers, "{}", "of its own")
+
+
+def test_a_table_is_made_from_a_dataclass() -> None:
+    table = table_of(Made)
+    assert [(one.name, one.field, one.required) for one in table] == [
+        ("readId", "read_id", True),
+        ("maxMessages", "max_messages", False),
+        ("tags", "tags", False),
+    ]
+    values = parse(table, {"readid": "a", "tags": '{"b": "c"}'})
+    assert Made(inner="i", **picked(Made, {**values, "other": 1})) == Made(inner="i", read_id="a", tags={"b": "c"})
+    assert Made(inner="i", read_id="a").max_messages is None
 
 
 def given(**options: str) -> dict[str, str]:

@@ -9,28 +9,13 @@ from stompy.errors import ConfigurationError
 from stompy.spark.source_options import (
     BATCH_TABLE,
     STREAM_TABLE,
-    BatchOptions,
-    SpoolOptions,
-    StreamOptions,
     batch_options,
-    check_read_options,
+    column_options,
     spool_options,
     stream_options,
 )
 
 GIVEN = {"url": "stomp://localhost", "destination": "/queue/a", "spooldir": "/spool"}
-
-
-def test_every_option_has_its_field() -> None:
-    stream = (StreamOptions.__dataclass_fields__.keys() | SpoolOptions.__dataclass_fields__.keys()) - {
-        "spool",
-        "broker",
-    }
-    made = stream_options(GIVEN)
-    fields = stream | set(type(made.spool.broker).__dataclass_fields__)
-    assert {option.field for option in STREAM_TABLE} == fields
-    batch = BatchOptions.__dataclass_fields__.keys() - {"broker"}
-    assert {option.field for option in BATCH_TABLE} == batch | set(type(made.spool.broker).__dataclass_fields__)
 
 
 def test_a_stream_needs_an_address_a_destination_and_a_spool() -> None:
@@ -78,11 +63,11 @@ def test_a_passcode_is_refused(make: object) -> None:
 
 
 def test_what_fits_neither_a_stream_nor_a_table_is_refused() -> None:
-    check_read_options({**GIVEN, "maxmessagespertrigger": "5"})
-    check_read_options({**GIVEN, "browse": "true"})
+    assert column_options({**GIVEN, "maxmessagespertrigger": "5", "bodyas": "text"}).body_as == "text"
+    assert column_options({**GIVEN, "browse": "true", "headersas": "array"}).headers_as == "array"
     for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "receivermode": "thread"}, {"prefetch": "many"}):
         with pytest.raises(ConfigurationError):
-            check_read_options({**GIVEN, **wrong})
+            column_options({**GIVEN, **wrong})
 
 
 def test_every_option_says_what_it_does() -> None:
@@ -104,6 +89,7 @@ def test_a_segment_has_room() -> None:
         {"destination": "/exchange/amq.topic/prices"},
         {"destination": "topic://prices"},
         {"subscribeheaders": '{"Subscription-Type": "MULTICAST"}'},
+        {"destination": "/queue/a, /topic/prices"},
     ],
 )
 def test_a_topic_has_one_receiver(make: object, given: dict[str, str]) -> None:
@@ -113,6 +99,20 @@ def test_a_topic_has_one_receiver(make: object, given: dict[str, str]) -> None:
         ConfigurationError, match=r"receivers must be 1 .*each subscription of a topic gets every message"
     ):
         make({**GIVEN, **given, "receivers": "2"})
+
+
+def test_several_destinations_are_one_text_for_the_spool_in_whatever_order() -> None:
+    options = spool_options({**GIVEN, "destination": "/queue/b, /queue/a"})
+    assert options.destination == ("/queue/b", "/queue/a")
+    assert options.origin == "/queue/a,/queue/b"
+    for wrong in ("/queue/a,/queue/a", "/queue/a,,/queue/b", ","):
+        with pytest.raises(ConfigurationError, match="one or several different texts"):
+            spool_options({**GIVEN, "destination": wrong})
+
+
+def test_a_durable_subscription_has_one_destination() -> None:
+    with pytest.raises(ConfigurationError, match="durable names one subscription"):
+        stream_options({**GIVEN, "durable": "mine", "clientid": "me", "destination": "/topic/a,/topic/b"})
 
 
 def test_a_durable_subscription_has_one_receiver() -> None:

@@ -126,6 +126,8 @@ def archive_rows(
     available_now: bool = False,
 ) -> Archive:
     """Start to archive `rows`, a stream with the columns of the source; else as `archive`."""
+    if rows.schema["headers"].dataType.typeName() != "map":
+        raise ConfigurationError("an archive keeps headers as a map: leave the option headersAs away")
     root = path.rstrip("/")
     checks = body is not None and body.kind != "binary"
     good = sql.col("reason").isNull()

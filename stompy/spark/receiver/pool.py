@@ -94,7 +94,7 @@ class ReceiverPool:
         )
         """Shared by all of them."""
         self._wakeup = Wakeup()
-        names = [f"receiver {number} of {options.destination}" for number in range(options.receivers)]
+        names = [f"receiver {number} of {options.origin}" for number in range(options.receivers)]
         self.healths = [Health(name, changed=self._wakeup.wake) for name in names]
         """One a receiver."""
         self._receivers = [

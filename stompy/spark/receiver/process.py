@@ -122,7 +122,7 @@ def main(stdin: IO[bytes], stdout: IO[str]) -> int:
     """Be the child: receive until the parent hangs up; return the exit code."""
     options: SpoolOptions = pickle.load(stdin)  # noqa: S301 - of the parent
     try:
-        pool = ReceiverPool(options, make_spool(open_files(options.spool_dir), options.destination))
+        pool = ReceiverPool(options, make_spool(open_files(options.spool_dir), options.origin))
     except StompError as error:
         _tell(stdout, error=error)
         return 1

@@ -5,8 +5,8 @@
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 
 Group commit without a timer: whenever the writer is free, what has come meanwhile is made durable and acknowledged
-by one cumulative ACK. A broker that pages (ActiveMQ: 200 messages) delivers no more until it gets one; who waits for a
-full group waits for a broker that waits for it.
+by one cumulative ACK for each subscription. A broker that pages (ActiveMQ: 200 messages) delivers no more until it gets
+one; who waits for a full group waits for a broker that waits for it.
 
 An ACK asks for a receipt, and some may be under way. When the link is lost, what was not confirmed may come again and
 is remembered as suspect. What was not yet durable just comes again. A receiver that has nothing to do makes a round
@@ -21,10 +21,11 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
-from stompy.connection.dialects.brokers import dialect_of
+from stompy.connection.dialects.brokers import dialect_named
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.errors import (
@@ -34,7 +35,6 @@ from stompy.errors import (
     ConnectionLost,
     ConnectRefused,
     ReceiptTimeout,
-    ReceiveTimeout,
     RemoteProtocolError,
     SpoolError,
     StompError,
@@ -85,7 +85,8 @@ class Receiver(HouseThread):
         self._health = health
         self._limit = limit
         self._closing = threading.Event()
-        self._acks: deque[tuple[Receipt, Delivery]] = deque()
+        self._arrived = threading.Event()
+        self._acks: deque[tuple[Sequence[Receipt], Delivery]] = deque()
         self._asked_at = 0.0
         self._poisoned = 0
         self._failures = 0
@@ -135,32 +136,39 @@ class Receiver(HouseThread):
         try:
             # Before the first message can come.
             self._writer.begin(self._number)
-            subscription = self._subscribe(connection)
+            subscriptions = self._subscribe(connection)
             self._health.subscribed()
-            self._pump(connection, subscription)
+            self._pump(connection, subscriptions)
         except ConnectionLost as error:
             self._poisoned += isinstance(error.__cause__, RemoteProtocolError)
             raise
         finally:
             self._leave(connection)
 
-    def _subscribe(self, connection: Connection) -> Subscription:
+    def _subscribe(self, connection: Connection) -> deque[Subscription]:
         options = self._options
-        dialect = dialect_of(connection.server)
+        dialect = dialect_named(connection.dialect)
         # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
         prefetch = 1 if self._poisoned else min(options.prefetch, self._room())
         countable = dialect.can("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
         by_hand = dialect.headers.get("prefetch") in options.subscribe_headers
-        return connection.subscribe(
-            options.destination,
-            ack="client",
-            prefetch=prefetch if countable and not by_hand else None,
-            selector=options.selector,
-            durable=options.durable,
-            headers=options.subscribe_headers,
-        )
+        # At RabbitMQ an ACK in mode `client` would settle what the other subscriptions were sent before.
+        alone = len(options.destination) == 1 or dialect.ack_reaches == "subscription"
+        subscriptions: deque[Subscription] = deque()
+        for destination in options.destination:
+            subscription = connection.subscribe(
+                destination,
+                ack="client" if alone else "client-individual",
+                prefetch=prefetch if countable and not by_hand else None,
+                selector=options.selector,
+                durable=options.durable,
+                headers=options.subscribe_headers,
+            )
+            subscription.on_arrival = self._arrived.set
+            subscriptions.append(subscription)
+        return subscriptions
 
-    def _pump(self, connection: Connection, subscription: Subscription) -> None:
+    def _pump(self, connection: Connection, subscriptions: deque[Subscription]) -> None:
         """Receive until closed; raises when the link is lost."""
         options = self._options
         identifier = Identifier(
@@ -178,43 +186,47 @@ class Receiver(HouseThread):
                 self._ask(connection)
                 self._closing.wait(_LOOK)
                 continue
-            messages = self._take(subscription)
-            if messages:
+            taken = self._take(subscriptions)
+            if taken:
                 self._health.heard()
-                self._keep(messages, _rows(messages, connection.address, identifier), subscription)
+                self._keep(taken, _rows([message for message, _ in taken], connection.address, identifier))
                 self._health.kept()
             else:
                 self._ask(connection)
 
-    def _take(self, subscription: Subscription) -> list[Message]:
-        """Return what waits, up to the limits of a segment; after a moment of silence, nothing."""
-        try:
-            message = subscription.receive(_LOOK)
-        except ReceiveTimeout:
-            return []
-        messages, octets = [message], len(message.body)
-        while (
-            subscription.queued
-            and len(messages) < min(self._options.segment_max_messages, self._room())
-            and octets < self._options.segment_max_bytes
-        ):
-            message = subscription.receive(0)
-            messages.append(message)
+    def _take(self, subscriptions: deque[Subscription]) -> list[tuple[Message, Subscription]]:
+        """Return what waits, from all in turn, up to the limits of a segment; after a moment of silence, nothing."""
+        self._arrived.clear()
+        if not any(one.queued or one.closed for one in subscriptions):
+            self._arrived.wait(_LOOK)
+        most = min(self._options.segment_max_messages, self._room())
+        waiting = deque(one for one in subscriptions if one.queued or one.closed)
+        taken: list[tuple[Message, Subscription]] = []
+        octets = 0
+        while waiting and len(taken) < most and octets < self._options.segment_max_bytes:
+            subscription = waiting.popleft()
+            message = subscription.receive(0)  # raises why the link ended
+            taken.append((message, subscription))
             octets += len(message.body)
-        return messages
+            if subscription.queued:
+                waiting.append(subscription)
+        subscriptions.rotate(-1)
+        return taken
 
-    def _keep(
-        self, messages: list[Message], rows: list[tuple[Record, Identity | None]], subscription: Subscription
-    ) -> None:
+    def _keep(self, taken: list[tuple[Message, Subscription]], rows: list[tuple[Record, Identity | None]]) -> None:
         """Make a group durable, and acknowledge all of it: what is only dropped would fill the prefetch."""
         delivery = self._writer.keep(self._number, rows)
+        last = {subscription: message for message, subscription in taken}
         # Also when it was closed meanwhile: what is durable and not acknowledged comes again.
         try:
-            receipt = messages[-1].ack(receipt=True)
+            for message, subscription in taken:
+                if subscription.ack == "client-individual" and message is not last[subscription]:
+                    message.ack()
+            receipts = [message.ack(receipt=True) for message in last.values()]
         except AckError as error:
-            subscription.receive(_LOOK)  # raises why the link ended
+            taken[0][1].receive(_LOOK)  # raises why the link ended
             raise ConnectionLost(f"the link was lost before the ACK: {error}") from error
-        self._acks.append((receipt, delivery))
+        self._acks.append((receipts, delivery))
 
     def _ask(self, connection: Connection) -> None:
         """Make a round trip if it lets others' ids be forgotten; an ACK under way does the same."""
@@ -232,16 +244,14 @@ class Receiver(HouseThread):
     def _take_receipts(self) -> None:
         """Note the ACKs that the broker has confirmed; wait for the oldest where too many are under way."""
         while self._acks:
-            receipt, delivery = self._acks[0]
-            if not receipt.done:
-                if len(self._acks) < _ACKS_UNDER_WAY:
-                    return
+            receipts, delivery = self._acks[0]
+            if not all(receipt.done for receipt in receipts) and len(self._acks) < _ACKS_UNDER_WAY:
+                return
+            for receipt in receipts:
                 try:
                     receipt.wait(self._options.broker.receipt_timeout)
                 except ReceiptTimeout as error:
                     raise ConnectionLost(f"the broker does not confirm an ACK: {error}") from error
-            if receipt.error is not None:
-                raise receipt.error.with_traceback(None)
             self._acks.popleft()
             self._writer.confirm(delivery)
             self._failures = self._poisoned = 0
@@ -255,7 +265,7 @@ class Receiver(HouseThread):
         connection.disconnect(timeout=_GOODBYE)
         try:
             # DISCONNECT is confirmed behind all ACKs.
-            while self._acks and self._acks[0][0].done and self._acks[0][0].error is None:
+            while self._acks and all(one.done and one.error is None for one in self._acks[0][0]):
                 self._writer.confirm(self._acks.popleft()[1])
         finally:
             self._acks.clear()

@@ -5,6 +5,7 @@
 | body (or value) | BINARY or STRING | the body, never null; STRING is sent as UTF-8 text |
 | destination | STRING | where to; needed where the option `destination` is not set, wins where it is |
 | headers | MAP<STRING, STRING> | further headers; a null value leaves the header out |
+| | ARRAY<STRUCT<key: STRING, value: BINARY>> | the same as Kafka has them; the first of each name is sent |
 | content_type | STRING | header `content-type` |
 | persistent | BOOLEAN | whether the message survives a restart of the broker |
 | priority | TINYINT to BIGINT | 0 to 9 |
@@ -24,7 +25,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Any, Protocol
 
 from stompy.errors import ConfigurationError
 
@@ -35,7 +36,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
     "value": ("binary", "string"),
     "destination": _TEXT,
-    "headers": ("map<string,string>",),
+    "headers": ("map<string,string>", "array<struct<key:string,value:binary>>"),
     "content_type": _TEXT,
     "persistent": ("boolean",),
     "priority": _WHOLE,
@@ -147,16 +148,13 @@ class Columns:
         destination = row.get("destination") or self._destination
         if not destination:
             raise ConfigurationError("a row has no destination, and the option destination is not set")
-        given = row.get("headers") or ()
-        # Arrow gives a map as its pairs.
-        pairs = given.items() if isinstance(given, Mapping) else given
         headers: dict[str, str] = {}
         content_type = row.get("content_type")
-        for name, value in pairs:  # type: ignore[attr-defined]  # checked to be map<string,string>
+        for name, value in _pairs(row.get("headers") or ()):
             if name == "content-type" and content_type is None:
                 content_type = value
             elif value is not None and name not in OF_THE_FRAME:
-                headers[name] = value
+                headers.setdefault(name, value)
         for column, name in _IN_HEADERS.items():
             if row.get(column) is not None:
                 headers[name] = str(row[column])
@@ -176,6 +174,16 @@ class Columns:
             expires=_milliseconds(row.get("expires")),
             dedup_id=row.get("dedup_id"),  # type: ignore[arg-type]  # checked to be string
         )
+
+
+def _pairs(given: Any) -> Iterator[tuple[str, str | None]]:
+    """Yield the headers of a row: Arrow gives a map as its pairs, and structs as mappings."""
+    for pair in given.items() if isinstance(given, Mapping) else given:
+        name, value = pair.values() if isinstance(pair, Mapping) else pair
+        try:
+            yield name, value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"the header {name!r} of a row is not UTF-8") from None
 
 
 def _checked(name: str, kind: str) -> str:

@@ -34,5 +34,4 @@ class StompBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; on an executor."""
         assert isinstance(partition, SpoolPart)
-        text = self._options.invalid_text if self._options.body_as == "text" else None
-        return read_pieces(partition.url, partition.identity, partition.pieces, text=text)
+        return read_pieces(partition.url, partition.identity, partition.pieces, columns=self._options.columns)

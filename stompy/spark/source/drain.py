@@ -8,6 +8,7 @@ reads the same rows. A read that finds no `done` goes on where its predecessor d
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
@@ -15,7 +16,7 @@ from stompy.deadline import Deadline
 from stompy.errors import NotConnected, ReceiveTimeout, SpoolBusy, SpoolError
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source.pieces import split
-from stompy.spark.source_options import BatchOptions, SpoolOptions
+from stompy.spark.source_options import BatchOptions
 from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Piece
@@ -40,7 +41,7 @@ def read_folder(options: BatchOptions, load: str) -> str:
         options: what was asked.
         load: an id of this `load()`, for a read that has no `readId`.
     """
-    return f"{options.spool_dir.rstrip('/')}/read-{options.read_id or load}"
+    return f"{options.spool.spool_dir.rstrip('/')}/read-{options.read_id or load}"
 
 
 def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
@@ -51,7 +52,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     Raises:
         StompError: the broker cannot be reached, or the spool cannot be used.
     """
-    spool = make_spool(open_files(read_folder(options, load)), options.destination)
+    spool = make_spool(open_files(read_folder(options, load)), options.spool.origin)
     end = _end_of(spool.files)
     if end is None:
         end = _taken(options, spool)
@@ -76,7 +77,14 @@ def _taken(options: BatchOptions, spool: Spool) -> int:
 
 
 def _receive(options: BatchOptions, spool: Spool) -> int:
-    pool = ReceiverPool(_as_spool(options), spool, limit=options.max_messages)
+    asked = replace(
+        options.spool,
+        # Several could not tell when they have so many together.
+        receivers=options.spool.receivers if options.max_messages is None else 1,
+        max_spool_bytes=None,
+        lock_timeout=_PATIENCE.wait,
+    )
+    pool = ReceiverPool(asked, spool, limit=options.max_messages)
     try:
         pool.watch(lambda: 0.0 if pool.finished else options.idle_timeout - pool.quiet_for())
         pool.check()
@@ -91,7 +99,7 @@ def _browse(options: BatchOptions, spool: Spool) -> int:
     connection: Connection | None = None
     try:
         if not writer.next:
-            connection = options.broker.connect(name="spark-browse")
+            connection = options.spool.broker.connect(name="spark-browse")
             _copy(connection, options, writer)
         return writer.next
     finally:
@@ -101,20 +109,22 @@ def _browse(options: BatchOptions, spool: Spool) -> int:
 
 
 def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) -> None:
-    subscription = connection.subscribe(
-        options.destination, browse=True, selector=options.selector, headers=options.subscribe_headers
-    )
+    asked = options.spool
     waiting: list[Message] = []
-    # The broker marks the end of the queue; the wait is for one that forgets to.
-    with contextlib.suppress(ReceiveTimeout, NotConnected):
-        while options.max_messages is None or len(waiting) < options.max_messages:
-            waiting.append(subscription.receive(options.idle_timeout))
+    for destination in asked.destination:
+        subscription = connection.subscribe(
+            destination, browse=True, selector=asked.selector, headers=asked.subscribe_headers
+        )
+        # The broker marks the end of the queue; the wait is for one that forgets to.
+        with contextlib.suppress(ReceiveTimeout, NotConnected):
+            while options.max_messages is None or len(waiting) < options.max_messages:
+                waiting.append(subscription.receive(options.idle_timeout))
     now = now_us()
     rows = [(record_of(one, broker=connection.address, received_at=now), None) for one in waiting]
     writer.begin(0)
-    for start in range(0, len(rows), options.segment_max_messages):
+    for start in range(0, len(rows), asked.segment_max_messages):
         # Nothing is acknowledged, so that nothing comes again.
-        writer.confirm(writer.keep(0, rows[start : start + options.segment_max_messages]))
+        writer.confirm(writer.keep(0, rows[start : start + asked.segment_max_messages]))
 
 
 def _end_of(files: Files) -> int | None:
@@ -130,28 +140,3 @@ def _finish(files: Files, end: int) -> int:
             raise SpoolError("the file that says that the read is done came and went", path=path_of(files, DONE))
         return found
     return end
-
-
-def _as_spool(options: BatchOptions) -> SpoolOptions:
-    return SpoolOptions(
-        broker=options.broker,
-        destination=options.destination,
-        spool_dir=options.spool_dir,
-        subscribe_headers=options.subscribe_headers,
-        selector=options.selector,
-        durable=None,
-        prefetch=options.prefetch,
-        # Several could not tell when they have so many together.
-        receivers=options.receivers if options.max_messages is None else 1,
-        receiver_mode="thread",
-        segment_max_messages=options.segment_max_messages,
-        segment_max_bytes=options.segment_max_bytes,
-        max_spool_messages=None,
-        max_spool_bytes=None,
-        broker_timeout=options.broker_timeout,
-        dedup_header=options.dedup_header,
-        message_ids=options.message_ids,
-        fail_on_data_loss=True,
-        lock_timeout=_PATIENCE.wait,
-        take_over_after=_PATIENCE.frozen,
-    )

@@ -197,7 +197,7 @@ class StreamEngine:
         """Open the spool and start the receivers, if that was not done."""
         if self._opened is None:
             options = self._options.spool
-            spool = make_spool(open_files(options.spool_dir), options.destination)
+            spool = make_spool(open_files(options.spool_dir), options.origin)
             view = SpoolView(spool, fail_on_loss=self._fail)
             self._opened = spool, view, _receivers_of(options, spool, view)
             view.refresh()

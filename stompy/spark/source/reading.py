@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from stompy.errors import BodyDecodeError, SpoolError
 from stompy.spark.schema import arrow_schema
+from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import check_identity, find_spool, open_files
 
@@ -16,19 +17,21 @@ _ROWS = 10_000
 """Rows in one batch for Spark, at most."""
 
 
-def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, text: str | None) -> Iterator[pa.RecordBatch]:
+def read_pieces(
+    url: str, identity: str, pieces: Sequence[Piece], *, columns: ColumnOptions | None
+) -> Iterator[pa.RecordBatch]:
     """Yield rows of a spool.
 
     Args:
         url: of the spool.
         identity: that it must have.
         pieces: what to read, in order.
-        text: `permissive` or `fail` adds the column `text`; `None` does not.
+        columns: that the rows get; `None` leaves them as they are stored.
 
     Raises:
         SpoolError: the spool cannot be seen from this machine.
         SpoolDamaged, SpoolMismatch: a segment is not what was written.
-        BodyDecodeError: with `fail`, a body is no text.
+        BodyDecodeError: a body is no text, and must be.
     """
     files = open_files(url)
     spool = find_spool(files)
@@ -46,10 +49,10 @@ def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, text: str |
         waiting.append(_flagged(batch) if piece.again else batch)
         rows += piece.rows
         if rows >= _ROWS:
-            yield from joined(waiting, text=text)
+            yield from _joined(waiting, columns)
             waiting, rows = [], 0
     if waiting:
-        yield from joined(waiting, text=text)
+        yield from _joined(waiting, columns)
 
 
 def _flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -58,29 +61,50 @@ def _flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(column, batch.schema.field(column), pa.array([True] * batch.num_rows))
 
 
-def joined(batches: Sequence[pa.RecordBatch], *, text: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches as one, with the column `text` if asked: a batch for each segment would cost Spark more."""
+def _joined(batches: Sequence[pa.RecordBatch], columns: ColumnOptions | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches as one: a batch for each segment would cost Spark more."""
     table = pa.Table.from_batches(batches).combine_chunks()
     for batch in table.to_batches():
-        yield batch if text is None else with_text(batch, fail=text == "fail")
+        yield batch if columns is None else shaped(batch, columns)
 
 
-def with_text(batch: pa.RecordBatch, *, fail: bool) -> pa.RecordBatch:
-    """Return a batch with the column `text`: each body decoded from UTF-8, null where it is none.
+def shaped(batch: pa.RecordBatch, columns: ColumnOptions) -> pa.RecordBatch:
+    """Return rows of a spool with the columns of a query.
 
     Args:
-        batch: with the columns of a message.
-        fail: raise for a body that is no text.
+        batch: as it is stored.
+        columns: of the query.
 
     Raises:
-        BodyDecodeError: there is one; it names the message.
+        BodyDecodeError: a body is no text, and must be; it names the message.
     """
-    body = batch.column("body")
+    array = columns.headers_as == "array"
+    schema = arrow_schema(text=columns.body_as == "text", array=array)
+    arrays = {name: batch.column(name) for name in schema.names if name != "text"}
+    if array:
+        arrays["headers"] = _pairs(batch, schema.field("headers").type)
+    if columns.body_as == "text":
+        arrays["text"] = _texts(batch, fail=columns.invalid_text == "fail")
+    return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+
+def _pairs(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    """Return the headers as a list of pairs, those that were repeated at its end."""
+    first, repeated = batch.column("headers"), batch.column("repeated_headers")
+    if repeated.null_count == batch.num_rows:
+        pairs = pa.StructArray.from_arrays([first.keys, first.items.cast(pa.binary())], names=["key", "value"])
+        return pa.ListArray.from_arrays(first.offsets, pairs).cast(kind)
+    both = zip(first.to_pylist(), repeated.to_pylist(), strict=True)
+    rows = [[*some, *(others or ())] for some, others in both]
+    return pa.array([[{"key": key, "value": value.encode()} for key, value in row] for row in rows], kind)
+
+
+def _texts(batch: pa.RecordBatch, *, fail: bool) -> pa.Array:
+    """Return each body decoded from UTF-8, null where it is none."""
     try:
-        decoded = body.cast(pa.string())
+        return batch.column("body").cast(pa.string())
     except pa.ArrowInvalid:
-        decoded = pa.array([_decoded(batch, row, fail=fail) for row in range(batch.num_rows)], pa.string())
-    return pa.RecordBatch.from_arrays([*batch.columns, decoded], schema=arrow_schema(text=True))
+        return pa.array([_decoded(batch, row, fail=fail) for row in range(batch.num_rows)], pa.string())
 
 
 def _decoded(batch: pa.RecordBatch, row: int, *, fail: bool) -> str | None:

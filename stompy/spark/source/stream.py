@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from stompy.spark.source.engine import Limits, StreamEngine
-from stompy.spark.source.reading import read_pieces
+from stompy.spark.source.reading import read_pieces, shaped
 from stompy.spark.source.signals import end_on_sigterm
-from stompy.spark.source_options import StreamOptions
+from stompy.spark.source_options import ColumnOptions, StreamOptions
 from stompy.spark.spool.index import Piece
 
 try:
@@ -119,7 +119,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 engine.url,
                 engine.identity,
                 part,
-                rows=_packed(read_pieces(engine.url, engine.identity, part, text=None)) if inline else None,
+                rows=_packed(read_pieces(engine.url, engine.identity, part, columns=None)) if inline else None,
             )
             for part in parts
         ]
@@ -127,10 +127,10 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; on an executor, from the pickled copy of this."""
         assert isinstance(partition, SpoolPart)
-        text = self._options.invalid_text if self._options.body_as == "text" else None
+        columns = self._options.columns
         if partition.rows is not None:
-            return _unpacked(partition.rows, text=text)
-        return read_pieces(partition.url, partition.identity, partition.pieces, text=text)
+            return _unpacked(partition.rows, columns)
+        return read_pieces(partition.url, partition.identity, partition.pieces, columns=columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note what was processed."""
@@ -164,9 +164,7 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _unpacked(rows: bytes, *, text: str | None) -> Iterator[pa.RecordBatch]:
-    from stompy.spark.source.reading import with_text
-
+def _unpacked(rows: bytes, columns: ColumnOptions) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(rows) as reader:
         for batch in reader:
-            yield batch if text is None else with_text(batch, fail=text == "fail")
+            yield shaped(batch, columns)

@@ -19,7 +19,8 @@ class Identifier:
     """What makes two messages the same.
 
     Args:
-        dedup_header: the header whose value does; without one it is the message id with the content.
+        dedup_header: the header whose value does, among the messages of a destination; without one it is the message
+            id with the content.
         stable: whether a message that is delivered again has the same id; see `are_stable`.
     """
 
@@ -31,7 +32,7 @@ class Identifier:
         """Return what a message can be recognised by; `None` where nothing does."""
         if self._header is not None:
             value = dict(record.headers).get(self._header)
-            return None if value is None else (value, "")
+            return None if value is None else (value, record.destination or "")
         if record.message_id is None or not self._stable:
             return None
         return _own(record.message_id), fingerprint(record.destination, record.body, record.broker_timestamp)
@@ -40,7 +41,8 @@ class Identifier:
         """Return what the messages of a segment can be recognised by."""
         if self._header is not None:
             values = (dict(headers).get(self._header) for headers in batch.column("headers").to_pylist())
-            return {(value, "") for value in values if value is not None}
+            found = zip(values, batch.column("destination").to_pylist(), strict=True)
+            return {(value, where or "") for value, where in found if value is not None}
         columns = [batch.column(name).to_pylist() for name in ("message_id", "destination", "body")]
         moments = batch.column("broker_timestamp").cast(pa.int64()).to_pylist()
         rows = zip(*columns, moments, strict=True)

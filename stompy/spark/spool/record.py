@@ -42,6 +42,7 @@ class Record:
     received_at: int
     subscription: str | None
     broker: str
+    repeated_headers: tuple[tuple[str, str], ...] | None = None
 
     @property
     def size(self) -> int:
@@ -58,9 +59,13 @@ def record_of(message: Received, *, broker: str, received_at: int) -> Record:
         received_at: microseconds since the epoch.
     """
     first: dict[str, str] = {}
+    repeated: list[tuple[str, str]] = []
     for name, value in message.headers.pairs:
         # STOMP 1.2, Repeated Header Entries: the first one is the value.
-        first.setdefault(storable(name), storable(value))
+        if (stored := storable(name)) in first:
+            repeated.append((stored, storable(value)))
+        else:
+            first[stored] = storable(value)
     return Record(
         message_id=first.get("message-id"),
         destination=first.get("destination"),
@@ -73,6 +78,7 @@ def record_of(message: Received, *, broker: str, received_at: int) -> Record:
         received_at=received_at,
         subscription=first.get("subscription"),
         broker=broker,
+        repeated_headers=tuple(repeated) or None,
     )
 
 

@@ -8,12 +8,12 @@ from hashlib import blake2b
 import pyarrow as pa
 
 from stompy.errors import SpoolDamaged, SpoolMismatch
-from stompy.spark.schema import arrow_schema
+from stompy.spark.schema import stored_schema
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.record import Record
 
-_SCHEMA = arrow_schema()
-_VERSION = b"2"
+_SCHEMA = stored_schema()
+_VERSION = b"3"
 _ADVICE = (
     "Its messages were acknowledged to the broker. Restore the file from a backup, or give them up with the option "
     "failOnDataLoss=false"
@@ -83,7 +83,9 @@ def digest_of(data: bytes) -> str:
 def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
     said = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
     if said["version"] != _VERSION.decode():
-        raise SpoolMismatch(f"the segment is of version {said['version'] or '?'}, this program knows 2", path=path)
+        raise SpoolMismatch(
+            f"the segment is of version {said['version'] or '?'}, this program knows {_VERSION.decode()}", path=path
+        )
     if said["spool"] != spool:
         raise SpoolMismatch(
             f"the segment belongs to spool {said['spool']}, not to spool {spool}; move it out of the folder", path=path

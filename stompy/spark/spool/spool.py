@@ -28,7 +28,7 @@ class Spool:
     Attributes:
         files: the folder.
         identity: made with it, at random; offsets in a checkpoint name it.
-        destination: what it is filled from.
+        destination: what it is filled from; several are sorted, with commas between them.
     """
 
     files: Files

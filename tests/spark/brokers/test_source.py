@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stompy.connection.connecting import connect
 from tests.spark.receiver.filling import eventually
 from tests.spark.work import ENOUGH, PREFETCH, Target, Work
 
@@ -33,6 +34,33 @@ def test_killed_between_rename_and_ack_twice_with_a_purge_between(
     work.check()
     twice = sum(work.written().values()) - work.sent
     assert twice == 0 if target.stable else 0 < twice <= 2 * PREFETCH
+
+
+@pytest.mark.parametrize(
+    ("kind", "second", "sent_to"),
+    [
+        ("activemq", "/queue/{}.sub.>", "/queue/{}.sub.b"),
+        ("artemis", "/queue/{}.sub", "/queue/{}.sub"),
+        ("rabbitmq", "/topic/{}.sub.#", "/topic/{}.sub.b"),
+    ],
+)
+def test_several_destinations_and_patterns_are_taken_and_told_apart(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str, second: str, sent_to: str
+) -> None:
+    target: Target = request.getfixturevalue(kind)
+    work = Work(spark, target, tmp_path)
+    name = work.queue.rpartition("/")[2]
+    pattern, other = second.format(name), sent_to.format(name)
+    query = work.start(destination=f"{work.queue},{pattern}")
+    work.send(300)
+    with connect(target.url) as connection:
+        # What a topic brings goes to those that are subscribed.
+        eventually(lambda: (connection.send(other, "-1", confirm=True), work.written_if_any()[-1])[1], within=ENOUGH)
+    eventually(lambda: len(work.written_if_any()) == 301, within=ENOUGH)
+    query.stop()
+    rows = spark.read.parquet(str(tmp_path / "out")).groupBy("destination").count().collect()
+    assert {row.destination: row["count"] for row in rows}[work.queue] == 300
+    assert {row.destination for row in rows} == {work.queue, other}
 
 
 def test_browsing_looks_at_a_queue_of_activemq_and_leaves_it(

@@ -1,8 +1,8 @@
 """Kill -9 of what fills a spool, of everything at once, and of the broker: every message is in the spool once.
 
-By one, two and four receivers: as threads of the source's process, in a process of their own, and by two `stompy spool`
-side by side, of which the second waits for the end of the first. No Spark is needed: what Spark does with a spool that
-is as it should be is tested elsewhere.
+By one, two and four receivers, of one destination and of two: as threads of the source's process, in a process of their
+own, and by two `stompy spool` side by side, of which the second waits for the end of the first. No Spark is needed:
+what Spark does with a spool that is as it should be is tested elsewhere.
 """
 
 from __future__ import annotations
@@ -38,14 +38,24 @@ ENOUGH = 120.0
 class Filling:
     """Processes that fill a spool; those that end are started again."""
 
-    def __init__(self, target: Target, queue: str, path: Path, mode: str, receivers: int) -> None:
+    def __init__(self, target: Target, queues: list[str], path: Path, mode: str, receivers: int) -> None:
         self.given = {
-            "url": target.url, "destination": queue, "spoolDir": str(path / "spool"), "receivers": str(receivers),
-            "prefetch": "100", "segmentMaxMessages": "50", "brokerTimeout": "60", "lockTimeout": "60",
+            "url": target.url, "destination": ",".join(queues), "spoolDir": str(path / "spool"),
+            "receivers": str(receivers), "prefetch": "100", "segmentMaxMessages": "50",
+            "brokerTimeout": "60", "lockTimeout": "60",
         }  # fmt: skip
         if mode == "spools":
-            command = [sys.executable, "-m", "stompy", "spool", queue, str(path / "spool"), "--url", target.url]
-            command += ["--receivers", str(receivers), "--prefetch", "100", "--segment-max-messages", "50"]
+            command = [
+                sys.executable,
+                "-m",
+                "stompy",
+                "spool",
+                ",".join(queues),
+                str(path / "spool"),
+                "--url",
+                target.url,
+            ]
+            command += ["--receivers", str(receivers)]
         else:
             command = [sys.executable, "-m", "tests.spark.crashes.filler"]
             command.append(json.dumps({**self.given, "receiverMode": mode}))
@@ -88,7 +98,7 @@ class Filling:
         """Take what is left, in this process, and return what the spool holds."""
         self.strike_all()
         options = spool_options({**self.given, "receivers": "1", "takeOverAfter": "5"})
-        spool = make_spool(open_files(options.spool_dir), options.destination)
+        spool = make_spool(open_files(options.spool_dir), options.origin)
         pool = ReceiverPool(options, spool)
         try:
             # A broker takes its time to find out that a session is dead.
@@ -109,18 +119,18 @@ class Filling:
 
 
 @contextmanager
-def filling(target: Target, queue: str, path: Path, mode: str, receivers: int) -> Iterator[Filling]:
-    made = Filling(target, queue, path, mode, receivers)
+def filling(target: Target, queues: list[str], path: Path, mode: str, receivers: int) -> Iterator[Filling]:
+    made = Filling(target, queues, path, mode, receivers)
     try:
         yield made
     finally:
         made.strike_all()
 
 
-def send(target: Target, queue: str, numbers: range) -> None:
+def send(target: Target, queues: list[str], numbers: range) -> None:
     with connect(target.url) as connection, connection.transaction() as transaction:
         for number in numbers:
-            transaction.send(queue, str(number).encode(), headers={"persistent": "true"})
+            transaction.send(queues[number % len(queues)], str(number).encode(), headers={"persistent": "true"})
 
 
 def strike_the_broker(target: Target) -> None:
@@ -131,14 +141,16 @@ def strike_the_broker(target: Target) -> None:
         target.broker.start()
 
 
-def live_through(target: Target, path: Path, mode: str, receivers: int, blows: list[str], each: int) -> None:
+def live_through(
+    target: Target, path: Path, mode: str, receivers: int, blows: list[str], each: int, destinations: int
+) -> None:
     """Fill a spool by `each` messages a blow, each of which comes at a moment of chance while they arrive."""
-    queue = f"/queue/{uuid.uuid4().hex}"
+    queues = [f"/queue/{uuid.uuid4().hex}" for _ in range(destinations)]
     sent = 0
     chances = chance(mode, receivers, target.name)
-    with filling(target, queue, path, mode, receivers) as running:
+    with filling(target, queues, path, mode, receivers) as running:
         for blow in blows:
-            send(target, queue, range(sent, sent + each))
+            send(target, queues, range(sent, sent + each))
             moment = sent + chances.randrange(each)
             sent += each
             eventually(lambda moment=moment: running.held() > moment, within=ENOUGH)  # type: ignore[misc]
@@ -168,12 +180,14 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    ("struck", "mode", "receivers"),
-    [("embedded", "thread", 4), ("embedded", "process", 2), ("activemq", "spools", 2)],
+    ("struck", "mode", "receivers", "destinations"),
+    [("embedded", "thread", 4, 1), ("embedded", "process", 2, 2), ("activemq", "spools", 2, 2)],
     indirect=["struck"],
 )
-def test_no_message_is_lost_or_twice(struck: Target, tmp_path: Path, mode: str, receivers: int) -> None:
-    live_through(struck, tmp_path, mode, receivers, list(BLOWS), 500)
+def test_no_message_is_lost_or_twice(
+    struck: Target, tmp_path: Path, mode: str, receivers: int, destinations: int
+) -> None:
+    live_through(struck, tmp_path, mode, receivers, list(BLOWS), 500, destinations)
 
 
 @pytest.mark.long
@@ -185,4 +199,4 @@ def test_no_message_is_lost_or_twice_through_twenty_blows(
     struck: Target, tmp_path: Path, mode: str, receivers: int
 ) -> None:
     blows = chance("blows", mode, receivers).choices(BLOWS, k=20)
-    live_through(struck, tmp_path, mode, receivers, blows, 2500)
+    live_through(struck, tmp_path, mode, receivers, blows, 2500, 2 if receivers == 2 else 1)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stompy.errors import ConfigurationError
 from stompy.spark.pipelines.archive import Body, archive_rows, query_id
+from stompy.spark.schema import ddl
 from tests.spark.pipelines.conftest import Feed
 
 
@@ -111,6 +112,12 @@ def test_a_file_is_in_the_order_of_receipt_and_tells_its_least_and_greatest_time
         for place in range(found.metadata.num_columns)
     }
     assert times["received_at"].max - times["received_at"].min == timedelta(minutes=49)
+
+
+def test_headers_as_an_array_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.readStream.schema(ddl(array=True)).parquet(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="headersAs"):
+        archive_rows(rows, path=str(tmp_path / "archive"), checkpoint=str(tmp_path / "checkpoint"))
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(spark: SparkSession, tmp_path: Path) -> None:

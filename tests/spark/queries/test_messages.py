@@ -59,6 +59,23 @@ def test_every_octet_of_bodies_and_headers_comes_through(stomp: SparkSession, br
     assert rows[-1].headers["twice"] == "first", "STOMP 1.2: of a repeated header the first one counts"
 
 
+@needs_available_now
+@pytest.mark.parametrize("access", ["executor", "driver"])
+def test_headers_as_the_array_of_kafkas_source_go_through_a_stream_and_the_sink(
+    stomp: SparkSession, broker: Broker, tmp_path: Path, access: str
+) -> None:
+    repeat_a_header(broker)
+    frame = stream(stomp, broker, tmp_path, headersAs="array", idleTimeout="1.5", spoolAccess=access)
+    assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    run_once(frame, tmp_path)
+    (row,) = stomp.read.parquet(str(tmp_path / "out")).collect()
+    assert [bytes(one.value) for one in row.headers if one.key == "twice"] == [b"first", b"second"]
+    sent = stomp.read.parquet(str(tmp_path / "out")).select("body", "headers")
+    sent.write.format("stomp").mode("append").options(url=broker.url, destination=QUEUE).save()
+    (again,) = table(stomp, broker, tmp_path / "table", headersAs="array").select("headers").collect()
+    assert [bytes(one.value) for one in again.headers if one.key == "twice"] == [b"first"]
+
+
 @pytest.mark.hard_case("T25")
 def test_a_broker_of_stomp_1_0_is_read_and_acknowledged(stomp: SparkSession, tmp_path: Path) -> None:
     with Broker(versions=["1.0"]) as old:

@@ -13,7 +13,7 @@ from stompy.connection.connecting import connect
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.spool import Spool, make_spool
+from stompy.spark.spool.spool import Spool, get_spool, make_spool
 
 QUEUE = "/queue/a"
 SOON = 20.0
@@ -34,8 +34,8 @@ def fill(url: str, numbers: Iterable[int], *, queue: str = QUEUE, **headers: obj
             connection.send(queue, str(number).encode(), headers={"n": number, **headers})
 
 
-def spool_in(path: Path) -> Spool:
-    return make_spool(LocalFiles(str(path / "spool")), QUEUE)
+def spool_in(path: Path, origin: str = QUEUE) -> Spool:
+    return make_spool(LocalFiles(str(path / "spool")), origin)
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def receiving(broker: Broker | str, path: Path, **given: str) -> Iterator[Receiv
     options = spool_options({
         "url": url, "destination": QUEUE, "spooldir": str(path / "spool"), "locktimeout": "0", **given
     })  # fmt: skip
-    pool = ReceiverPool(options, spool_in(path))
+    pool = ReceiverPool(options, spool_in(path, options.origin))
     try:
         yield pool
     finally:
@@ -56,7 +56,7 @@ def column(path: Path, name: str) -> list[Any]:
     """Return a column of all that is readable in a spool, in order."""
     from stompy.spark.spool.view import SpoolView
 
-    spool = spool_in(path)
+    spool = get_spool(LocalFiles(str(path / "spool")))
     found: list[Any] = []
     for segment in SpoolView(spool).index.segments:
         found += spool.read(segment).column(name).to_pylist()

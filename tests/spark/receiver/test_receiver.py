@@ -53,6 +53,42 @@ def test_what_is_in_the_spool_is_acknowledged_and_nothing_else(broker: Broker, t
     assert not any(column(tmp_path, "possible_duplicate"))
 
 
+@pytest.mark.parametrize("dialect", ["stompy", "rabbitmq"])  # RabbitMQ's ACKs in mode `client` reach further
+def test_of_several_destinations_each_message_is_there_once_and_says_its_own(
+    broker: Broker, tmp_path: Path, dialect: str
+) -> None:
+    queues = [f"/queue/{name}" for name in "abc"]
+    for number, queue in enumerate(queues):
+        fill(broker.url, range(number, 300, 3), queue=queue)
+    with receiving(broker, tmp_path, destination=", ".join(queues), receivers="2", dialect=dialect) as pool:
+        eventually(lambda: pool.writer.settled == 300)
+        assert [broker.depth(queue) for queue in queues] == [0, 0, 0]
+    assert sorted(bodies(tmp_path)) == list(range(300))
+    where = dict(zip(bodies(tmp_path), column(tmp_path, "destination"), strict=True))
+    assert all(where[number] == queues[number % 3] for number in range(300))
+
+
+def test_a_busy_destination_does_not_hold_back_another(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(600))
+    fill(broker.url, [600], queue="/queue/b")
+    given = {"destination": f"{QUEUE},/queue/b", "segmentmaxmessages": "5"}
+    with receiving(broker, tmp_path, **given) as pool:
+        eventually(lambda: pool.writer.next == 601)
+    assert bodies(tmp_path).index(600) < 300
+
+
+def test_the_link_is_lost_before_the_acks_of_several_destinations(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_the_first_acks(monkeypatch, broker, 3)
+    for name in "ab":
+        fill(broker.url, range(300), queue=f"/queue/{name}")
+    with receiving(broker, tmp_path, destination="/queue/a,/queue/b", dedupheader="n", prefetch="100") as pool:
+        eventually(lambda: pool.writer.settled == 600 and pool.writer.expects() == 0)
+    # The same value of the header in two destinations is two messages.
+    assert sorted(bodies(tmp_path)) == sorted([*range(300), *range(300)])
+
+
 def test_messages_that_come_later_are_received_without_a_timer(broker: Broker, tmp_path: Path) -> None:
     with receiving(broker, tmp_path) as pool:
         for number in range(3):

@@ -106,6 +106,16 @@ def test_headers_of_a_received_frame_are_left_out() -> None:
     assert message.destination == "/queue/rows"
 
 
+def test_headers_may_be_the_array_of_kafkas_source_of_which_the_first_of_a_name_is_sent() -> None:
+    kinds = {"body": "string", "headers": "array<struct<key:string,value:binary>>"}
+    pairs = [("message-id", b"7"), ("n", "ä".encode()), ("n", b"8"), ("m", None), ("content-type", b"a/b")]
+    message = one(kinds, "x", [{"key": name, "value": value} for name, value in pairs])
+    assert message.headers == {"n": "ä"}
+    assert message.content_type == "a/b"
+    with pytest.raises(ConfigurationError, match="the header 'n' of a row is not UTF-8"):
+        one(kinds, "x", [{"key": "n", "value": b"\xff"}])
+
+
 def test_a_content_type_among_the_headers_is_taken_unless_it_has_a_column() -> None:
     headers = [("content-type", "text/plain")]
     kinds = {"body": "string", "headers": "map<string,string>"}

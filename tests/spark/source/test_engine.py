@@ -61,7 +61,7 @@ def segments(path: Path) -> list[Path]:
 def bodies(engine: StreamEngine, parts: list[list[Piece]]) -> list[int]:
     found: list[int] = []
     for part in parts:
-        for batch in read_pieces(engine.url, engine.identity, part, text=None):
+        for batch in read_pieces(engine.url, engine.identity, part, columns=None):
             found += [int(body) for body in batch.column("body").to_pylist()]
     return found
 

@@ -9,6 +9,7 @@ import pytest
 from stompy.errors import BodyDecodeError, SpoolDamaged, SpoolError, SpoolMismatch
 from stompy.spark.schema import arrow_schema
 from stompy.spark.source.reading import read_pieces
+from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
@@ -28,19 +29,21 @@ def spool(tmp_path: Path) -> tuple[str, str, list[Piece]]:
 
 def test_rows_are_read_in_order_as_few_batches(spool: tuple[str, str, list[Piece]]) -> None:
     url, identity, pieces = spool
-    (batch,) = read_pieces(url, identity, [Piece(pieces[0].segment, 7, 10), pieces[1]], text=None)
+    (batch,) = read_pieces(url, identity, [Piece(pieces[0].segment, 7, 10), pieces[1]], columns=ColumnOptions())
     assert batch.schema.equals(arrow_schema())
     assert batch.column("sequence").to_pylist() == [7, 8, 9, 10, 11]
 
 
 def test_rows_that_may_have_been_read_before_are_flagged(spool: tuple[str, str, list[Piece]]) -> None:
     url, identity, pieces = spool
-    (batch,) = read_pieces(url, identity, [pieces[0], replace(pieces[1], again=True)], text="permissive")
+    (batch,) = read_pieces(
+        url, identity, [pieces[0], replace(pieces[1], again=True)], columns=ColumnOptions(body_as="text")
+    )
     assert batch.column("possible_duplicate").to_pylist() == [False] * 10 + [True] * 2
 
 
 def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]]) -> None:
-    (batch,) = read_pieces(*spool, text="permissive")
+    (batch,) = read_pieces(*spool, columns=ColumnOptions(body_as="text"))
     assert batch.schema.equals(arrow_schema(text=True))
     assert batch.column("text").to_pylist()[9:] == ["body 9", None, "é"]
     assert batch.column("body").to_pylist()[10] == b"\xff"
@@ -48,21 +51,42 @@ def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]
 
 def test_or_fails_and_names_the_message(spool: tuple[str, str, list[Piece]]) -> None:
     with pytest.raises(BodyDecodeError, match=r"message 'id-10' \(sequence 10\).*invalidText=permissive"):
-        list(read_pieces(*spool, text="fail"))
+        list(read_pieces(*spool, columns=ColumnOptions(body_as="text", invalid_text="fail")))
+
+
+@pytest.mark.parametrize("repeated", [None, (("n", "8"), ("n", "ä"))])
+def test_headers_are_a_map_or_the_array_of_kafkas_source(
+    tmp_path: Path, repeated: tuple[tuple[str, str], ...] | None
+) -> None:
+    files = spool_files(tmp_path / "spool")
+    writer = spool_writer(files)
+    seal(writer, [replace(record(number, headers={"n": "7"}), repeated_headers=repeated) for number in range(3)])
+    writer.close()
+    spool = get_spool(files)
+    (piece,) = SpoolView(spool).index.pieces(1, 3)
+    (batch,) = read_pieces(files.url, spool.identity, [piece], columns=ColumnOptions(headers_as="array"))
+    assert batch.schema.equals(arrow_schema(array=True))
+    pairs = [[(one["key"], one["value"]) for one in row] for row in batch.column("headers").to_pylist()]
+    values = [b"7", *(value.encode() for _, value in repeated or ())]
+    assert [[value for name, value in row if name == "n"] for row in pairs] == [values] * 2
+    assert [row[0] for row in pairs] == [("message-id", b"id-1"), ("message-id", b"id-2")]
+    (batch,) = read_pieces(files.url, spool.identity, [piece], columns=ColumnOptions())
+    assert batch.schema.equals(arrow_schema())
+    assert dict(batch.column("headers").to_pylist()[0])["n"] == "7"
 
 
 def test_a_spool_that_is_not_visible_is_told_of(spool: tuple[str, str, list[Piece]], tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=r"not visible on executor .*spoolAccess=driver"):
-        list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], text=None))
+        list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], columns=ColumnOptions()))
 
 
 def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece]]) -> None:
     with pytest.raises(SpoolMismatch, match="the checkpoint was made with spool other"):
-        list(read_pieces(spool[0], "other", spool[2], text=None))
+        list(read_pieces(spool[0], "other", spool[2], columns=ColumnOptions()))
 
 
 def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) -> None:
     url, _, pieces = spool
     os.unlink(f"{url}/{pieces[1].segment.name}")
     with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is gone"):
-        list(read_pieces(*spool, text=None))
+        list(read_pieces(*spool, columns=ColumnOptions()))

@@ -30,7 +30,7 @@ def test_the_same_number_at_another_moment_is_another_message() -> None:
 
 def test_ids_that_name_deliveries_identify_nothing_and_a_header_does_all_the_same() -> None:
     assert Identifier(stable=False).of(record(1)) is None
-    assert Identifier("n", stable=False).of(record(1, headers={"n": "5"})) == ("5", "")
+    assert Identifier("n", stable=False).of(record(1, headers={"n": "5"})) == ("5", "/queue/a")
     assert Identifier("n").of(record(1)) is None
 
 

@@ -20,9 +20,10 @@ def recorded(*pairs: tuple[str, str], body: bytes = b"") -> object:
     return record_of(Message(Headers(pairs), body), broker="b", received_at=5)
 
 
-def test_of_a_repeated_header_the_first_one_counts() -> None:
-    record = record_of(Message(Headers([("a", "1"), ("a", "2"), ("b", "3")])), broker="b", received_at=5)
+def test_of_a_repeated_header_the_first_one_counts_and_the_others_are_kept() -> None:
+    record = record_of(Message(Headers([("a", "1"), ("a", "2"), ("b", "3"), ("a", "1")])), broker="b", received_at=5)
     assert record.headers == (("a", "1"), ("b", "3"))
+    assert record.repeated_headers == (("a", "2"), ("a", "1"))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from stompy.errors import SpoolDamaged, SpoolMismatch
-from stompy.spark.schema import arrow_schema
+from stompy.spark.schema import stored_schema
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.segment import decode, digest_of, encode
 from tests.spark.spool.making import RECEIVED_AT, record, records
@@ -17,7 +17,7 @@ def test_rows_come_back_with_the_schema_of_the_table_and_nothing_else() -> None:
     rows = [record(1, body=b"\0\n\xff"), record(2, body=b"", headers={"a": "x:y\nz"})]
     segment, data = encode(rows, spool=SPOOL, first=40, epoch=2)
     batch = decode(data, segment, spool=SPOOL, path=PATH)
-    assert batch.schema.equals(arrow_schema(), check_metadata=True)
+    assert batch.schema.equals(stored_schema(), check_metadata=True)
     assert batch.column("sequence").to_pylist() == [40, 41]
     assert batch.column("body").to_pylist() == [b"\0\n\xff", b""]
     assert dict(batch.column("headers").to_pylist()[1])["a"] == "x:y\nz"
