@@ -4,7 +4,8 @@ What is asked of the store: an object appears whole or not at all, and a listing
 and Azure Blob Storage promise that. Where files grow as they are written (HDFS) they get their name by a rename.
 
 It holds on a server that speaks S3 (moto's), by pyarrow (`s3://`) and by fsspec (`s3a://`): the tests write and list
-by two clients, create at once, take over and kill a writer. A real store, and a network that fails, were not tried.
+by two clients, create at once, take over and kill a writer; they passed once on MinIO too. A store over a network, and
+one that fails, were not tried.
 
 There is no lock there: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
 """

@@ -221,10 +221,9 @@ def test_what_was_cut_off_in_the_middle_leaves_nothing(files: RemoteFiles, monke
 
             return Half()
 
-    monkeypatch.setattr(files, "_fs", Cut())
-    with pytest.raises(SpoolError, match="the line went dead"):
+    with monkeypatch.context() as cutting, pytest.raises(SpoolError, match="the line went dead"):
+        cutting.setattr(files, "_fs", Cut())
         files.write("a", b"123456")
-    monkeypatch.undo()
     assert files.list("") == []
 
 
