@@ -200,7 +200,6 @@ def run(url: str, out: Path, most: int | None) -> None:
     """Run everything, once."""
     spark = session("flights", master="local[2]", spark__ui__enabled="false", spark__sql__session__timeZone="UTC",
                     spark__sql__shuffle__partitions="2")  # fmt: skip
-    spark.sparkContext.setLogLevel("ERROR")
     heard = Alerts()
     with contextlib.ExitStack() as ending, stompy.connect(url, listeners=[heard]) as conn:
         ending.callback(spark.stop)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stompy.errors import ConfigurationError
@@ -20,6 +21,9 @@ _SPARK_NEEDED = (4, 1)
 _TOLD_WITHIN = 60.0
 """Seconds for a Python or Java to say what it is."""
 _INSTALL = "pip install 'stompy-client[spark]'"
+
+_QUIET = Path(__file__).with_name("log4j2.properties")
+"""What Spark's log4j is told, where the user's own configuration says nothing."""
 
 _PROBE = """\
 import sys
@@ -55,6 +59,9 @@ def session(
 ) -> SparkSession:
     """Return a session that knows `format("stomp")`: the running one, or a new one.
 
+    A Spark that it starts shows errors only, and no progress bars. `spark__log__level="WARN"` and
+    `spark__ui__showConsoleProgress="true"` show more; a `log4j2.properties` in `SPARK_CONF_DIR` is used as it is.
+
     Args:
         name: of the application.
         master: such as `local[2]`; `None` leaves it to the environment.
@@ -68,6 +75,7 @@ def session(
     check_packages()
     if remote is None and "SPARK_REMOTE" not in os.environ:
         check_java()
+        _keep_quiet()
     # Else Spark starts whatever `python3` is first on the path, often one without pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -82,6 +90,18 @@ def session(
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _keep_quiet() -> None:
+    """Give the Java that Spark starts defaults, which any setting of the user's stands above."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    given = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"))
+    added = [] if "spark.ui.showConsoleProgress" in given else ["-Dspark.ui.showConsoleProgress=false"]
+    if "log4j" not in given and not any(folder.glob("log4j2*")):
+        added.append(f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([given, *added]).strip()
 
 
 def check_packages() -> None:

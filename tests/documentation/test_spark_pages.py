@@ -5,16 +5,23 @@ That of the cluster starts one on this machine, which takes minutes: `make test-
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.marked import marked
-from tests.support.printed import blocks, run_page
+from tests.support.printed import JAVAS_OWN, blocks, run_page
 
 TUTORIAL, CLUSTER = "docs/getting-started-spark.md", "docs/how-to/spark-on-a-cluster.md"
 COMMANDS = {TUTORIAL: 10, CLUSTER: 13}
+
+
+def replaced(text: str, instead: dict[str, str]) -> str:
+    for old, new in instead.items():
+        text = text.replace(old, new)
+    return text
 
 
 def free_ports(*taken: str) -> dict[str, str]:
@@ -51,5 +58,23 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     instead = {**free_ports("61613", "7077"), "/shared": str(tmp_path / "shared")}
     with marked() as mark:
         environment = {**mark, "SPARK_LOCAL_IP": "127.0.0.1"}
-        steps = run_page(page, tmp_path / "empty", environment, within=150, instead=instead)
-        assert len(list(steps)) == COMMANDS[page]
+        steps = list(run_page(page, tmp_path / "empty", environment, within=150, instead=instead))
+    assert len(steps) == COMMANDS[page]
+    if page == TUTORIAL:
+        assert unexpected(page, steps, instead) == []
+
+
+def unexpected(page: str, steps: list[str], instead: dict[str, str]) -> list[str]:
+    """Return the lines that commands printed, on stdout or stderr, and that the page, as it was run, does not have."""
+    back = {new: old for old, new in instead.items()}
+    commands = [command for block in blocks(page, "console") for command in block.commands]
+    found = []
+    for (command, lines), printed in zip(commands, steps, strict=True):
+        shown = [re.compile(".*".join(map(re.escape, line.split("...")))) for line in lines]
+        if "pip install" not in command:
+            found += [
+                line
+                for line in filter(str.strip, replaced(printed, back).splitlines())
+                if not JAVAS_OWN.match(line) and not any(one.match(line) for one in shown)
+            ]
+    return found

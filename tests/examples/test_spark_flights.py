@@ -20,6 +20,7 @@ import pytest
 from stompy.testing.required import missing
 from tests.support.marked import marked
 from tests.support.needs import each
+from tests.support.printed import JAVAS_OWN
 
 TOP = Path(__file__).parents[2]
 PROGRAM = TOP / "examples" / "spark" / "flights.py"
@@ -61,6 +62,7 @@ def run(out: Path, kind: str, *arguments: str, within: float) -> str:
     if result.stderr.rpartition(f"no {kind} broker: ")[1]:
         missing(kind, result.stderr.rpartition(f"no {kind} broker: ")[2])
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    assert [line for line in result.stderr.splitlines() if not JAVAS_OWN.match(line)] == []
     return result.stdout
 
 

@@ -25,13 +25,17 @@ _WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
 
 collect_ignore: list[str] = []
 
-_MISSING = [name for name in ("pyarrow", "pyspark", "fsspec", "grpc") if importlib.util.find_spec(name) is None]
+_NEEDED = ("pyarrow", "pyspark", "fsspec", "s3fs", "moto", "grpc")
+_MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 if REQUIRED and _MISSING:
     raise pytest.UsageError(f"{', '.join(_MISSING)} required: pip install -e '.[spark-test]'")
 
 if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW
+
+if {"fsspec", "s3fs", "moto"} & set(_MISSING):
+    collect_ignore += ("spool/test_remote.py",)
 
 if "grpc" in _MISSING:
     collect_ignore += ("connect",)

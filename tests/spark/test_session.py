@@ -13,6 +13,7 @@ from stompy.errors import ConfigurationError
 from stompy.spark import register
 from stompy.spark import session as door
 from stompy.spark.session import check_java, check_packages, check_worker_python
+from tests.support.printed import JAVAS_OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +95,46 @@ def test_this_python_can_be_a_worker(tmp_path: Path) -> None:
 
 def test_of_a_remote_session_nothing_is_claimed() -> None:
     check_worker_python(SimpleNamespace())  # it has no sparkContext
+
+
+PACKAGE = Path(__file__).parent.parent.parent / "stompy" / "spark"
+LOUD = """
+from stompy.spark import session
+import sys
+spark = session(master="local[2]", spark__ui__enabled="false", **dict(one.split("=") for one in sys.argv[1:]))
+spark.range(10).repartition(4).count()
+if len(sys.argv) == 1:
+    spark.range(1).selectExpr("raise_error('it is told')").collect()
+"""
+
+
+def loud(*settings: str, **environment: str) -> str:
+    """Run a program of a user's, and return what Spark's Java writes."""
+    top = str(Path(__file__).parent.parent.parent)
+    told = subprocess.run(
+        [sys.executable, "-c", LOUD, *settings],
+        env={**os.environ, "PYTHONPATH": top, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.stderr
+
+
+@pytest.mark.timeout(180)
+def test_of_spark_a_program_shows_errors_only() -> None:
+    lines = loud().splitlines()
+    first = next(number for number, line in enumerate(lines) if " ERROR " in line)
+    assert [line for line in lines[:first] if not JAVAS_OWN.match(line)] == []
+    assert "it is told" in lines[first + 1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_a_log4j_configuration_and_a_level_of_the_users_count(tmp_path: Path) -> None:
+    own = (PACKAGE / "log4j2.properties").read_text(encoding="utf-8")
+    (tmp_path / "log4j2.properties").write_text(own.replace("%p", "my own %p"))
+    assert " my own INFO " in loud("spark.log.level=INFO", SPARK_CONF_DIR=str(tmp_path))
 
 
 @pytest.mark.hard_case("T26")

@@ -3,8 +3,7 @@
 ::
 
     offsets.py   how far a query is, as Spark keeps it in its checkpoint
-    pieces.py    which rows a task reads
-    reading.py   reading them, on an executor
+    reading.py   which rows a task reads, and reading them, on an executor
     engine.py    what the driver's Python does for a streaming query
     stream.py    the same as pyspark calls it
     drain.py     what the driver's Python does for a batch read

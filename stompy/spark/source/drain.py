@@ -15,7 +15,7 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import NotConnected, ReceiveTimeout, SpoolBusy, SpoolError
 from stompy.spark.receiver.pool import ReceiverPool
-from stompy.spark.source.pieces import split
+from stompy.spark.source.reading import split
 from stompy.spark.source_options import BatchOptions
 from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.files import Files

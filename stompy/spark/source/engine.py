@@ -23,7 +23,7 @@ from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.offsets import Offset
-from stompy.spark.source.pieces import split
+from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment

@@ -112,7 +112,8 @@ class LocalFiles:
     """A directory of this machine, or one that several machines share.
 
     A file is written under another name, synced, linked to its name and the folder synced; so a name never stands for
-    half a file, not even after a power cut.
+    half a file, not even after a power cut. A directory of NFS is experimental: it was not tried, and must be mounted
+    with `noac`, so that a listing is never an old one.
 
     Args:
         root: the directory; it need not be there.

@@ -1,7 +1,11 @@
-"""A folder on an object store or another file system that pyarrow or fsspec know.
+"""A folder on an object store or another file system that pyarrow or fsspec know. Experimental.
 
 What is asked of the store: an object appears whole or not at all, and a listing shows what was written before. S3, GCS
 and Azure Blob Storage promise that. Where files grow as they are written (HDFS) they get their name by a rename.
+
+It holds on a server that speaks S3 (moto's), by pyarrow (`s3://`) and by fsspec (`s3a://`): the tests write and list
+by two clients, create at once, take over and kill a writer; they passed once on MinIO too. A store over a network, and
+one that fails, were not tried.
 
 There is no lock there: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
 """
@@ -11,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import secrets
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -18,11 +23,17 @@ from urllib.parse import urlsplit, urlunsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from stompy.deadline import Deadline
 from stompy.errors import SpoolError
 from stompy.spark.spool.files import TEMPORARY, Entry, Lock
 
 _WITH_RENAME = frozenset({"hdfs", "local", "mock"})
 """What pyarrow calls file systems on which a file that is being written can be seen, and a rename is atomic."""
+
+_CREATING = 30.0
+"""Seconds to wait for another process that makes the same object."""
+_LOOK = 0.02
+"""Seconds between looks for its end."""
 
 
 class RemoteFiles:
@@ -84,13 +95,43 @@ class RemoteFiles:
             raise
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write an object unless there is one; of two at once the later counts, and both see that one when they "
-        "read.
+        """Write an object unless there is one.
+
+        Pyarrow and fsspec have no condition that every store knows. So each of those that come at once shows itself,
+        and then looks for others: of two, one at least sees the other. Only who sees nobody, and no object, writes it,
+        and hides again afterwards. Where others are seen, the first by name stays.
+
+        Raises:
+            SpoolError: one that died in the middle of it is in the way; it says what to remove.
         """
-        if self.exists(name):
-            return False
-        self.write(name, data)
-        return True
+        folder, _, last = self._path(name).rpartition("/")
+        prefix = f"{TEMPORARY}create-{last}-"
+        mine, shown = f"{prefix}{secrets.token_hex(8)}", False
+        deadline = Deadline(_CREATING)
+        with _told(folder):
+            try:
+                while not self.exists(name):
+                    if not shown:
+                        self._put(f"{folder}/{mine}", b"")
+                        shown = True
+                    rivals = {one for one in self._names(folder) if one.startswith(prefix)} - {mine}
+                    if not rivals and not self.exists(name):
+                        self.write(name, data)
+                        return True
+                    if deadline.expired:
+                        raise SpoolError(
+                            "another process was making it and has not finished. If none runs, remove "
+                            + ", ".join(f"{folder}/{one}" for one in sorted(rivals)),
+                            path=self._path(name),
+                        )
+                    if min(rivals, default=mine) < mine:
+                        self._fs.delete_file(f"{folder}/{mine}")
+                        shown = False
+                    time.sleep(_LOOK)
+                return False
+            finally:
+                if shown:
+                    self._fs.delete_file(f"{folder}/{mine}")
 
     def exists(self, name: str) -> bool:
         """Whether there is an object of that name."""
@@ -107,6 +148,10 @@ class RemoteFiles:
             for info in infos
             if not info.base_name.startswith(TEMPORARY)
         ]
+
+    def _names(self, folder: str) -> set[str]:
+        infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return {info.base_name for info in infos}
 
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
@@ -153,7 +198,8 @@ def _find(url: str) -> tuple[Any, str]:
         with contextlib.suppress(ImportError, ValueError, OSError):
             import fsspec
 
-            found, path = fsspec.core.url_to_fs(url)
+            # What another process has written must be listed: the fence is nothing else.
+            found, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
             return fs.PyFileSystem(fs.FSSpecHandler(found)), path
         scheme = urlsplit(url).scheme
         raise SpoolError(

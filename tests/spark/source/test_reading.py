@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompy.errors import BodyDecodeError, SpoolDamaged, SpoolError, SpoolMismatch
 from stompy.spark.schema import arrow_schema
-from stompy.spark.source.reading import read_pieces
+from stompy.spark.source.reading import read_pieces, split
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.index import Piece
+from stompy.spark.spool.names import Segment
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.making import record, records, seal, spool_files, spool_writer
@@ -90,3 +93,37 @@ def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) ->
     os.unlink(f"{url}/{pieces[1].segment.name}")
     with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is gone"):
         list(read_pieces(*spool, columns=ColumnOptions()))
+
+
+def piece(first: int, count: int, *, size: int = 100) -> Piece:
+    return Piece(Segment(first, count, 1, "0" * 16, size), first, first + count)
+
+
+def numbers(part: list[Piece]) -> list[int]:
+    return [at for one in part for at in range(one.start, one.end)]
+
+
+def test_nothing_is_no_part() -> None:
+    assert split([], most=None) == []
+
+
+def test_few_rows_are_one_part_and_many_are_several() -> None:
+    assert len(split([piece(0, 9_999)], most=None)) == 1
+    assert len(split([piece(0, 25_000)], most=None)) == 3
+    assert len(split([piece(0, 10, size=100 << 20)], most=None)) == 4
+    assert len(split([piece(0, 25_000)], most=2)) == 2
+    assert len(split([piece(0, 3)], most=8)) == 3
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=15), st.integers(1, 12))
+def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[int], most: int) -> None:
+    whole = []
+    at = 0
+    for count in shape:
+        whole.append(piece(at, count))
+        at += count
+    parts = split(whole, most=most)
+    assert [number for part in parts for number in numbers(part)] == numbers(whole)
+    sizes = [sum(one.rows for one in part) for part in parts]
+    assert len(parts) == min(most, at)
+    assert max(sizes) - min(sizes) <= 1

@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
+import fsspec
 import pytest
 from pyarrow import fs
 
@@ -12,13 +21,66 @@ from stompy.spark.spool.spool import make_spool, open_files
 from stompy.spark.spool.state import write_mark
 from tests.spark.spool.making import ids_in, records, seal, settle, spool_writer
 
+TOP = Path(__file__).parents[3]
+# As a user sets them, for any server that speaks S3.
+AWS = {
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+Opened = Callable[[], RemoteFiles]
 
-@pytest.fixture(params=["rename", "put"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> RemoteFiles:
-    """A store on which files get their name by a rename, and one where an object appears whole."""
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    """The address of a server that speaks S3 (moto's), with a bucket."""
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            told = iter(server.stderr)
+            address = next(found[0] for line in told if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+            with ThreadPoolExecutor(1) as reading:
+                reading.submit(lambda: [None for _ in told])  # else its log fills the pipe
+                with urlopen(Request(f"{address}/bucket", method="PUT"), timeout=30):
+                    pass
+                yield address
+                server.kill()
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def s3(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder in a bucket, to be put behind a scheme, such as `s3` or `s3a`."""
+    for name, value in {**AWS, "AWS_ENDPOINT_URL": s3_server}.items():
+        monkeypatch.setenv(name, value)
+    return f"://bucket/{tmp_path.name}"
+
+
+@pytest.fixture(params=["rename", "put", "s3", "s3a"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+    """What opens one folder, each time anew: on a store on which files get their name by a rename, on one where an
+    object appears whole, and on a server of S3, by pyarrow and by fsspec.
+    """
     if request.param == "rename":
-        return RemoteFiles(str(tmp_path / "store"), filesystem=fs.LocalFileSystem())
-    return RemoteFiles("store", filesystem=fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
+        return lambda: RemoteFiles(str(tmp_path / "store"), filesystem=fs.LocalFileSystem())
+    if request.param == "put":
+        return lambda: RemoteFiles("store", filesystem=fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
+    url = request.param + request.getfixturevalue("s3")
+
+    def opened() -> RemoteFiles:
+        files = open_files(url)
+        assert isinstance(files, RemoteFiles)
+        return files
+
+    return opened
+
+
+@pytest.fixture
+def files(opened: Opened) -> RemoteFiles:
+    return opened()
 
 
 def test_what_was_written_is_read(files: RemoteFiles) -> None:
@@ -42,6 +104,73 @@ def test_create_leaves_what_is_there(files: RemoteFiles) -> None:
     assert files.read("a") == b"1"
 
 
+def test_of_many_that_create_at_once_one_does(opened: Opened) -> None:
+    opened().make_folder("")
+    several = [opened() for _ in range(3)]
+
+    def create(number: int) -> list[bool]:
+        return [several[number].create(f"name-{name}", str(number).encode()) for name in range(3)]
+
+    with ThreadPoolExecutor(len(several)) as at_once:
+        did = list(at_once.map(create, range(len(several))))
+    for name, those in enumerate(zip(*did, strict=True)):
+        assert sum(those) == 1
+        assert opened().read(f"name-{name}") == str(those.index(True)).encode()
+    assert len(opened().list("")) == 3
+
+
+def test_who_died_while_it_created_is_named(files: RemoteFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.make_folder("")
+    monkeypatch.setattr("stompy.spark.spool.remote._CREATING", 0.1)
+    files.write(".tmp-create-a-0123", b"1")
+    with pytest.raises(SpoolError, match=r"another process was making it.*remove .*\.tmp-create-a-0123"):
+        files.create("a", b"1")
+    files.remove(".tmp-create-a-0123")
+    assert files.create("a", b"1")
+
+
+@pytest.mark.parametrize(("scheme", "others"), [("s3", "s3a"), ("s3a", "s3")])
+def test_what_another_client_writes_is_listed_at_once(scheme: str, others: str, s3: str) -> None:
+    one, other = open_files(others + s3), open_files(scheme + s3)
+    one.make_folder("epoch")
+    for number in range(3):
+        assert len(other.list("epoch")) == number
+        assert not other.exists(f"epoch/{number}")
+        one.write(f"epoch/{number}", b"1")
+        assert other.exists(f"epoch/{number}")
+        assert other.read(f"epoch/{number}") == b"1"
+    one.write("epoch/1", b"12")
+    assert other.read("epoch/1") == b"12"
+    one.remove("epoch/0")
+    assert sorted(entry.name for entry in other.list("epoch")) == ["1", "2"]
+
+
+PUTTING = """
+import sys
+from stompy.spark.spool.spool import open_files
+files, number = open_files(sys.argv[1]), 0
+while True:
+    files.write(f"seg-{number}", bytes(12_000_000))
+    print(number, flush=True)
+    number += 1
+"""
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_of_who_is_killed_while_it_writes_whole_objects_are_there(scheme: str, s3: str) -> None:
+    command = [sys.executable, "-c", PUTTING, scheme + s3]
+    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as writing:
+        assert writing.stdout is not None
+        try:
+            done = [int(writing.stdout.readline())]
+        finally:
+            writing.send_signal(signal.SIGKILL)
+    found = open_files(scheme + s3).list("")
+    assert len(found) >= len(done)
+    assert {one.size for one in found} == {12_000_000}
+
+
 def test_a_spool_lives_there(files: RemoteFiles) -> None:
     make_spool(files, "/queue/a")
     writer = spool_writer(files)
@@ -60,7 +189,7 @@ def test_a_second_receiver_fences_the_first_as_there_is_no_lock(files: RemoteFil
     second = spool_writer(files)
     with pytest.raises(SpoolFenced):
         seal(first, records(range(10, 20)))
-    seal(second, records(range(10, 12)))
+    seal(second, records(range(5, 12)))
     first.close()
     second.close()
     assert ids_in(files) == [f"id-{number}" for number in range(12)]
@@ -92,10 +221,10 @@ def test_what_was_cut_off_in_the_middle_leaves_nothing(files: RemoteFiles, monke
 
             return Half()
 
-    monkeypatch.setattr(files, "_fs", Cut())
-    with pytest.raises(SpoolError, match="the line went dead"):
-        files.write("a", b"123456")
-    monkeypatch.undo()
+    with monkeypatch.context() as cutting:
+        cutting.setattr(files, "_fs", Cut())
+        with pytest.raises(SpoolError, match="the line went dead"):
+            files.write("a", b"123456")
     assert files.list("") == []
 
 
@@ -114,7 +243,6 @@ def test_a_url_that_nobody_knows_is_told_of_without_its_login() -> None:
 
 
 def test_fsspec_is_asked_where_pyarrow_does_not_know_the_scheme() -> None:
-    fsspec = pytest.importorskip("fsspec")
     files = open_files("memory://stompy-test")
     try:
         make_spool(files, "/queue/a")
