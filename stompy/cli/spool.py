@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import math
 import os
@@ -16,6 +17,7 @@ from stompy.cli.console import say, tell
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_verbose, seconds
 from stompy.connection.connecting import DEFAULT_URL
+from stompy.errors import SpoolDamaged
 from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.spark.options import Option
 from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
@@ -95,6 +97,7 @@ def _tell_status(folder: str) -> Exit:
     """Print what a spool holds and how fast it gets more; nothing of it is changed."""
     from stompy.spark.spool.claims import last_beat, owner_of
     from stompy.spark.spool.spool import get_spool, open_files
+    from stompy.spark.spool.state import read_counts
     from stompy.spark.spool.view import SpoolView
 
     spool = get_spool(open_files(folder))
@@ -105,13 +108,23 @@ def _tell_status(folder: str) -> Exit:
     index = view.index
     rate = (view.next - before) / (time.monotonic() - since)
     waiting = [segment for segment in index.segments if segment.end > max(view.planned, index.low)]
+    oldest = None
+    if waiting:
+        oldest = waiting[0].modified
+        with contextlib.suppress(SpoolDamaged):  # also where it was removed meanwhile
+            oldest = spool.read(waiting[0]).column("received_at")[0].as_py().timestamp()
     beat = last_beat(spool.files)
     say(f"destination  {spool.destination}")
     say(f"messages     {index.low} to {view.next - 1}, {rate:,.0f} more a second")
     say(f"backlog      {view.next - min(view.next, max(view.planned, index.low))} that no query was told of")
-    say(f"oldest       {_age(min((segment.modified for segment in waiting), default=None))}")
+    say(f"oldest       {_age(oldest)}")
     say(f"size         {index.octets} octets in {len(index.segments)} files")
     say(f"filled by    {owner_of(spool.files) or 'nobody yet'}, last sign of life {_age(beat and beat[1])}")
+    for number, counts in enumerate(read_counts(spool.files)):
+        say(
+            f"receiver {number}   {counts.messages} messages, {counts.dropped} duplicates dropped, "
+            f"{counts.flagged} possible duplicates kept, last {_age(counts.last)}"
+        )
     return Exit.OK
 
 

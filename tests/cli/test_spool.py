@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_it_receives_until_nothing_comes(run: Run, broker: Broker, tmp_path: Pat
     assert result.err.endswith(f"stompy: 300 messages in {tmp_path}/s so far\n")
     assert broker.depth(QUEUE) == 0
     names = {path.name for path in (tmp_path / "s").iterdir() if not path.name.startswith("seg-")}
-    assert names == {"epoch", "lock", "low", "settled", "spool.json", "suspects"}
+    assert names == {"counts", "epoch", "lock", "low", "settled", "spool.json", "suspects"}
     assert json.loads((tmp_path / "s" / "spool.json").read_bytes().splitlines()[0])["destination"] == QUEUE
 
 
@@ -113,5 +114,8 @@ def test_the_status_of_a_spool_is_told_and_nothing_is_changed(run: Run, broker: 
     assert lines["backlog"] == "30 that no query was told of"
     assert lines["oldest"].endswith(" s ago")
     assert lines["filled"].startswith("by    process ")
+    assert re.fullmatch(
+        r"0   30 messages, 0 duplicates dropped, 0 possible duplicates kept, last \d+ s ago", lines["receiver"]
+    )
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
     assert run("spool", "status", str(tmp_path / "none")).code == 5

@@ -172,6 +172,7 @@ class _Maintenance(HouseThread):
         try:
             while not self._closing.wait(_PERIOD_FULL if self._writer.is_full(*self._limits) else _PERIOD):
                 self._writer.maintain()
+                self._writer.compact(self._closing.is_set)
         except StompError as error:
             self.error = error
             self._changed()

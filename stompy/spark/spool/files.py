@@ -10,8 +10,9 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from stompy.errors import SpoolError, SpoolFull
@@ -37,6 +38,9 @@ class Entry:
     size: int
     modified: float
     is_folder: bool = False
+
+
+_NOTHING: Mapping[str, Entry] = MappingProxyType({})
 
 
 class Lock(Protocol):
@@ -79,8 +83,13 @@ class Files(Protocol):
         """Whether there is a file of that name."""
         ...
 
-    def list(self, folder: str) -> list[Entry]:
-        """Return what is in a folder; nothing where there is none."""
+    def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
+        """Return what is in a folder; nothing where there is none.
+
+        Args:
+            folder: to look into.
+            known: entries by name that are taken as they were, if they are still there: of files that never change.
+        """
         ...
 
     def remove(self, name: str) -> None:
@@ -169,8 +178,8 @@ class LocalFiles:
         """Whether there is a file of that name."""
         return os.path.lexists(self.path(name))
 
-    def list(self, folder: str) -> list[Entry]:
-        """Return what is in a folder, without unfinished files."""
+    def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
+        """Return what is in a folder, without unfinished files; only what is not known is looked at."""
         path = self.path(folder)
         found = []
         with _told(path):
@@ -179,6 +188,9 @@ class LocalFiles:
             except FileNotFoundError:
                 return []
             for one in scanned:
+                if one.name in known:
+                    found.append(known[one.name])
+                    continue
                 if one.name.startswith(TEMPORARY):
                     continue
                 # Another process may remove it between the listing and the look.

@@ -8,12 +8,17 @@ stopped half-way may finish its file when its successor is at work already. The 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stompy.errors import SpoolDataLoss
 from stompy.spark.spool.names import Segment
 
+BLOCK = 1000
+"""Numbers in a block, whose small segments are merged into one."""
+_MANY, _SMALL = 20, 4 << 20
+"""Segments, the fewest that are merged, and octets, the most."""
 _ADVICE = "Restore the files from a backup, or go on without these messages with the option failOnDataLoss=false"
 
 
@@ -56,7 +61,7 @@ class SegmentIndex:
         self.low = low
         self._path = path
         self._segments: list[Segment] = []
-        self._octets = 0
+        self._octets = self._messages = 0
 
     @property
     def next(self) -> int:
@@ -66,7 +71,7 @@ class SegmentIndex:
     @property
     def messages(self) -> int:
         """How many messages are kept, those that were processed and not yet removed included."""
-        return sum(segment.count for segment in self._segments)
+        return self._messages
 
     @property
     def octets(self) -> int:
@@ -83,13 +88,52 @@ class SegmentIndex:
         assert not self._segments or segment.first >= self._segments[-1].end, "segments are added in order"
         self._segments.append(segment)
         self._octets += segment.size
+        self._messages += segment.count
+
+    def mergeable(self, start: int, end: int) -> Iterator[list[Segment]]:
+        """Yield the small segments of each block of BLOCK numbers that lies between two numbers and has many of them.
+
+        Every process that fills the spool finds the same ones, so that what two of them merge never overlaps in part.
+        """
+        position = bisect.bisect_left(self._segments, start, key=lambda one: one.first)
+        inside = itertools.takewhile(lambda one: one.end <= end, itertools.islice(self._segments, position, None))
+        for number, group in itertools.groupby(inside, key=lambda one: one.first // BLOCK):
+            block = [segment for segment in group if (segment.end - 1) // BLOCK == number]
+            whole = (number + 1) * BLOCK <= end
+            joined = all(before.end == after.first for before, after in itertools.pairwise(block))
+            if whole and joined and len(block) >= _MANY and sum(segment.size for segment in block) <= _SMALL:
+                yield block
+
+    def replace(self, several: Sequence[Segment], merged: Segment) -> None:
+        """Put one segment in the place of the several that it was made of."""
+        position = bisect.bisect_left(self._segments, several[0].first, key=lambda one: one.first)
+        assert self._segments[position : position + len(several)] == several, "they are in the index"
+        self._segments[position : position + len(several)] = [merged]
+        self._octets += merged.size - sum(segment.size for segment in several)
+
+    def followed_by(self, segments: Iterable[Segment]) -> bool:
+        """Whether some segments go on where this one ends, without a gap."""
+        ends = self.next
+        for segment in segments:
+            if segment.first != ends:
+                return False
+            ends = segment.end
+        return True
+
+    def below_gap(self, position: int) -> tuple[int, int] | None:
+        """Return the first number and the end of what lies below a position and does not reach it."""
+        count = bisect.bisect_left(self._segments, position, key=lambda one: one.first)
+        if not count or self._segments[count - 1].end >= position:
+            return None
+        return max(self.low, self._segments[0].first), self._segments[count - 1].end
 
     def remove_below(self, low: int) -> list[Segment]:
         """Take out the segments that lie below a new low watermark, and return them."""
         self.low = max(self.low, low)
-        gone = [segment for segment in self._segments if segment.end <= self.low]
-        self._segments = self._segments[len(gone) :]
+        gone = list(itertools.takewhile(lambda segment: segment.end <= self.low, self._segments))
+        del self._segments[: len(gone)]
         self._octets -= sum(segment.size for segment in gone)
+        self._messages -= sum(segment.count for segment in gone)
         return gone
 
     def pieces(self, start: int, end: int, *, fail: bool = True) -> list[Piece]:
@@ -103,26 +147,27 @@ class SegmentIndex:
         Raises:
             SpoolDataLoss: not all of them are there.
         """
-        found: list[Piece] = []
+        return list(self._pieces(start, end, fail=fail))
+
+    def _pieces(self, start: int, end: int, *, fail: bool) -> Iterator[Piece]:
         at = start
         position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
-        for segment in self._segments[position:]:
+        for segment in itertools.islice(self._segments, position, None):
             if segment.first >= end or at >= end:
                 break
             if segment.end <= at:
                 continue
             if segment.first > at and fail:
                 raise lost(self._path, at, segment.first)
-            found.append(Piece(segment, max(at, segment.first), min(end, segment.end)))
+            yield Piece(segment, max(at, segment.first), min(end, segment.end))
             at = min(end, segment.end)
         if at < end and fail:
             raise lost(self._path, at, end)
-        return found
 
     def octets_up_to(self, start: int, octets: int) -> int:
         """Return the number up to which there are about so many octets from `start` on, at least one message's."""
         at = start
-        for piece in self.pieces(start, self.next, fail=False):
+        for piece in self._pieces(start, self.next, fail=False):
             size = piece.size
             if size > octets:
                 rows = octets * piece.rows // max(1, size)
@@ -151,8 +196,9 @@ def sound(segments: Iterable[Segment], *, epoch: int, start: int) -> tuple[list[
     """
     kept: list[Segment] = []
     orphans: list[Segment] = []
-    # Of two that overlap the later receiver's counts: it knew all that its predecessors had acknowledged.
-    for segment in sorted(segments, key=lambda one: (one.first, -one.epoch)):
+    # Of two that overlap the later receiver's counts: it knew all that its predecessors had acknowledged. Of one
+    # receiver's, the one that it merged the others into.
+    for segment in sorted(segments, key=lambda one: (one.first, -one.epoch, -one.count)):
         beyond = segment.epoch < epoch and segment.end > start
         unknown = segment.epoch > epoch
         if beyond or unknown:

@@ -16,7 +16,7 @@ import contextlib
 import posixpath
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -138,8 +138,8 @@ class RemoteFiles:
         with _told(self._path(name)):
             return bool(self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound)
 
-    def list(self, folder: str) -> list[Entry]:
-        """Return what is in a folder; nothing where there is none."""
+    def list(self, folder: str, known: Mapping[str, Entry] | None = None) -> list[Entry]:
+        """Return what is in a folder; nothing where there is none. The store tells all of it in any case."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         with _told(self._path(folder)):
             infos = self._fs.get_file_info(selector)

@@ -29,21 +29,26 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
         first: the sequence number of the first row.
         epoch: of the writer.
     """
-    count = len(records)
-    columns = {"sequence": pa.array(range(first, first + count), pa.int64())}
+    columns = {"sequence": pa.array(range(first, first + len(records)), pa.int64())}
     for field in _SCHEMA:
         if field.name not in columns:
             columns[field.name] = pa.array([getattr(one, field.name) for one in records], field.type)
+    batch = pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=_SCHEMA)
+    return join([batch], spool=spool, first=first, epoch=epoch)
+
+
+def join(batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int) -> tuple[Segment, bytes]:
+    """Return one segment of the rows of several, as `decode` returns them, and the octets of its file."""
+    (batch,) = pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()
     schema = _SCHEMA.with_metadata({
         "stompy.version": _VERSION, "stompy.spool": spool,
-        "stompy.first": str(first), "stompy.count": str(count), "stompy.epoch": str(epoch),
+        "stompy.first": str(first), "stompy.count": str(batch.num_rows), "stompy.epoch": str(epoch),
     })  # fmt: skip
-    batch = pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(batch)
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
     data = sink.getvalue().to_pybytes()
-    return Segment(first, count, epoch, digest_of(data), len(data)), data
+    return Segment(first, batch.num_rows, epoch, digest_of(data), len(data)), data
 
 
 def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa.RecordBatch:

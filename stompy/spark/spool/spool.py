@@ -13,12 +13,12 @@ from stompy.spark.spool.claims import EPOCHS, LOCK
 from stompy.spark.spool.files import Files, LocalFiles
 from stompy.spark.spool.names import IDENTITY, Segment, segment_of
 from stompy.spark.spool.segment import decode
-from stompy.spark.spool.state import LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
+from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
 from stompy.spark.spool.suspects import FOLDER
 
 FORMAT = "stompy spool"
 VERSION = 2
-_OURS = frozenset({EPOCHS, LOCK, FOLDER, SETTLED, PLANNED})
+_OURS = frozenset({COUNTS, EPOCHS, LOCK, FOLDER, SETTLED, PLANNED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,24 @@ class Spool:
     destination: str
 
     def segments(self) -> list[Segment]:
-        """Return every segment that is listed."""
+        """Return every segment that is listed.
+
+        A listing takes time. It may miss segments that are merged meanwhile, and the one that they are merged into,
+        but two listings, one after the other, do not.
+        """
         found = (segment_of(one.name, size=one.size, modified=one.modified) for one in self.files.list(""))
         return [segment for segment in found if segment is not None]
 
     def read(self, segment: Segment) -> pa.RecordBatch:
-        """Return the rows of a segment; raises as `decode`."""
-        return decode(
-            self.files.read(segment.name), segment, spool=self.identity, path=path_of(self.files, segment.name)
-        )
+        """Return the rows of a segment, also when it was merged into another meanwhile; raises as `decode`."""
+        data = self.files.read(segment.name)
+        if data is None:
+            for other in self.segments():
+                covers = other.first <= segment.first and segment.end <= other.end
+                # An older process's is one that does not count.
+                if covers and other.count > segment.count and other.epoch >= segment.epoch:
+                    return self.read(other).slice(segment.first - other.first, segment.count)
+        return decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
 
     def low(self) -> int:
         """Return the mark below which everything was processed.

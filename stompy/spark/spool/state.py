@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -15,6 +17,8 @@ PLANNED = "planned"
 """The mark up to which Spark was told of messages; the reader's. New messages are numbered from there on."""
 SETTLED = "settled"
 """The mark below which the broker has confirmed each ACK, or the message is a suspect; the writer's."""
+COUNTS = "counts"
+"""What each receiver has got since the process that fills the spool began; the writer's, for people to read."""
 
 _ADVICE = (
     "Restore it from a backup; or, to give up what the spool holds, remove the whole folder together with the "
@@ -79,6 +83,38 @@ def read_mark(files: Files, name: str) -> int | None:
     if not isinstance(value, int):
         raise damaged(path_of(files, name), "the file is another one's")
     return value
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a receiver has got.
+
+    Attributes:
+        messages: written.
+        dropped: that came again and were recognised.
+        flagged: of those that were written, how many may have come before (`possible_duplicate`).
+        last: when the last one came, in seconds since the epoch; `None` before.
+    """
+
+    messages: int = 0
+    dropped: int = 0
+    flagged: int = 0
+    last: float | None = None
+
+
+def write_counts(files: Files, counts: Sequence[Counts]) -> None:
+    """Write what each receiver has got, by its number."""
+    files.write(COUNTS, dump({COUNTS: [asdict(one) for one in counts]}))
+
+
+def read_counts(files: Files) -> list[Counts]:
+    """Return what each receiver has got, by its number; nothing where none was ever written.
+
+    Raises:
+        SpoolDamaged: it is not what was written.
+    """
+    document = read_document(files, COUNTS)
+    return [] if document is None else [Counts(**one) for one in document[COUNTS]]
 
 
 def path_of(files: Files, name: str) -> str:

@@ -11,8 +11,10 @@ import logging
 import time
 
 from stompy.errors import SpoolDataLoss
-from stompy.spark.spool.claims import begun, last_beat
+from stompy.spark.spool.claims import Begun, begun, last_beat
+from stompy.spark.spool.files import Entry
 from stompy.spark.spool.index import SegmentIndex, lost, sound
+from stompy.spark.spool.names import Segment, segment_of
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.state import LOW, PLANNED, SETTLED, read_mark, write_mark
 
@@ -37,6 +39,9 @@ class SpoolView:
         self._planned = read_mark(self._files, PLANNED) or 0
         self._beat = last_beat(self._files)
         self._beaten = time.monotonic()
+        self._entries: dict[str, Entry] = {}
+        self._segments: dict[str, Segment] = {}
+        self._newest: Begun | None = None
         self.index = SegmentIndex(low=spool.low(), path=self._files.url)
         """The segments."""
         self.refresh()
@@ -69,22 +74,59 @@ class SpoolView:
             SpoolDataLoss: a segment that was there is gone, and was not processed.
         """
         low = self._spool.low()
-        listed = [segment for segment in self._spool.segments() if segment.end > low]
+        new, gone = self._list()
         newest = begun(self._files)
         if newest is None:
+            self._newest = None
             return False
-        kept, _ = sound(listed, epoch=newest.epoch, start=newest.start)
+        self.index.remove_below(low)
+        # As a rule some were added at the end and some were processed; else all of it is made sense of again.
+        follows = self.index.followed_by(new) and all(segment.epoch == newest.epoch for segment in new)
+        if newest != self._newest or not follows or any(segment.end > low for segment in gone):
+            listed = set(self._segments.values())
+            self._list()
+            return self._begin_again(low, listed.union(self._segments.values()))
+        if new:
+            # A segment is listed before its writer has synced the folder, and Spark must not be told of what a power
+            # cut may take away.
+            self._files.sync("")
+        for segment in new:
+            self.index.add(segment)
+        return True
+
+    def _list(self) -> tuple[list[Segment], list[Segment]]:
+        """List the folder; return the segments that are new there, in order, and those that are gone."""
+        known, entries = self._entries, self._files.list("", self._entries)
+        others = [entry for entry in entries if entry.name not in known]
+        gone = []
+        if len(entries) - len(others) < len(known):
+            for name in known.keys() - {entry.name for entry in entries}:
+                gone.append(self._segments.pop(name))
+                del known[name]
+        new = []
+        for entry in others:
+            segment = segment_of(entry.name, size=entry.size, modified=entry.modified)
+            if segment is not None:  # else a mark, which is written again and again
+                new.append(segment)
+                self._segments[entry.name], known[entry.name] = segment, entry
+        return sorted(new), gone
+
+    def _begin_again(self, low: int, listed: set[Segment]) -> bool:
+        """Make sense of all that is there."""
+        newest = self._newest = begun(self._files)
+        if newest is None:
+            return False
+        kept, _ = sound((one for one in listed if one.end > low), epoch=newest.epoch, start=newest.start)
         index = SegmentIndex(low=low, path=self._files.url)
         for segment in kept:
             index.add(segment)
         if index.next < self.next:
-            gone = lost(self._files.url, index.next, self.next)
+            missing = lost(self._files.url, index.next, self.next)
             if self._fail:
-                raise gone
-            _LOG.warning("%s", gone)
+                self._newest = None
+                raise missing
+            _LOG.warning("%s", missing)
         elif index.next > self.next:
-            # A segment is listed before its writer has synced the folder, and Spark must not be told of what a power
-            # cut may take away.
             self._files.sync("")
         self.index = index
         return True
@@ -95,10 +137,7 @@ class SpoolView:
         A checkpoint is at such a position when the spool was set back to an older copy, and filled since: nobody can
         tell which of these messages were processed.
         """
-        below = [segment for segment in self.index.segments if segment.first < position]
-        if not below or below[-1].end >= position:
-            return None
-        return max(self.index.low, below[0].first), below[-1].end
+        return self.index.below_gap(position)
 
     def note_planned(self, end: int) -> None:
         """Note that Spark was told of messages up to `end`: the writer numbers new ones from there on."""

@@ -3,7 +3,7 @@
 | who | does |
 |---|---|
 | each receiver's thread | `begin`, `keep`, `confirm`, `hear`, `leave` |
-| maintenance thread | `maintain` |
+| maintenance thread | `maintain`, `compact` |
 | any thread | `epoch`, `next`, `settled`, `is_full` and the like |
 
 | rank | lock | guards | held over I/O |
@@ -21,12 +21,15 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections import deque
-from collections.abc import Iterable, Sequence
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from stompy.errors import SpoolDamaged, SpoolError, SpoolFenced
 from stompy.link.locks import Rank, make_lock
 from stompy.spark.spool.claims import Begun, Claim, Patience, begun
+from stompy.spark.spool.compaction import Compaction
 from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.index import SegmentIndex, lost, sound
 from stompy.spark.spool.names import Segment
@@ -34,7 +37,7 @@ from stompy.spark.spool.record import Record
 from stompy.spark.spool.redelivery import Delivery, Identity, Redelivery
 from stompy.spark.spool.segment import encode
 from stompy.spark.spool.spool import Spool
-from stompy.spark.spool.state import PLANNED, SETTLED, read_mark, write_mark
+from stompy.spark.spool.state import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
 from stompy.spark.spool.suspects import Suspects
 
 _LOG = logging.getLogger("stompy.spark")
@@ -72,7 +75,8 @@ class SpoolWriter:
         self._sealing = make_lock(Rank.WRITE, "spool sealing")
         self._lock = make_lock(Rank.LEAF, "spool")
         self._broken: BaseException | None = None
-        self._dropped = 0
+        self._counts: defaultdict[int, Counts] = defaultdict(Counts)
+        self._counted = 0
         self._claim = Claim(spool.files, patience=patience or Patience(), closing=closing or threading.Event())
         try:
             orphans = self._look(fail_on_loss)
@@ -89,7 +93,8 @@ class SpoolWriter:
         """Find out what is there, and return what does not count."""
         predecessor = begun(self._files, before=self._claim.epoch) or Begun(0, 0)
         low = self._spool.low()
-        kept, orphans = sound(self._spool.segments(), epoch=predecessor.epoch, start=predecessor.start)
+        listed = {*self._spool.segments(), *self._spool.segments()}
+        kept, orphans = sound(listed, epoch=predecessor.epoch, start=predecessor.start)
         self._index = SegmentIndex(low=low, path=self._files.url)
         for segment in kept:
             if segment.end > low:
@@ -105,6 +110,7 @@ class SpoolWriter:
 
     def _begin(self, orphans: Iterable[Segment], identifier: Identifier, fail_on_loss: bool) -> None:
         self._claim.begin(self._next)
+        self._files.sync("")  # what others were merged into may be there and not yet durable
         for segment in orphans:
             self._files.remove(segment.name)
         self._files.sweep("")
@@ -112,7 +118,9 @@ class SpoolWriter:
         # A predecessor may not have got the ACKs of these through.
         self._suspects.save(self._identities(self._unsettled, identifier, fail_on_loss))
         self._redelivery = Redelivery(self._suspects.ids())
+        self._files.remove(COUNTS)  # a predecessor's
         self._write_settled()
+        self._compaction = Compaction(self._spool, self._claim, self._index, self._lock, settled=self._settled)
 
     def _check_whole(self) -> None:
         if self._next > self._index.next:
@@ -154,7 +162,12 @@ class SpoolWriter:
     @property
     def dropped(self) -> int:
         """How many messages came again and were recognised."""
-        return self._dropped
+        return sum(one.dropped for one in self.counts())
+
+    def counts(self) -> list[Counts]:
+        """Return what each receiver has got, by its number."""
+        with self._lock:
+            return [replace(self._counts[number]) for number in range(max(self._counts, default=-1) + 1)]
 
     @property
     def turn(self) -> int:
@@ -217,7 +230,11 @@ class SpoolWriter:
                 if segment is not None:
                     self._index.add(segment)
                     self._next = segment.end
-                self._dropped += len(messages) - len(new)
+                counts = self._counts[receiver]
+                counts.messages += len(new)
+                counts.dropped += len(messages) - len(new)
+                counts.flagged += sum(record.possible_duplicate for record in new)
+                counts.last = time.time()
                 return self._redelivery.wrote(receiver, ids, start, self._next)
 
     def _write(self, segment: Segment, data: bytes) -> None:
@@ -297,17 +314,36 @@ class SpoolWriter:
             self._planned = planned
             self._processed.extend(self._index.remove_below(low))
         self._write_settled()
+        self._write_counts()
         for _ in range(_REMOVED):
             # Only with the mark on disk: a successor reads the ids from there on.
             if not self._processed or self._processed[0].end > self._settled:
                 break
             self._files.remove(self._processed.popleft().name)
 
+    def compact(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Merge small segments, if some have been at rest for long enough; see `Compaction`. After `maintain`.
+
+        Args:
+            stopped: whether there is no time for it any more.
+
+        Raises:
+            SpoolFenced: a successor is at work.
+        """
+        self._compaction.run(self._settled, stopped)
+
     def _write_settled(self) -> None:
         settled = self.settled
         if settled != self._settled:
             write_mark(self._files, SETTLED, settled)
             self._settled = settled
+
+    def _write_counts(self) -> None:
+        counts = self.counts()
+        seen = sum(one.messages + one.dropped for one in counts)
+        if seen != self._counted:
+            write_counts(self._files, counts)
+            self._counted = seen
 
     def close(self) -> None:
         """Write the marks, remove what was processed, and let another have the spool."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,7 +23,7 @@ from stompy.broker import Broker
 from stompy.connection.dialects.dialect import DEDUPE_HEADER
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, PipelineError, PublishError
-from stompy.spark.pipelines.replay import Which, replay
+from stompy.spark.pipelines.replay import Which, _Rows, replay
 from stompy.spark.schema import arrow_schema
 from tests.support.seed import chance
 
@@ -162,6 +163,34 @@ def test_files_of_other_dates_are_not_even_opened(archive: Archive, broker: Brok
     assert run(archive, broker, which=Which(since=west + timedelta(days=1))) == 0
     with pytest.raises(PipelineError, match=r"part=7d6e-41-000000031/part-00000-x.parquet cannot be read"):
         run(archive, broker, which=Which(since=midnight))
+
+
+@pytest.mark.parametrize("a_day", [30, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+def test_of_the_files_of_ten_days_those_that_cannot_match_are_not_opened(
+    archive: Archive, broker: Broker, monkeypatch: pytest.MonkeyPatch, a_day: int
+) -> None:
+    damaged = archive.path.parent / "damaged"
+    damaged.write_bytes(b"who opens it fails")
+    for day in range(1, 11):
+        minutes = (START.replace(day=1, month=2, hour=0) - START).total_seconds() / 60 + (day - 1) * 1440
+        first = archive.batch(0, [int(minutes)], date=f"2026-02-{day:02}")
+        (file,) = first.iterdir()
+        for number in range(1, a_day):
+            folder = first.parent / f"part={QUERY}-{number:09d}"
+            folder.mkdir()
+            os.link(file if day == 10 else damaged, folder / file.name)
+    scans: list[int] = []
+    scanner = _Rows._scanner
+
+    def counted(rows: _Rows, files: list[ds.ParquetFileFragment]) -> ds.Scanner:
+        scans.append(len(files))
+        return scanner(rows, files)
+
+    monkeypatch.setattr(_Rows, "_scanner", counted)
+    midnight = datetime(2026, 2, 10, tzinfo=timezone.utc)
+    assert run(archive, broker, which=Which(since=midnight)) == a_day
+    assert run(archive, broker, name="none", which=Which(since=midnight + timedelta(hours=30))) == 0
+    assert scans == [a_day], "one for all files, which is what keeps each of them cheap"
 
 
 def test_rows_that_the_footer_excludes_are_not_read(archive: Archive, broker: Broker) -> None:

@@ -69,3 +69,8 @@ def ids_in(files: Files) -> list[str]:
     for segment in SpoolView(spool).index.segments:
         found += spool.read(segment).column("message_id").to_pylist()
     return found
+
+
+def segment_names(files: Files) -> list[str]:
+    """Return the names of the segments that are there, in order."""
+    return sorted(one.name for one in files.list("") if one.name.startswith("seg-"))

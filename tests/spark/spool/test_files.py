@@ -46,6 +46,16 @@ def test_the_listing_passes_over_unfinished_files(files: LocalFiles) -> None:
     assert files.list("nowhere") == []
 
 
+def test_what_is_known_is_not_looked_at_again(files: LocalFiles) -> None:
+    files.write("folder/a", b"12")
+    known = {one.name: one for one in files.list("folder") if not one.is_folder}
+    files.write("folder/a", b"123")
+    files.write("folder/b", b"1234")
+    assert {(one.name, one.size) for one in files.list("folder", known) if not one.is_folder} == {("a", 2), ("b", 4)}
+    files.remove("folder/a")
+    assert {one.name for one in files.list("folder", known)} == {"b", "epoch"}
+
+
 def test_sweep_removes_torn_segments_only(files: LocalFiles) -> None:
     for name in (".tmp-seg-1", ".tmp-low-2"):
         Path(files.path(f"folder/{name}")).write_bytes(b"torn")

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from stompy.errors import SpoolDataLoss
+from stompy.errors import SpoolDataLoss, SpoolFenced
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import Patience
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.state import dump, read_mark, write_mark
 from stompy.spark.spool.view import SpoolView
@@ -155,3 +160,69 @@ def test_what_is_shown_is_durable_though_its_writer_may_not_have_come_so_far(tmp
         view.refresh()
         assert (view.next, synced) == (3, [""])
     writer.close()
+
+
+class Looked(LocalFiles):
+    """Notes how many entries of a folder each listing has looked at."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.looked: list[int] = []
+
+    def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+        entries = super().list(folder, known)
+        if folder == "":
+            self.looked.append(sum(1 for entry in entries if known.get(entry.name) is not entry))
+        return entries
+
+
+def test_a_segment_is_looked_at_once(tmp_path: Path) -> None:
+    writer = spool_writer(spool_files(tmp_path / "spool"))
+    for number in range(30):
+        settle(writer, records([number]))
+    files = Looked(str(tmp_path / "spool"))
+    view = viewed(files)
+    files.looked.clear()
+    others = len([name for name in os.listdir(tmp_path / "spool") if not name.startswith("seg-")])
+    view.refresh()
+    settle(writer, records([30]))
+    view.refresh()
+    assert view.next == 31
+    assert files.looked == [others, others + 1]
+    writer.close()
+
+
+STEPS = ["write", "write", "refresh", "process", "maintain", "maintain", "succeed", "zombie"]
+
+
+@pytest.mark.parametrize("fail_on_loss", [True, False])
+@settings(max_examples=15, deadline=None)
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=20))
+def test_one_that_reads_what_is_new_sees_what_one_that_reads_all_does(steps: list[str], *, fail_on_loss: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files = spool_files(Path(folder))
+        writers = [spool_writer(files)]
+        view = viewed(files, fail_on_loss=fail_on_loss)
+        for step in steps:
+            if step == "write":
+                for first in range(0, 500, 25):
+                    settle(writers[-1], records(range(first, first + 25)))
+            elif step == "process":
+                view.note_processed(max(view.index.low, view.next - 620))
+            elif step == "maintain":
+                writers[-1].maintain()
+                writers[-1].compact()
+            elif step == "succeed":
+                writers.append(spool_writer(files, patience=Patience(wait=60.0, frozen=0.0)))
+            elif step == "zombie" and len(writers) > 1:
+                with pytest.raises(SpoolFenced):
+                    seal(writers[-2], records(range(5)))
+                writers.pop(-2)
+            else:
+                view.refresh()
+        view.refresh()
+        anew = viewed(files).index
+        assert (view.index.low, view.index.segments) == (anew.low, anew.segments)
+        assert (view.index.messages, view.index.octets) == (anew.messages, anew.octets)
+        for writer in reversed(writers):
+            writer.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.redelivery import Delivery
-from stompy.spark.spool.state import read_mark, write_mark
+from stompy.spark.spool.state import read_counts, read_mark, write_mark
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.spool.making import ids_in, record, records, seal, settle, spool_files, spool_writer
+from tests.spark.spool.making import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
 
 
 class Overtaken(LocalFiles):
@@ -48,10 +49,6 @@ def again(writer: SpoolWriter, numbers: range, *, receiver: int = 0) -> int:
     """Deliver messages once more; return how many are taken for new ones."""
     delivery = seal(writer, records(numbers), receiver=receiver)
     return delivery.end - delivery.start
-
-
-def segment_names(files: LocalFiles) -> list[str]:
-    return sorted(one.name for one in files.list("") if one.name.startswith("seg-"))
 
 
 def test_the_next_writer_goes_on_where_the_last_one_ended(files: LocalFiles) -> None:
@@ -131,6 +128,22 @@ def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_
     writer.leave(1)
     assert writer.expects() == 0
     writer.close()
+
+
+def test_what_each_receiver_has_got_is_on_disk_for_people_to_read(files: LocalFiles) -> None:
+    writer = spool_writer(files)
+    settle(writer, records(range(5)))
+    writer.begin(1)
+    flagged = [replace(row, possible_duplicate=True) for row in records([5, 6])]
+    seal(writer, [*flagged, *flagged], receiver=1)
+    writer.maintain()
+    first, second = read_counts(files)
+    assert (first.messages, first.dropped, first.flagged) == (5, 0, 0)
+    assert (second.messages, second.dropped, second.flagged) == (2, 2, 2)
+    assert first.last is not None
+    writer.close()
+    spool_writer(files).close()
+    assert read_counts(files) == []
 
 
 def test_a_message_that_comes_twice_in_a_group_is_written_once(files: LocalFiles) -> None:

@@ -1,0 +1,84 @@
+"""Many small segments become one, so that a spool that is filled slowly and read late stays cheap to list and to read.
+
+C1 read the segments of a block; C2 write the one that they become, as any segment; C3 look for a newer claim; C4 remove
+them. Between C2 and C4 both are there, and the merged one counts (`index.sound`). Only what is settled is merged, so
+that nobody needs the ids in it; and whoever finds a segment gone reads the one that holds its rows now (`Spool.read`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from stompy.errors import SpoolError
+from stompy.link.locks import Lock
+from stompy.spark.spool.claims import Claim
+from stompy.spark.spool.index import BLOCK, SegmentIndex
+from stompy.spark.spool.segment import join
+from stompy.spark.spool.spool import Spool
+
+_LOG = logging.getLogger("stompy.spark")
+
+_REST = 10.0
+"""Seconds after which segments are merged: a query that keeps up has had them removed by then."""
+
+
+class Compaction:
+    """Merges the small segments of a spool, a block in each call. One thread, that of `SpoolWriter.maintain`.
+
+    Args:
+        spool: whose they are.
+        claim: of the writer.
+        index: of the writer.
+        lock: that guards the index.
+        settled: the mark when the writer began.
+    """
+
+    def __init__(self, spool: Spool, claim: Claim, index: SegmentIndex, lock: Lock, *, settled: int) -> None:
+        self._spool = spool
+        self._claim = claim
+        self._index = index
+        self._lock = lock
+        self._looked_at = time.monotonic()
+        self._settled = self._at_rest = settled
+        self._done = 0
+
+    def run(self, settled: int, stopped: Callable[[], bool]) -> None:
+        """Merge the segments of one block, if there is one whose messages have been settled for long enough.
+
+        Args:
+            settled: the mark, as it is on disk.
+            stopped: whether there is no time for it any more.
+
+        Raises:
+            SpoolFenced: a successor is at work.
+        """
+        if time.monotonic() - self._looked_at >= _REST:
+            self._looked_at = time.monotonic()
+            self._at_rest, self._settled = self._settled, settled
+        with self._lock:
+            block = next(self._index.mergeable(self._done, self._at_rest), None)
+        self._done = max(self._done, block[-1].end if block else self._at_rest // BLOCK * BLOCK)
+        if block is None:
+            return
+        spool, rows = self._spool, []
+        try:
+            for segment in block:
+                if stopped():
+                    return
+                self._claim.beat()
+                rows.append(spool.read(segment))
+            merged, data = join(rows, spool=spool.identity, first=block[0].first, epoch=self._claim.epoch)
+            spool.files.write(merged.name, data)
+        except SpoolError as error:
+            self._claim.check()  # a successor removes what its predecessor has not finished
+            # They can be read as they are, or whoever reads them hears why not.
+            _LOG.warning("the messages %d to %d stay in small files: %s", block[0].first, block[-1].end - 1, error)
+            return
+        self._claim.check()
+        with self._lock:
+            self._index.replace(block, merged)
+        for segment in block:
+            self._claim.beat()
+            spool.files.remove(segment.name)
