@@ -11,6 +11,7 @@ import pytest
 
 from stompy.errors import SpoolFenced
 from stompy.spark.source.reading import read_pieces
+from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import get_spool
@@ -188,7 +189,7 @@ def test_what_was_planned_before_a_merge_is_read_after_it(files: LocalFiles) -> 
     spool = get_spool(files)
     pieces = SpoolView(spool).index.pieces(120, 260)
     writer.compact()
-    rows = pa.Table.from_batches(read_pieces(files.url, spool.identity, pieces, text=None))
+    rows = pa.Table.from_batches(read_pieces(files.url, spool.identity, pieces, columns=ColumnOptions()))
     assert rows.column("message_id").to_pylist() == ALL[120:260]
     writer.close()
 
