@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from stompy.spark.building import options_for_read, options_for_stream, options_for_write
 from stompy.spark.causes import cause
+from stompy.spark.metrics import watch
 from stompy.spark.session import register, session
 
-__all__ = ["cause", "options_for_read", "options_for_stream", "options_for_write", "register", "session"]
+__all__ = ["cause", "options_for_read", "options_for_stream", "options_for_write", "register", "session", "watch"]

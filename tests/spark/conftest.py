@@ -56,6 +56,7 @@ if "pyspark" in _MISSING:
         "crashes/test_source_killed.py",
         "crashes/test_spool_gone.py",
         "test_datasource.py",
+        "test_metrics.py",
         "test_session.py",
     )
 

@@ -28,6 +28,7 @@ from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
+from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
 
 _LOG = logging.getLogger("stompy.spark")
@@ -113,11 +114,16 @@ class StreamEngine:
         return end.json()
 
     def report(self) -> dict[str, Any] | None:
-        """Return how far the spool goes, for the query's progress: the difference to `endOffset` is the backlog."""
+        """Return how far the spool goes, for the query's progress: the difference to `endOffset` is the backlog.
+
+        With it go the duplicates that its receivers have dropped, and those that they have flagged and kept.
+        """
         if self._opened is None:
             return None
         spool, view, _ = self._opened
-        return Offset(spool.identity, view.next).json()
+        counts = read_counts(spool.files)
+        dropped, flagged = (sum(getattr(one, name) for one in counts) for name in ("dropped", "flagged"))
+        return {**Offset(spool.identity, view.next).json(), "dropped": dropped, "flagged": flagged}
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Piece]]:
         """Return what the tasks of a micro-batch read, one list a task.

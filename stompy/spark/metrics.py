@@ -1,0 +1,124 @@
+"""What a running query says about its STOMP sources: backlog, rate, losses, duplicates.
+
+Spark's `sources[].metrics` stays empty: Spark 4.3 asks no Python source for it (none of the classes that run one
+implements `ReportsSourceMetrics`). What there is to tell travels in the offsets of `query.lastProgress` instead.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger("stompy.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMetrics:
+    """What is known of one source of a query, as of a micro-batch.
+
+    Attributes:
+        query: its name, or else its id.
+        batch: the number of the micro-batch.
+        rows: in the micro-batch.
+        rate: rows that were processed a second.
+        backlog: messages in the spool after the micro-batch; 0 with Spark before 4.2, which does not ask for it.
+        lost: messages that were given up so far (`failOnDataLoss=false`).
+        dropped: duplicates that were dropped since the process that fills the spool began.
+        flagged: possible duplicates that it has kept.
+    """
+
+    query: str
+    batch: int
+    rows: int
+    rate: float
+    backlog: int
+    lost: int
+    dropped: int
+    flagged: int
+
+    def __str__(self) -> str:
+        return (
+            f"query {self.query}, batch {self.batch}: {self.rows:,} rows, {self.rate:,.0f} a second, backlog "
+            f"{self.backlog:,}, lost {self.lost:,}, {self.dropped:,} duplicates dropped, {self.flagged:,} possible "
+            "duplicates kept"
+        )
+
+
+def metrics_of(progress: Any) -> list[SourceMetrics]:
+    """Return what a progress says of its STOMP sources, in their order.
+
+    Args:
+        progress: a `StreamingQueryProgress`, as a listener gets it, or as `query.lastProgress` is it.
+    """
+    document = json.loads(progress.json)
+    found = []
+    for source in document["sources"]:
+        end, latest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))
+        if end is None:
+            continue
+        latest = latest or end
+        found.append(
+            SourceMetrics(
+                query=document.get("name") or document["id"],
+                batch=document["batchId"],
+                rows=source["numInputRows"],
+                rate=source.get("processedRowsPerSecond", 0.0),
+                backlog=max(0, latest["next"] - end["next"]),
+                lost=end.get("lost", 0),
+                dropped=latest.get("dropped", 0),
+                flagged=latest.get("flagged", 0),
+            )
+        )
+    return found
+
+
+def _offset(found: Any) -> dict[str, Any] | None:
+    """Return an offset of this source as it is in a progress, `None` for another source's."""
+    if isinstance(found, str):
+        found = json.loads(found)
+    return found if isinstance(found, dict) and {"v", "spool", "next"} <= found.keys() else None
+
+
+def watch(spark: SparkSession) -> Any:
+    """Log what each query of a session says about its STOMP sources, after each micro-batch.
+
+    A line goes to the log `stompy.spark`: a warning where messages were lost since the last one, else of level INFO.
+
+    Args:
+        spark: the session; it may be one of Spark Connect.
+
+    Returns:
+        The `StreamingQueryListener`, which `spark.streams.removeListener` takes. Its `metrics` is a dict of the latest
+        `SourceMetrics`, by the id of the query and the number of the source.
+    """
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Watch(StreamingQueryListener):
+        def __init__(self) -> None:
+            self.metrics: dict[tuple[str, int], SourceMetrics] = {}
+
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
+            """Do nothing."""
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            for number, now in enumerate(metrics_of(event.progress)):
+                key = str(event.progress.id), number
+                before = self.metrics.get(key)
+                level = logging.WARNING if now.lost > (before.lost if before else 0) else logging.INFO
+                self.metrics[key] = now
+                _LOG.log(level, "%s", now)
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            """Do nothing."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            """Do nothing."""
+
+    listener = Watch()
+    spark.streams.addListener(listener)
+    return listener

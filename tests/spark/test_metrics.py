@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.spark import watch
+from stompy.spark.metrics import metrics_of
+from tests.spark.asking import needs_available_now, run_once, stream
+from tests.spark.receiver.filling import eventually, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def progress(*sources: dict[str, Any]) -> Any:
+    return SimpleNamespace(json=json.dumps({"id": "x-1", "name": None, "batchId": 7, "sources": sources}))
+
+
+def test_what_the_offsets_say_is_told_and_other_sources_are_left_out() -> None:
+    offset = {"v": 2, "spool": "s"}
+    ours = {
+        "numInputRows": 20, "processedRowsPerSecond": 40.0, "endOffset": {**offset, "next": 120, "lost": 3},
+        "latestOffset": {**offset, "next": 1500, "dropped": 5, "flagged": 6},
+    }  # fmt: skip
+    (found,) = metrics_of(progress({"numInputRows": 1, "endOffset": 9}, {"numInputRows": 1, "endOffset": None}, ours))
+    assert str(found) == (
+        "query x-1, batch 7: 20 rows, 40 a second, backlog 1,380, lost 3, "
+        "5 duplicates dropped, 6 possible duplicates kept"
+    )
+
+
+@needs_available_now
+@pytest.mark.timeout(150)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_query_is_watched(stomp: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="stompy.spark")
+    listener = watch(stomp)
+    try:
+        with Broker() as broker:
+            fill(broker.url, range(300))
+            run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5", maxMessagesPerTrigger="200"), tmp_path)
+        eventually(lambda: [one.rows for one in listener.metrics.values()] == [100], within=60)
+    finally:
+        stomp.streams.removeListener(listener)
+    (last,) = listener.metrics.values()
+    assert (last.batch, last.backlog, last.lost, last.dropped, last.flagged) == (1, 0, 0, 0, 0)
+    lines = [record.getMessage() for record in caplog.records if "a second, backlog" in record.getMessage()]
+    assert ["200 rows" in lines[0], "backlog 100," in lines[0]] == [True, True]
