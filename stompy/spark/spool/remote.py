@@ -30,9 +30,9 @@ from stompy.spark.spool.files import TEMPORARY, Entry, Lock
 _WITH_RENAME = frozenset({"hdfs", "local", "mock"})
 """What pyarrow calls file systems on which a file that is being written can be seen, and a rename is atomic."""
 
-_CREATING = 30.0
-"""Seconds to wait for another process that makes the same object."""
-_LOOK = 0.02
+_CREATING = 60.0
+"""Seconds to wait for other processes that make the same object, while they stay the same."""
+_LOOK = 0.1
 """Seconds between looks for its end."""
 
 
@@ -107,7 +107,7 @@ class RemoteFiles:
         folder, _, last = self._path(name).rpartition("/")
         prefix = f"{TEMPORARY}create-{last}-"
         mine, shown = f"{prefix}{secrets.token_hex(8)}", False
-        deadline = Deadline(_CREATING)
+        seen, deadline = set[str](), Deadline(_CREATING)
         with _told(folder):
             try:
                 while not self.exists(name):
@@ -118,7 +118,9 @@ class RemoteFiles:
                     if not rivals and not self.exists(name):
                         self.write(name, data)
                         return True
-                    if deadline.expired:
+                    if rivals != seen:
+                        seen, deadline = rivals, Deadline(_CREATING)
+                    elif deadline.expired:
                         raise SpoolError(
                             "another process was making it and has not finished. If none runs, remove "
                             + ", ".join(f"{folder}/{one}" for one in sorted(rivals)),

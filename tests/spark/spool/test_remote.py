@@ -43,7 +43,7 @@ def s3_server() -> Iterator[str]:
             address = next(found[0] for line in told if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
             with ThreadPoolExecutor(1) as reading:
                 reading.submit(lambda: [None for _ in told])  # else its log fills the pipe
-                with urlopen(Request(f"{address}/bucket", method="PUT"), timeout=30):
+                with urlopen(Request(f"{address}/bucket", method="PUT"), timeout=150):
                     pass
                 yield address
                 server.kill()
@@ -104,19 +104,20 @@ def test_create_leaves_what_is_there(files: RemoteFiles) -> None:
     assert files.read("a") == b"1"
 
 
-def test_of_many_that_create_at_once_one_does(opened: Opened) -> None:
+def test_of_many_that_create_at_once_one_does(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompy.spark.spool.remote._CREATING", 150.0)  # on a busy machine the others are slow, not dead
     opened().make_folder("")
     several = [opened() for _ in range(3)]
 
     def create(number: int) -> list[bool]:
-        return [several[number].create(f"name-{name}", str(number).encode()) for name in range(3)]
+        return [several[number].create(f"name-{name}", str(number).encode()) for name in range(2)]
 
     with ThreadPoolExecutor(len(several)) as at_once:
         did = list(at_once.map(create, range(len(several))))
     for name, those in enumerate(zip(*did, strict=True)):
         assert sum(those) == 1
         assert opened().read(f"name-{name}") == str(those.index(True)).encode()
-    assert len(opened().list("")) == 3
+    assert len(opened().list("")) == 2
 
 
 def test_who_died_while_it_created_is_named(files: RemoteFiles, monkeypatch: pytest.MonkeyPatch) -> None:
