@@ -108,12 +108,14 @@ def write_counts(files: Files, counts: Sequence[Counts]) -> None:
 
 
 def read_counts(files: Files) -> list[Counts]:
-    """Return what each receiver has got, by its number; nothing where none was ever written.
+    """Return what each receiver has got, by its number; nothing where none was written, or the file is damaged.
 
-    Raises:
-        SpoolDamaged: it is not what was written.
+    No message hangs on it, and it is soon written anew.
     """
-    document = read_document(files, COUNTS)
+    try:
+        document = read_document(files, COUNTS)
+    except SpoolDamaged:
+        return []
     return [] if document is None else [Counts(**one) for one in document[COUNTS]]
 
 

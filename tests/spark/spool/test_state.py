@@ -6,7 +6,7 @@ import pytest
 
 from stompy.errors import SpoolDamaged
 from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.state import dump, load, read_mark, write_mark
+from stompy.spark.spool.state import COUNTS, Counts, dump, load, read_counts, read_mark, write_counts, write_mark
 
 
 def test_a_document_comes_back() -> None:
@@ -39,3 +39,12 @@ def test_marks(tmp_path: Path) -> None:
     files.write("settled", files.read("low") or b"")
     with pytest.raises(SpoolDamaged, match="another one's"):
         read_mark(files, "settled")
+
+
+def test_counts_come_back_and_where_they_are_damaged_there_are_none(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    assert read_counts(files) == []
+    write_counts(files, [Counts(messages=3, dropped=1), Counts(flagged=2, last=5.0)])
+    assert read_counts(files) == [Counts(messages=3, dropped=1), Counts(flagged=2, last=5.0)]
+    (tmp_path / COUNTS).write_bytes(b"{")
+    assert read_counts(files) == []
