@@ -73,7 +73,7 @@ def options_for_stream(
         destination: what is subscribed to, such as `/queue/orders`; several are separated by commas, and each receiver
             has a subscription to each.
         spool_dir: the folder for what was received: a path or URL that is as durable as the checkpoint, and that every
-            executor reaches under this name.
+            executor reaches under this name; URLs and NFS are experimental.
         login: the login, instead of the one in the address.
         passcode_env: the environment variable that holds the passcode, in the process that connects.
         passcode_file: the file whose first line is the passcode, on the machine that connects.
@@ -192,7 +192,7 @@ def options_for_read(
         destination: what is subscribed to, such as `/queue/orders`; several are separated by commas, and each receiver
             has a subscription to each.
         spool_dir: the folder for what was received: a path or URL that is as durable as the checkpoint, and that every
-            executor reaches under this name.
+            executor reaches under this name; URLs and NFS are experimental.
         login: the login, instead of the one in the address.
         passcode_env: the environment variable that holds the passcode, in the process that connects.
         passcode_file: the file whose first line is the passcode, on the machine that connects.

@@ -21,7 +21,8 @@ class SpoolOptions:
     destination: tuple[str, ...] = option(kinds.texts, None, "what is subscribed to, such as `/queue/orders`; several "
         "are separated by commas, and each receiver has a subscription to each", required=True)
     spool_dir: str = option(kinds.path, None, "the folder for what was received: a path or URL that is as durable "
-        "as the checkpoint, and that every executor reaches under this name", required=True)
+        "as the checkpoint, and that every executor reaches under this name; URLs and NFS are experimental",
+        required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
     selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, where the broker has "
         "selectors")
