@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -224,6 +225,19 @@ def test_closing_takes_the_receipts_that_are_on_their_way(outbox_to: MakesOutbox
     assert "waiting=0" in repr(outbox)
 
 
+def kept(outbox_to: MakesOutbox) -> int:
+    """Return how many messages wait when it is opened again: behind a short close a slow disk may be busy still."""
+    found: list[int] = []
+
+    def opened() -> bool:
+        with contextlib.suppress(OutboxBusy):
+            found.append(outbox_to(NOBODY).stats().waiting)
+        return bool(found)
+
+    until(opened)
+    return found[0]
+
+
 def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
     outbox_to: MakesOutbox, scripted: Scripts
 ) -> None:
@@ -233,7 +247,7 @@ def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
     until(lambda: outbox.stats().in_flight == 1)
     outbox.close(0.2)
     assert outbox._forwarder.ended
-    assert outbox_to(NOBODY).stats().waiting == 1
+    assert kept(outbox_to) == 1
 
 
 def test_closing_ends_a_send_that_hangs(outbox_to: MakesOutbox, scripted: Scripts) -> None:
@@ -248,7 +262,7 @@ def test_closing_ends_a_send_that_hangs(outbox_to: MakesOutbox, scripted: Script
         assert outbox._forwarder.ended
     finally:
         release.set()
-    assert outbox_to(NOBODY).stats().waiting == 4
+    assert kept(outbox_to) == 4
 
 
 def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) -> None:
