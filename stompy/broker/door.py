@@ -59,7 +59,7 @@ class Door:
         self._waiting_from: Counter[str | None] = Counter()
 
     def enter(self, peer: str) -> Visit | None:
-        """Return a new client's place; `None` where it cannot even be told that there is none.
+        """Return a new client's place; `None` where there is no place even to refuse it properly.
 
         Args:
             peer: its address, as its transport names it.

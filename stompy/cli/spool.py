@@ -116,7 +116,7 @@ def _tell_status(folder: str) -> Exit:
     beat = last_beat(spool.files)
     say(f"destination  {spool.destination}")
     say(f"messages     {index.low} to {view.next - 1}, {rate:,.0f} more a second")
-    say(f"backlog      {view.next - min(view.next, max(view.planned, index.low))} that no query was told of")
+    say(f"backlog      {view.next - min(view.next, max(view.planned, index.low))} that no query has planned yet")
     say(f"oldest       {_age(oldest)}")
     say(f"size         {index.octets} octets in {len(index.segments)} files")
     say(f"filled by    {owner_of(spool.files) or 'nobody yet'}, last sign of life {_age(beat and beat[1])}")

@@ -55,7 +55,7 @@ def credentials_now(login: Login | None, passcode: Passcode | None, *, address: 
     """Return what to say to the broker now; functions are called, in the thread that connects.
 
     Raises:
-        ConnectError: a function raised; it may do better the next time. Only the type of its own error is told.
+        ConnectError: a function raised; it may do better the next time. Only the type of its own error is shown.
         ConfigurationError: it returned something else than text.
     """
     passcode = hidden(passcode)

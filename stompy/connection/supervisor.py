@@ -81,7 +81,7 @@ class Supervised(Protocol):
         ...
 
     def lost(self, reason: StompError | None) -> None:
-        """Hear that the link that was told of last is over. With the lock: must not block."""
+        """Handle the end of the link that was reported last. With the lock: must not block."""
         ...
 
     def reconnecting(self, attempt: int, delay: float) -> None:
@@ -213,7 +213,7 @@ class Supervisor:
         link = Link(opened, self._config.link_settings(self._config.addresses[0]), self, name=name)
         decided = Event()
         try:
-            # Told of before its reader starts, so that no frame of it is heard before the session itself.
+            # Reported before its reader starts, so that listeners hear of the session before any of its frames.
             self._announce(link, decided)
             link.start()
             self._core.replay(link)

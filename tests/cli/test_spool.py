@@ -111,7 +111,7 @@ def test_the_status_of_a_spool_is_told_and_nothing_is_changed(run: Run, broker: 
     lines = dict(line.split(maxsplit=1) for line in told.out.decode().splitlines())
     assert lines["destination"] == QUEUE
     assert lines["messages"] == "0 to 29, 0 more a second"
-    assert lines["backlog"] == "30 that no query was told of"
+    assert lines["backlog"] == "30 that no query has planned yet"
     assert lines["oldest"].endswith(" s ago")
     assert lines["filled"].startswith("by    process ")
     assert re.fullmatch(

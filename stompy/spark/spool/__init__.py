@@ -11,6 +11,6 @@
     view.py        its reader                                    spool.py     the folder as a whole
 
 `spool.json` says whose spool it is; beside it are `seg-*.arrow` files, the marks `low` (everything below was
-processed), `planned` (Spark was told of it) and `settled` (the broker has confirmed the ACK, or the id is among the
+processed), `planned` (it was given to Spark) and `settled` (the broker has confirmed the ACK, or the id is among the
 suspects), the claims under `epoch/` and the ids under `suspects/`. The listing is the only index.
 """

@@ -14,7 +14,7 @@ from stompy.spark.spool.files import Files
 LOW = "low"
 """The mark below which everything was processed; the reader's."""
 PLANNED = "planned"
-"""The mark up to which Spark was told of messages; the reader's. New messages are numbered from there on."""
+"""The mark up to which messages were given to Spark; the reader's. New messages are numbered from there on."""
 SETTLED = "settled"
 """The mark below which the broker has confirmed each ACK, or the message is a suspect; the writer's."""
 COUNTS = "counts"

@@ -53,7 +53,7 @@ class SpoolView:
 
     @property
     def planned(self) -> int:
-        """Up to here Spark was told of the messages."""
+        """Up to here the messages were given to Spark."""
         return self._planned
 
     def settled(self) -> int:
@@ -140,7 +140,7 @@ class SpoolView:
         return self.index.below_gap(position)
 
     def note_planned(self, end: int) -> None:
-        """Note that Spark was told of messages up to `end`: the writer numbers new ones from there on."""
+        """Note that messages were given to Spark up to `end`: the writer numbers new ones from there on."""
         if end > self._planned:
             write_mark(self._files, PLANNED, end)
             self._planned = end

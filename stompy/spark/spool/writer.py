@@ -180,7 +180,7 @@ class SpoolWriter:
             return len(self._redelivery.known)
 
     def is_full(self, messages: int | None, octets: int | None) -> bool:
-        """Whether the spool holds as much as it may; never while Spark was told of all of it.
+        """Whether the spool holds as much as it may; never while all of it was given to Spark.
 
         Spark says that a batch is processed only when it plans the next one. If that had to wait for new messages, and
         they for room, both would wait without an end.
