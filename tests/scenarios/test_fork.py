@@ -1,42 +1,245 @@
-"""A forked child must not touch its parent's session."""
+"""A forked child does not touch its parent's session, and has an answer at once, whatever lock was held at the fork."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import signal
+import threading
+import types
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.link import locks
+from tests.support.peer import WITHIN, until
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+AT_ONCE = 5
+"""Seconds after which a call hangs; its own timeouts are longer."""
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "send": ("/queue/a", "body"),
+    "put": ("/queue/a", "body"),
+    "request": ("/queue/a",),
+    "subscribe": ("/queue/b",),
+    "add_listener": (stompy.ConnectionListener(),),
+    "remove_listener": (stompy.ConnectionListener(),),
+    "add_done_callback": (print,),
+    "before_wait": (None,),
+    "retry": ("id",),
+    "discard": ("id",),
+    "__exit__": (None, None, None),
+}
+"""By method; all others are called without."""
+
+SPECIAL = {"__repr__", "__iter__", "__enter__", "__exit__"}
+
+INTERNAL = {
+    "fail",
+    "offer",
+    "lost",
+    "end",
+    "wind_up",
+    "wait_empty",
+    "is_end",
+    "coverage",
+    "cover",
+    "covered",
+    "number",
+    "claim",
+    "settle",
+}
+"""Methods without an underscore that are stompy's own, and take what only stompy has."""
 
 
-def in_a_child(work: object) -> str:
-    """Run `work` in a forked child and return the text it gives."""
+REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnected", "TransactionError", "LocalProtocolError"}
+REFUSED = [
+    "connection.send()",
+    "connection.stats()",
+    "connection.flush()",
+    "connection.subscribe()",
+    "connection.request()",
+    "next(subscription)",
+    "subscription.receive()",
+    "open_receipt.wait()",
+    "outbox.put()",
+    "outbox.stats()",
+]
+"""By what refuses to work in a child."""
+
+
+def locks_of(root: object) -> list[Any]:
+    """Return all locks that can be reached from an object of stompy's."""
+    found: dict[int, Any] = {}
+    seen: dict[int, object] = {}
+    stack = [root]
+    while stack:
+        one = stack.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if hasattr(one, "acquire") and hasattr(one, "release"):
+            found[id(one)] = one
+        if isinstance(one, (list, tuple, set, frozenset)):
+            stack += list(one)
+        elif isinstance(one, dict):
+            stack += list(one.values())
+        elif isinstance(one, types.MethodType):
+            stack.append(one.__self__)
+        elif type(one).__module__.startswith(("stompy", "threading")) and not isinstance(one, (type, threading.Thread)):
+            stack += list(getattr(one, "__dict__", {}).values())
+            for kind in type(one).__mro__:
+                names = kind.__dict__.get("__slots__", ())
+                stack += [getattr(one, name) for name in names if isinstance(name, str) and hasattr(one, name)]
+    return list(found.values())
+
+
+class Held:
+    """Another thread that holds locks until the block is over."""
+
+    def __init__(self, locks: list[Any]) -> None:
+        self._locks = locks
+        self._holding, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._hold, name="test-holder")
+
+    def _hold(self) -> None:
+        taken = [lock for lock in self._locks if lock.acquire(timeout=0.2)]
+        self._holding.set()
+        self._over.wait(WITHIN)
+        for lock in reversed(taken):
+            lock.release()
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        assert self._holding.wait(WITHIN)
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join(WITHIN)
+
+
+def calls_of(
+    name: str, one: object, arguments: dict[str, tuple[Any, ...]]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield everything public that can be done with an object."""
+    ours = [kind for kind in type(one).__mro__ if kind.__module__.startswith("stompy")]
+    for attribute, value in {name: value for kind in reversed(ours) for name, value in vars(kind).items()}.items():
+        if attribute in INTERNAL or (attribute.startswith("_") and attribute not in SPECIAL):
+            continue
+        given = arguments.get(f"{name}.{attribute}", arguments.get(attribute, ()))
+        if attribute == "__iter__":
+            yield f"next({name})", partial(_first, one)
+        elif inspect.isfunction(value):
+            yield f"{name}.{attribute}()", partial(getattr(one, attribute), *given)
+        else:
+            yield f"{name}.{attribute}", partial(getattr, one, attribute)
+
+
+def _first(one: Any) -> object:
+    return next(iter(one))
+
+
+def child_says(work: Callable[[Callable[[str], None]], None]) -> list[str]:
+    """Run `work` in a forked child, which is killed when it hangs, and return the lines it told."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of fork beside threads: our very case
         child = os.fork()
     if child == 0:
         try:
-            os.write(writing, str(work()).encode())  # type: ignore[operator]
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            work(lambda line: void(os.write(writing, f"{line}\n".encode())))
         finally:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         text = pipe.read().decode()
     os.waitpid(child, 0)
-    return text
+    return text.splitlines()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def void(_: object) -> None:
+    """Return nothing."""
+
+
+def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "checked", False)  # they are held in no order here
+    with Broker() as broker, stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True) as connection:
+        inbox = connection.subscribe("/queue/inbox", ack="client-individual")
+        connection.send("/queue/inbox", "1", confirm=True)
+        connection.send("/queue/inbox", "2", confirm=True)
+        message = inbox.receive(WITHIN)
+        until(lambda: inbox.queued)
+        handled = connection.subscribe("/queue/handled", lambda message: None)
+        done = connection.send("/queue/a", receipt=True)
+        assert done is not None
+        done.wait(WITHIN)
+        with stompy.Outbox(tmp_path / "outbox.db", broker.url) as outbox, connection.transaction() as transaction:
+            outbox.put("/queue/a", "1")
+            outbox.drain()
+            with connection.batch() as batch:
+                open_receipt = connection._core.link.receipts.make()
+                connection._core.link.receipts.expect(open_receipt)
+                things = {
+                    "connection": connection,
+                    "subscription": inbox,
+                    "handled": handled,
+                    "message": message,
+                    "receipt": done,
+                    "open_receipt": open_receipt,
+                    "outbox": outbox,
+                    "batch": batch,
+                    "transaction": transaction,
+                }
+                given = {**ARGUMENTS, "transaction.ack": (message,), "transaction.nack": (message,)}
+                calls = [call for name, one in things.items() for call in calls_of(name, one, given)]
+
+                def work(tell: Callable[[str], None]) -> None:
+                    for name, call in calls:
+                        signal.alarm(AT_ONCE)
+                        tell(f"? {name}")
+                        try:
+                            call()
+                        except Exception as error:
+                            tell(f"! {type(error).__name__}")
+                        else:
+                            tell("=")
+                    tell("over")
+
+                with Held(locks_of(list(things.values()))):
+                    told = child_says(work)
+                assert told[-1] == "over", f"it hung in {told[-1]}"
+                connection._core.link.receipts.forget(open_receipt)
+        outcomes = dict(zip([line[2:] for line in told[:-1:2]], told[1::2], strict=True))
+        assert set(outcomes) == {name for name, _ in calls}
+        wrong = {name: outcome for name, outcome in outcomes.items() if outcome[2:] not in REFUSALS}
+        assert not wrong
+        for name in REFUSED:
+            assert outcomes[name] == "! ConcurrencyError", name
+        assert outcomes["message.ack()"] == outcomes["message.nack()"] == "! AckError"
+        for name in ("connection.disconnect()", "outbox.close()", "connection.__exit__()", "connection.__repr__()"):
+            assert outcomes[name] == "=", name
+        # The parent's session has noticed nothing.
+        connection.send("/queue/inbox", "3", confirm=True)
+        message.ack(receipt=True)
+        assert connection.connected
+    assert broker.stats().errors == 0
+
+
 @pytest.mark.parametrize("reconnect", [False, True])
 def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(reconnect: bool) -> None:
     with Broker() as broker, stompy.connect(broker.url, reconnect=reconnect) as connection:
         subscription = connection.subscribe("/queue/a")
 
-        def use() -> str:
-            refused = []
+        def use(tell: Callable[[str], None]) -> None:
             for call in (
                 lambda: connection.send("/queue/a", "from the child"),
                 lambda: subscription.receive(timeout=0),
@@ -45,11 +248,10 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(reconnect: boo
                 try:
                     call()
                 except stompy.ConcurrencyError:
-                    refused.append("refused")
+                    tell("refused")
             connection.disconnect()
-            return " ".join(refused)
 
-        assert in_a_child(use) == "refused refused refused"
+        assert child_says(use) == ["refused"] * 3
         connection.send("/queue/a", "from the parent", confirm=True)
         assert subscription.receive(timeout=10).text == "from the parent"
         assert connection.connected

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
-import threading
 import traceback
 from collections.abc import Iterator
 
@@ -15,6 +13,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.printable import printable
 from stompy.transport.address import parse_addresses
+from tests.support.answering import answering
 from tests.support.peer import until, wire
 
 EVIL = r"x\nCRITICAL:root:forged" + "\x1b]0;owned\x07\x9b2J\x7f\u202egnp\u2028\u2066\r"
@@ -25,29 +24,6 @@ CONNECTED = wire("CONNECTED", {"version": "1.1", "server": f"evil/{EVIL}", "sess
 
 HEADER = "x\nCRITICAL:root:forged\x1b[2J\x9b2J\u202egnp\u2028"
 """The same for a sender, whose library does the escaping."""
-
-
-@contextlib.contextmanager
-def saying(*answers: bytes) -> Iterator[str]:
-    """A broker that gives its answers one by one, each for what it is sent, and hangs up; yields its address."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            peer, _ = server.accept()
-            with peer, contextlib.suppress(ConnectionError):
-                for answer in answers:
-                    peer.recv(65536)
-                    peer.sendall(answer)
-                peer.shutdown(socket.SHUT_WR)
-                while peer.recv(65536):
-                    pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"stomp://127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +48,13 @@ def assert_error_harmless(error: BaseException) -> None:
 
 
 def test_a_refusal_of_the_session() -> None:
-    with saying(wire("ERROR", {"message": EVIL}, EVIL.encode())) as url, pytest.raises(stompy.ConnectError) as told:
+    with answering(wire("ERROR", {"message": EVIL}, EVIL.encode())) as url, pytest.raises(stompy.ConnectError) as told:
         stompy.connect(url, heartbeat=(0, 0))
     assert_error_harmless(told.value)
 
 
 def test_an_answer_that_is_no_frame() -> None:
-    with saying(EVIL.encode() + b"\n\n\0") as url, pytest.raises(stompy.ConnectError) as told:
+    with answering(EVIL.encode() + b"\n\n\0") as url, pytest.raises(stompy.ConnectError) as told:
         stompy.connect(url, heartbeat=(0, 0))
     assert_error_harmless(told.value)
 
@@ -89,7 +65,7 @@ def test_frames_of_a_session(log: pytest.LogCaptureFixture) -> None:
         wire("RECEIPT", {"receipt-id": EVIL}),
         wire("ERROR", {"message": EVIL, "receipt-id": EVIL}, EVIL.encode()),
     )
-    with saying(CONNECTED, b"".join(frames)) as url, stompy.connect(url, heartbeat=(0, 0)) as conn:
+    with answering(CONNECTED, b"".join(frames)) as url, stompy.connect(url, heartbeat=(0, 0)) as conn:
         conn.send("/queue/a", "x")
         until(lambda: not conn.connected)
         with pytest.raises(stompy.BrokerError) as told:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
 from stompy.transport.greeting import GREETING_SIZE, protocol_of
+from tests.support.answering import answering
+from tests.support.peer import WITHIN
 
 GREETINGS = [
     ("OpenWire", b"\0\0\x01\x2f\x01ActiveMQ\0\0\0\x0c\x01\0\0"),
@@ -40,43 +41,22 @@ def test_the_rest_is_not_guessed_at(start: bytes) -> None:
     assert protocol_of(start) is None
 
 
-@contextlib.contextmanager
-def answering(answer: bytes) -> Iterator[int]:
-    """A server that answers whatever it gets, and hangs up; yields its port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            peer, _ = server.accept()
-            with peer, contextlib.suppress(ConnectionError):
-                peer.recv(65536)
-                peer.sendall(answer)
-                peer.shutdown(socket.SHUT_WR)
-                while peer.recv(65536):
-                    pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield server.getsockname()[1]
-        finally:
-            thread.join()
-
-
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
 @pytest.mark.parametrize(("protocol", "answer"), GREETINGS)
 def test_a_wrong_port_is_told_by_the_protocol_that_answered(scheme: str, protocol: str, answer: bytes) -> None:
     wanted = "STOMP" if scheme == "stomp" else "TLS"
     with (
-        answering(answer) as port,
+        answering(answer) as url,
         pytest.raises(OSError, match=rf"speaks {protocol} on this port, not {wanted}") as told,
     ):
-        stompy.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=5)
+        stompy.connect(url.replace("stomp", scheme), connect_timeout=5)
     assert isinstance(told.value, stompy.ConnectError)
     assert told.value.errno is None
 
 
 def test_a_greeting_that_comes_byte_by_byte_is_known() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WITHIN)
 
         def serve() -> None:
             peer, _ = server.accept()
