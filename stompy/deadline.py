@@ -76,3 +76,12 @@ class Deadline:
     def __repr__(self) -> str:
         left = self.remaining()
         return "<Deadline never>" if left is None else f"<Deadline in {left:.3f}s>"
+
+
+Budget = Deadline | float | None
+"""Until when something must be done: a deadline, or seconds from now, of which a deadline is made when they matter."""
+
+
+def deadline_of(budget: Budget) -> Deadline:
+    """Return the deadline that a budget stands for."""
+    return budget if isinstance(budget, Deadline) else Deadline(budget)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.faults import RECEIVED, SENT, Delay, FaultPlan, Refuse
 from stompy.broker.treatment import End, Pass, Step, Treatment, Wait
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 
 if TYPE_CHECKING:
@@ -126,8 +126,9 @@ class FaultyTransport:
             self._end(end)
         return step.octets
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         """Hand over what the plan lets through."""
+        deadline = deadline_of(deadline)
         if self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
         for step in self._outgoing.feed(data):

@@ -13,10 +13,10 @@ from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_headers, count, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
-from stompy.connection.dialects.brokers import dialect_named
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
+from stompy.dialects.brokers import dialect_named
 from stompy.errors import ReceiveTimeout
 from stompy.printable import printable_bytes
 

@@ -6,12 +6,10 @@ Any thread; a claim is taken under a leaf lock, so that two threads cannot settl
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.message import Message
+from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
-from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
 from stompy.protocol.ack import ack_headers
@@ -20,31 +18,31 @@ _LOG = logging.getLogger("stompy.connection")
 
 
 class Acker:
-    """Sends ACK and NACK for messages of one connection, each message once and over the link it came by.
+    """Sends ACK and NACK for messages of one connection, each message once and over the link it came by."""
 
-    Args:
-        dialect_of: tells what the broker behind a link makes of them.
-    """
-
-    def __init__(self, dialect_of: Callable[[Link], Dialect]) -> None:
-        self._dialect_of = dialect_of
+    def __init__(self) -> None:
         self._warned = False
         self._claims = make_lock(Rank.LEAF, "claims")
 
     def acknowledge(
         self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
     ) -> Receipt | None:
-        """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Link.request` do."""
-        waiting = [message]
+        """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Writer.write` do."""
+        link, waiting = message.link, [message]
 
         def left() -> None:
             waiting.clear()
-            if command == "ACK" or not self._dialect_of(message.link).nack_alone:
+            if command == "ACK" or not message.link.dialect.nack_alone:
                 message.cover()
 
         try:
             headers = self.claim(message, command, waiting, requeue=requeue)
-            return message.link.request(command, headers, receipt=receipt, on_left=left)
+            handle = link.receipts.make() if receipt else None
+            head = link.protocol.head(command, headers)
+            link.writer.write(
+                b"%b%b\n\0" % (head, handle.line if handle is not None else b""), receipt=handle, on_left=left
+            )
+            return handle
         except BaseException:
             if waiting:
                 self.give_back(message, waiting)
@@ -57,7 +55,7 @@ class Acker:
             AckError: it stays unacknowledged, for the reason given.
             StompError: as `acknowledge`.
         """
-        dialect = self._dialect_of(message.link)
+        dialect = message.link.dialect
         why = dialect.loses_refused(message.headers.peek)
         if why is None and not dialect.nack_alone and not message.is_first:
             why = "in mode 'client' a NACK would refuse earlier messages with it, which are not settled"
@@ -90,12 +88,10 @@ class Acker:
         link = message.link
         if not link.alive:
             raise AckError("the link that this message came by is gone; the broker will deliver it again")
-        version = link.protocol.version
-        assert version is not None
-        headers = ack_headers(command, message.headers.peek, version)
+        headers = ack_headers(command, message.headers.peek, link.version)
         alone = False
         if transaction or command == "NACK" or message.orphaned:
-            dialect = self._dialect_of(link)
+            dialect = link.dialect
             if message.orphaned and not dialect.ack_after_unsubscribe:
                 raise AckError("the subscription of this message has ended; the broker will deliver it again")
             if transaction:

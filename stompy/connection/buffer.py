@@ -21,7 +21,8 @@ class FrameBuffer:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._held: list[tuple[bytes, Receipt | None]] = []
+        self._data: list[bytes] = []
+        self._receipts: list[Receipt] = []
         self._size = 0
         self._thread = threading.get_ident()
         self.flushed = False
@@ -31,77 +32,72 @@ class FrameBuffer:
     @property
     def replaceable(self) -> bool:
         """Whether another may take over without a loss: the link is gone, and all that was in it goes to the next."""
-        return not self.link.alive and not self._failed and self._all_kept(self._held)
+        return not self.link.alive and not self._failed and self._all_kept()
 
-    def add(
-        self,
-        command: str,
-        headers: dict[str, str],
-        body: bytes = b"",
-        *,
-        receipt: bool | Receipt = False,
-        content_length: bool = True,
-    ) -> Receipt | None:
+    def add(self, data: bytes, receipt: Receipt | None = None) -> None:
         """Add a frame, and write all of them out when enough has come together.
 
+        Args:
+            data: its octets.
+            receipt: that of the frame.
+
         Raises:
-            LocalProtocolError: the frame cannot be written; nothing was added.
+            LimitExceeded: too many receipts are under way; nothing was added.
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
         link = self.link
-        link.check_open()
-        handle = link.receipt_for(receipt)
+        if not link.alive:
+            link.check_open()
         try:
-            data = link.encode_asking(command, headers, body, handle, content_length=content_length)
-            if handle is not None:
-                handle.before_wait(self._flush_in_own_thread)
-            self._size += len(data)
-            self._held.append((data, handle))
-        except BaseException as error:
-            link.withdraw(command, handle, error)
+            if receipt is not None:
+                link.receipts.register(receipt)
+                receipt.before_wait(self._flush_in_own_thread)
+                self._receipts.append(receipt)
+            self._data.append(data)
+        except BaseException:
+            if receipt is not None:
+                link.receipts.forget(receipt)
+                self._receipts = [one for one in self._receipts if one is not receipt]
             raise
+        self._size += len(data)
         if self._size >= _FLUSH_AT:
             self.flush()
-        return handle
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Write everything out; raises as `Link.transmit` does.
+        """Write everything out; raises as `Writer.write` does.
 
         What is kept for the next link is no loss, so a buffer of nothing else does not complain of a dead one.
         """
-        if not self._held:
+        if not self._data:
             return
-        held = self._held
-        data = b"".join([data for data, _ in held])
+        receipts, all_kept = self._receipts, self._all_kept()
         try:
-            self.link.transmit(data, frames=len(held), on_left=self._left, timeout=timeout)
+            self.link.writer.write(b"".join(self._data), frames=len(self._data), on_left=self._left, timeout=timeout)
         except ConnectionLost:
             if self.link.alive:  # another frame was in the way for too long: all of it may still leave
                 raise
             self._left()
-            if not self._all_kept(held):
+            if not all_kept:
                 self._failed = True
                 raise
-        for _, handle in held:
-            if handle is not None:
-                handle.before_wait(None)
+        for receipt in receipts:
+            receipt.before_wait(None)
 
     def _left(self) -> None:
-        self._held, self._size, self.flushed = [], 0, True
+        self._data, self._receipts, self._size, self.flushed = [], [], 0, True
 
     def abandon(self, error: StompError) -> None:
         """Drop what did not leave, though the link lives on; receipts end with `error`, as no answer can come."""
-        held, self._held = self._held, []
-        for _, handle in held:
-            if handle is not None:
-                self.link.receipts.forget(handle)
-                handle.settle("unknown", error)
+        receipts = self._receipts
+        self._data, self._receipts = [], []
+        for receipt in receipts:
+            self.link.receipts.forget(receipt)
+            receipt.settle("unknown", error)
 
     def _flush_in_own_thread(self) -> None:
         if threading.get_ident() == self._thread:
             self.flush()
 
-    @staticmethod
-    def _all_kept(held: list[tuple[bytes, Receipt | None]]) -> bool:
-        return all(handle is not None and handle.kept for _, handle in held)
+    def _all_kept(self) -> bool:
+        return len(self._receipts) == len(self._data) and all(receipt.kept for receipt in self._receipts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from stompy.errors import BodyDecodeError, LocalProtocolError
@@ -34,22 +35,34 @@ def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | No
         LocalProtocolError: the type is not a MIME type, its charset unknown or unable to hold the text, or the body
             cannot be written as JSON.
     """
+    encode, kind = encoding_of(type(body), content_type)
+    return encode(body), kind
+
+
+def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], bytes], str | None]:
+    """Return how bodies of a Python type are encoded, and their content type; see `encode_body`."""
     if content_type is not None:
         _check_type(content_type)
-    if isinstance(body, (bytes, bytearray, memoryview)):
-        return bytes(body), content_type
-    if isinstance(body, str) and not (content_type is not None and _is_json(content_type)):
-        return _encode_text(body, content_type), _with_charset(content_type or TEXT_TYPE)
-    if body is None:
+    if issubclass(kind, (bytes, bytearray, memoryview)):
+        return bytes, content_type
+    if issubclass(kind, str) and not (content_type is not None and _is_json(content_type)):
+        charset = (charset_of(content_type) if content_type else None) or "utf-8"
+        return partial(_encode_text, charset=charset), _with_charset(content_type or TEXT_TYPE)
+    if kind is type(None):
         raise LocalProtocolError(
             "a message has no body of None: for an empty one write b'', for JSON's null 'null' with "
             "content_type='application/json'"
         )
+    content_type = content_type or JSON_TYPE
+    return partial(_encode_json, charset=charset_of(content_type) or "utf-8"), content_type
+
+
+def _encode_json(body: object, charset: str) -> bytes:
     try:
         text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise LocalProtocolError(f"a body of {type(body).__name__} cannot be written as JSON: {error}") from None
-    return _encode_text(text, content_type or JSON_TYPE), content_type or JSON_TYPE
+    return _encode_text(text, charset)
 
 
 def _with_charset(content_type: str) -> str:
@@ -63,8 +76,7 @@ def _check_type(content_type: str) -> None:
         raise LocalProtocolError(f"content type {content_type[:60]!r} is not a MIME type such as 'text/plain'")
 
 
-def _encode_text(text: str, content_type: str | None) -> bytes:
-    charset = (charset_of(content_type) if content_type else None) or "utf-8"
+def _encode_text(text: str, charset: str) -> bytes:
     try:
         return text.encode(charset)
     except LookupError:
@@ -148,12 +160,12 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
     """
     if not headers:
         return {}
-    rendered = {}
-    for name, value in headers.items():
-        if name in OWN_HEADERS:
-            raise LocalProtocolError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
-        rendered[name] = header_text(name, value)
-    return rendered
+    for name in OWN_HEADERS.intersection(headers):
+        raise LocalProtocolError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
+    return {
+        name: value if isinstance(value, str) and isinstance(name, str) else header_text(name, value)
+        for name, value in headers.items()
+    }
 
 
 def header_text(name: str, value: object) -> str:

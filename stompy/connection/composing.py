@@ -1,105 +1,153 @@
-"""What SEND, SUBSCRIBE and UNSUBSCRIBE say: the caller's words, checked, in the broker's dialect. Any thread."""
+"""What a SEND, SUBSCRIBE or UNSUBSCRIBE says: the caller's words, checked, in the broker's dialect. Any thread.
+
+The head of a SEND is the same for each message of one kind to one destination, so it is checked and encoded once for
+each link and kept; the caller's further headers, the receipt, the transaction and the length of the body follow it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from stompy.connection.codec import encode_body, user_headers
-from stompy.connection.dialects.dialect import Dialect
-from stompy.connection.dialects.options import SendOptions, SubscribeOptions
-from stompy.connection.subscription import Subscription
+from stompy.connection.codec import OWN_HEADERS, encoding_of, user_headers
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import LocalProtocolError
-from stompy.frames.version import Version
+from stompy.frames.encoder import finish
+from stompy.link.link import Link
 
+_MOST_HEADS = 1_000
+"""Heads that are kept for a link; a program that sends to more destinations begins anew."""
 
-class Speaking(Protocol):
-    """The connection's core, as far as its broker's ways go."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """The broker's ways."""
-        ...
-
-    @property
-    def version(self) -> Version:
-        """The version spoken."""
-        ...
-
-    @property
-    def client_id(self) -> str | None:
-        """Who the broker was told that we are."""
-        ...
+_NOTHING: Mapping[str, object] = {}
 
 
 class Composer:
-    """Composes the frames of one connection.
+    """Composes the SEND frames of one link.
 
     Args:
-        core: knows the dialect.
+        link: where they go; the frames are in its version and its broker's dialect.
     """
 
-    def __init__(self, core: Speaking) -> None:
-        self._core = core
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._heads: dict[tuple[str, str | None, type], tuple[bytes, Callable[[Any], bytes]]] = {}
+        dialect = link.dialect
+        self._set_apart = OWN_HEADERS.union(
+            (trap.header for trap in dialect.traps if trap.command == "SEND"),
+            (name for name, _ in dialect.routes.get("SEND", {}).values()),
+        )
+        """Headers that the caller may not give, or that something else depends on."""
 
     def send(
         self,
         destination: str,
         body: object,
         *,
-        content_type: str | None,
-        headers: Mapping[str, object] | None,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
         options: SendOptions | None = None,
-    ) -> tuple[dict[str, str], bytes]:
-        """Return headers and octets of a SEND; user headers come behind the protocol's own.
+        content_length: bool = True,
+        more: bytes = b"",
+    ) -> bytes:
+        """Return the octets of a SEND; user headers come behind the protocol's own.
+
+        Args:
+            destination: as `Connection.send`, and so on to `options`.
+            body: likewise.
+            content_type: likewise.
+            headers: likewise.
+            options: likewise.
+            content_length: whether that header is wanted.
+            more: header lines for a receipt or a transaction.
 
         Raises:
             LocalProtocolError: the frame cannot be written.
             ConfigurationError: the broker has no way to do what was asked.
         """
         check_destination(destination)
-        octets, kind = encode_body(body, content_type)
-        dialect = self._core.dialect
-        fields = {"destination": destination}
-        if dialect.routes:
-            fields.update(dialect.defaults("SEND", destination))
-        if kind is not None:
-            fields["content-type"] = kind
-        if headers:
-            fields.update(user_headers(headers))
-            dialect.check_by_hand("SEND", fields)
-        if options is not None:
-            fields.update(dialect.send_headers(options))
-        return fields, octets
+        if not headers and options is None:
+            found = self._heads.get((destination, content_type, type(body)))
+            head, encode = found or self._make_head(destination, content_type, type(body))
+        else:
+            head, encode = self._longer_head(destination, content_type, type(body), headers or _NOTHING, options)
+        octets = encode(body)
+        if octets and content_length:
+            return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(octets), octets)
+        return finish(head + more, octets, grammar=self.link.protocol.grammar, content_length=content_length)
 
-    def subscribe(
-        self, destination: str, ack: str, *, options: SubscribeOptions, headers: Mapping[str, object] | None
-    ) -> dict[str, str]:
-        """Return what a SUBSCRIBE says beyond the specification.
+    def _make_head(
+        self, destination: str, content_type: str | None, kind: type
+    ) -> tuple[bytes, Callable[[Any], bytes]]:
+        encode, content_type_sent = encoding_of(kind, content_type)
+        fields = compose(self.link, destination, content_type_sent, None, None)
+        made = self.link.protocol.head("SEND", fields), encode
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        self._heads[destination, content_type, kind] = made
+        return made
 
-        Raises:
-            LocalProtocolError: the frame cannot be written.
-            ConfigurationError: the broker has no way to do what was asked.
-        """
-        check_destination(destination)
-        by_hand = user_headers(headers)
-        dialect = self._core.dialect
-        dialect.check_by_hand("SUBSCRIBE", by_hand)
-        asked = dialect.subscribe_headers(
-            options, destination=destination, ack=ack, client_id=self._core.client_id, version=self._core.version
-        )
-        return {**dialect.defaults("SUBSCRIBE", destination), **by_hand, **asked}
+    def _longer_head(
+        self,
+        destination: str,
+        content_type: str | None,
+        kind: type,
+        headers: Mapping[str, object],
+        options: SendOptions | None,
+    ) -> tuple[bytes, Callable[[Any], bytes]]:
+        """Return a head with further headers, of which one that is set apart needs all of it to be made anew."""
+        asked = {} if options is None else self.link.dialect.send_headers(options)
+        if self._set_apart.isdisjoint(headers) and asked.keys().isdisjoint(headers):
+            found = self._heads.get((destination, content_type, kind))
+            head, encode = found or self._make_head(destination, content_type, kind)
+            return head + self.link.protocol.lines("SEND", {**user_headers(headers), **asked}), encode
+        encode, content_type = encoding_of(kind, content_type)
+        fields = compose(self.link, destination, content_type, headers, options)
+        return self.link.protocol.head("SEND", fields), encode
 
-    def unsubscribe(self, subscription: Subscription, *, delete: bool) -> list[dict[str, str]]:
-        """Return the headers of the UNSUBSCRIBE frames that end a subscription.
 
-        Raises:
-            ConfigurationError: there is nothing durable to delete, or no way to.
-        """
-        core = self._core
-        return core.dialect.unsubscribe_headers(
-            subscription.id, subscription.options, delete=delete, client_id=core.client_id, version=core.version
-        )
+def compose(
+    link: Link,
+    destination: str,
+    content_type: str | None,
+    headers: Mapping[str, object] | None,
+    options: SendOptions | None,
+) -> dict[str, str]:
+    """Return the headers of a SEND; raises as `Composer.send` does."""
+    dialect = link.dialect
+    fields = {"destination": destination, **dialect.defaults("SEND", destination)}
+    if content_type is not None:
+        fields["content-type"] = content_type
+    if headers:
+        fields.update(user_headers(headers))
+        dialect.check_by_hand("SEND", fields)
+    if options is not None:
+        fields.update(dialect.send_headers(options))
+    return fields
+
+
+def compose_subscribe(
+    link: Link,
+    destination: str,
+    ack: str,
+    *,
+    options: SubscribeOptions,
+    headers: Mapping[str, object] | None,
+    client_id: str | None,
+) -> dict[str, str]:
+    """Return what a SUBSCRIBE says beyond the specification.
+
+    Raises:
+        LocalProtocolError: the frame cannot be written.
+        ConfigurationError: the broker has no way to do what was asked.
+    """
+    check_destination(destination)
+    by_hand = user_headers(headers)
+    dialect = link.dialect
+    dialect.check_by_hand("SUBSCRIBE", by_hand)
+    asked = dialect.subscribe_headers(
+        options, destination=destination, ack=ack, client_id=client_id, version=link.version
+    )
+    return {**dialect.defaults("SUBSCRIBE", destination), **by_hand, **asked}
 
 
 def check_destination(destination: object) -> None:

@@ -13,11 +13,11 @@ from stompy.connection.config import DEFAULT_HEARTBEAT, Config, Order, addresses
 from stompy.connection.connection import Connection
 from stompy.connection.core import Core
 from stompy.connection.credentials import Login, Passcode, check_credentials
-from stompy.connection.dialects.brokers import DialectName
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.connection.resend import Resend, resend_of
+from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits

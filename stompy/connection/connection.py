@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from stompy.connection.batch import Batch
 from stompy.connection.browsing import Browsing
 from stompy.connection.codec import Body
+from stompy.connection.composing import compose_subscribe
 from stompy.connection.core import Core
-from stompy.connection.dialects.options import SubscribeOptions, send_options
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.stats import ConnectionStats
 from stompy.connection.subscription import AckMode, Handler, OnError, Subscription, check_ack_mode
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline, check_seconds
+from stompy.dialects.options import SubscribeOptions, send_options
 from stompy.errors import ConfigurationError
 from stompy.link.receipts import Receipt
 
@@ -35,6 +36,7 @@ class Connection:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._sender = core.sender
 
     # What it is.
 
@@ -154,10 +156,10 @@ class Connection:
             ReceiptTimeout: with `confirm`, the broker did not answer in time.
             UnconfirmedFull: with `connect(resend_unconfirmed=...)`, too much waits for confirmation; nothing was sent.
         """
-        check_seconds(timeout)
-        core = self._core
+        if timeout is not None:
+            check_seconds(timeout)
         options = send_options(persistent, priority, expires, delay, group, dedupe_id)
-        handle = core.sender.send(
+        handle = self._sender.send(
             destination,
             body,
             content_type=content_type,
@@ -168,7 +170,7 @@ class Connection:
             options=options,
         )
         if confirm and handle is not None:
-            core.sender.flush_batch(timeout=timeout)
+            self._sender.flush_batch(timeout=timeout)
             handle.wait(timeout)
         return handle
 
@@ -182,7 +184,7 @@ class Connection:
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
-        return Batch(self._core.sender)
+        return Batch(self._sender)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Write out this thread's batch, and wait until every receipt under way has come.
@@ -197,8 +199,8 @@ class Connection:
             BrokerError, ConnectionLost: one of them will not come.
         """
         deadline = Deadline(self._core.config.receipt_timeout if timeout is None else timeout)
-        self._core.sender.flush_batch(timeout=deadline.remaining())
-        for receipt in self._core.sender.outstanding():
+        self._sender.flush_batch(timeout=deadline.remaining())
+        for receipt in self._sender.outstanding():
             receipt.wait(deadline.remaining())
 
     def request(
@@ -238,7 +240,10 @@ class Connection:
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
-        return Transaction(self._core)
+        core = self._core
+        return Transaction(
+            self._sender, core.acker, id=core.new_transaction_id(), content_length=core.config.content_length
+        )
 
     # Receiving.
 
@@ -296,7 +301,9 @@ class Connection:
         if browse and handler is not None:
             raise ConfigurationError("what is browsed comes to an end, so it is iterated: without a handler")
         options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
-        extra = core.composer.subscribe(destination, ack, options=options, headers=headers)
+        extra = compose_subscribe(
+            core.link, destination, ack, options=options, headers=headers, client_id=core.config.client
+        )
         dispatcher = core.new_dispatcher() if own_thread and handler is not None else None
         subscription = (Browsing if browse else Subscription)(
             core,

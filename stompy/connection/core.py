@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from stompy.connection.acking import Acker
-from stompy.connection.composing import Composer
 from stompy.connection.config import Config
-from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
@@ -31,11 +30,11 @@ from stompy.connection.subscription import Subscription
 from stompy.connection.supervisor import Supervisor
 from stompy.connection.unconfirmed import Unconfirmed
 from stompy.deadline import Deadline
+from stompy.dialects.dialect import Dialect
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
     HeartBeatTimeout,
-    NotConnected,
     StompError,
 )
 from stompy.frames.frame import Frame
@@ -46,6 +45,8 @@ from stompy.link.thread import HouseThread
 
 _LOG = logging.getLogger("stompy.connection")
 _NUMBERS = itertools.count(1)
+_UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
+"""What would have to be escaped in the ids that begin with the name, or cannot be in them at all."""
 _OF_THE_PARENT = "this connection belongs to the parent process; connect anew after a fork"
 _TIME_FOR_WORDS = 0.8
 """The share of the close deadline that draining and DISCONNECT may take."""
@@ -61,24 +62,23 @@ class Core:
 
     def __init__(self, config: Config, listeners: Sequence[ConnectionListener] = ()) -> None:
         self.config = config
-        self.name = f"{config.name}-{next(_NUMBERS)}"
+        self.name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self.listeners = list(listeners)
         self.dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher")
-        self._acker = Acker(lambda link: config.dialect_for(link.protocol.server))
-        self.composer = Composer(self)
+        self.acker = Acker()
         self.router = Router(self)
         self.replies = Replies(self)
         self.registry = Registry()
         self.unconfirmed: Unconfirmed | None = None
         """Sends that go to the next link again, where that was asked for."""
         if config.resend is not None:
-            self.unconfirmed = Unconfirmed(config.resend, config.dialect_for, name=self.name)
-        self.sender = Sender(self, self.unconfirmed)
+            self.unconfirmed = Unconfirmed(config.resend, name=self.name)
         self._dispatchers = [self.dispatcher]
         self._extra_dispatchers = itertools.count(2)
         self._dispatchers_lock = make_lock(Rank.LEAF, "dispatchers")
         self._transactions = itertools.count(1)
         self.supervisor = Supervisor(config, self, name=self.name)
+        self.sender = Sender(config, self.supervisor, self.unconfirmed)
         self._closed = False
         self._leaving = make_lock(Rank.CALL, "leaving")
         self._left = Event()
@@ -111,28 +111,12 @@ class Core:
         self.supervisor.orphan(reason)
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child.
-
-        Raises:
-            ConcurrencyError: the connection belongs to the parent process.
-        """
-        if self._orphaned:
-            raise ConcurrencyError(_OF_THE_PARENT)
+        """Refuse to go on in a forked child; raises as `Supervisor.check_process` does."""
+        self.supervisor.check_process()
 
     def live_link(self, timeout: float | None = None) -> Link:
-        """Return the link to use now; waits and raises as `check_process` and `Supervisor.live` do.
-
-        From the moment of `disconnect` on there is none, though the link lives until the broker has answered.
-        """
-        self.check_process()
-        if self._closed:
-            raise NotConnected("the connection is closed")
+        """Return the link to use now; waits and raises as `Supervisor.live` does."""
         return self.supervisor.live(timeout)
-
-    @property
-    def acker(self) -> Acker:
-        """Acknowledges messages."""
-        return self._acker
 
     @property
     def closed(self) -> bool:
@@ -147,14 +131,12 @@ class Core:
     @property
     def dialect(self) -> Dialect:
         """The broker's ways."""
-        return self.config.dialect_for(self.link.protocol.server)
+        return self.link.dialect
 
     @property
     def version(self) -> Version:
         """The version spoken."""
-        version = self.link.protocol.version
-        assert version is not None
-        return version
+        return self.link.version
 
     @property
     def client_id(self) -> str | None:
@@ -194,8 +176,8 @@ class Core:
         kept = {} if self.unconfirmed is None else dict.fromkeys(self.unconfirmed.receipts())
         gates = [link.gate, *(one.gate for one in past.lingering)]
         return ConnectionStats(
-            frames_sent=past.frames_sent + link.counters.frames_out,
-            octets_sent=past.octets_sent + link.counters.octets_out,
+            frames_sent=past.frames_sent + link.writer.frames,
+            octets_sent=past.octets_sent + link.writer.octets,
             frames_received=past.frames_received + link.counters.frames_in,
             octets_received=past.octets_received + link.counters.octets_in,
             receipts_pending=len({**kept, **dict.fromkeys(link.receipts.outstanding())}),
@@ -230,8 +212,11 @@ class Core:
 
     def unsubscribe(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
         """End a subscription; see `Registry.remove`."""
-        farewell = self.composer.unsubscribe(subscription, delete=delete)
-        self.registry.remove(subscription, self.link, farewell, timeout=timeout)
+        link = self.link
+        farewell = link.dialect.unsubscribe_headers(
+            subscription.id, subscription.options, delete=delete, client_id=self.config.client, version=link.version
+        )
+        self.registry.remove(subscription, link, farewell, timeout=timeout)
 
     # What the link tells (`link.LinkOwner`): on the reader thread.
 

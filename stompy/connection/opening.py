@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stompy.connection.config import Config, Order
-from stompy.connection.dialects.brokers import RABBITMQ
-from stompy.connection.dialects.refusals import client_id_in_use, knows_no_such_host
 from stompy.deadline import Deadline
+from stompy.dialects.brokers import RABBITMQ
+from stompy.dialects.refusals import client_id_in_use, knows_no_such_host
 from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
 from stompy.link.handshake import Opened, open_session
 from stompy.link.locks import Rank, make_lock

@@ -103,7 +103,7 @@ class Registry:
     def _ask(self, subscription: Subscription, link: Link, timeout: float | None) -> None:
         asked: list[Link] = []
         try:
-            receipt = link.request(
+            receipt = link.writer.request(
                 "SUBSCRIBE", subscription.subscribe_headers(), receipt=True, on_left=lambda: asked.append(link)
             )
             assert receipt is not None
@@ -141,7 +141,7 @@ class Registry:
             link = self._taken.get(subscription.id, link)
         try:
             for headers in farewell if link.alive and subscription.told else ():
-                receipt = link.request("UNSUBSCRIBE", headers, receipt=True)
+                receipt = link.writer.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
                 receipt.wait(timeout)
         finally:
@@ -157,7 +157,7 @@ class Registry:
         with self._lock:
             self._newest = link
             wanted = [one for one in self._subscriptions.values() if one.id in self._taken and not one.leaving]
-        receipts = [link.request("SUBSCRIBE", one.subscribe_headers(), receipt=True) for one in wanted]
+        receipts = [link.writer.request("SUBSCRIBE", one.subscribe_headers(), receipt=True) for one in wanted]
         for receipt in receipts:
             assert receipt is not None
             receipt.wait()
@@ -198,7 +198,7 @@ class Registry:
         """End a subscription that the broker has not confirmed, and may have made all the same."""
         with contextlib.suppress(StompError):
             # With its time: a frame that must leave at once would end a link whose window is just full.
-            link.request("UNSUBSCRIBE", {"id": subscription.id})
+            link.writer.request("UNSUBSCRIBE", {"id": subscription.id})
 
 
 def _check_reach(new: Subscription, others: Iterable[Subscription]) -> None:

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription, Subscriptions
 from stompy.deadline import Deadline
+from stompy.dialects.dialect import Dialect
 from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
 from stompy.link.link import Link
 from stompy.link.locks import Event, Rank, make_lock

@@ -10,17 +10,22 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypedDict
+from time import monotonic
+from typing import TYPE_CHECKING, TypedDict
 
 from stompy.connection.buffer import FrameBuffer
-from stompy.connection.composing import Composer
+from stompy.connection.codec import encode_body
+from stompy.connection.composing import Composer, compose
 from stompy.connection.config import Config
-from stompy.connection.dialects.options import SendOptions
 from stompy.connection.unconfirmed import Kept, Unconfirmed
 from stompy.deadline import Deadline
+from stompy.dialects.options import SendOptions
 from stompy.errors import ConnectionLost, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+
+if TYPE_CHECKING:
+    from stompy.connection.supervisor import Supervisor
 
 
 class SendArguments(TypedDict, total=False):
@@ -46,29 +51,21 @@ class _Batches(threading.local):
     """A weak reference to the `with` block's object: it goes with the block, even if a signal struck as that ended."""
 
 
-class Linking(Protocol):
-    """The connection's core, as a sender sees it."""
-
-    config: Config
-    composer: Composer
-
-    def live_link(self, timeout: float | None = None) -> Link:
-        """Return the link to use now."""
-        ...
-
-
 class Sender:
     """Sends for all threads of a connection.
 
     Args:
-        core: has the links.
+        config: timeouts, and whether `content-length` is written.
+        links: the current link, and its successors.
         unconfirmed: keeps receipted sends for the next link; `None` where they are not sent again.
     """
 
-    def __init__(self, core: Linking, unconfirmed: Unconfirmed | None) -> None:
-        self._core = core
+    def __init__(self, config: Config, links: Supervisor, unconfirmed: Unconfirmed | None) -> None:
+        self._config = config
+        self._links = links
         self._unconfirmed = unconfirmed
         self._batches = _Batches()
+        self._composer: Composer | None = None
 
     # The open batch of this thread.
 
@@ -77,7 +74,7 @@ class Sender:
         if self._current() is not None:
             return False
         self._batches.owner = weakref.ref(owner)
-        self._batches.current = FrameBuffer(self._core.live_link())
+        self._batches.current = FrameBuffer(self._links.live())
         return True
 
     def close_batch(self) -> None:
@@ -109,10 +106,21 @@ class Sender:
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
         batch = self._current()
         if batch is not None and self._unconfirmed is not None and batch.replaceable:
-            batch = self._batches.current = FrameBuffer(self._core.live_link(deadline.remaining()))
+            batch = self._batches.current = FrameBuffer(self._links.live(deadline.remaining()))
         return batch
 
     # Sending.
+
+    def live_link(self) -> Link:
+        """Return the link to use now; waits and raises as `Supervisor.live` does."""
+        return self._links.live()
+
+    def composer(self, link: Link) -> Composer:
+        """Return what composes the frames for a link."""
+        composer = self._composer
+        if composer is None or composer.link is not link:
+            composer = self._composer = Composer(link)
+        return composer
 
     def send(
         self,
@@ -127,71 +135,89 @@ class Sender:
         options: SendOptions | None = None,
     ) -> Receipt | None:
         """Send a message, or add it to this thread's open batch."""
-        fields, octets = self._core.composer.send(
-            destination, body, content_type=content_type, headers=headers, options=options
-        )
-        config = self._core.config
-        counted = config.content_length if content_length is None else content_length
-        deadline = Deadline(config.send_timeout if timeout is None else timeout)
+        if content_length is None:
+            content_length = self._config.content_length
         if receipt and self._unconfirmed is not None:
-            identity = None if options is None else options.dedupe_id
-            return self._send_kept(self._unconfirmed, fields, octets, counted, identity, deadline)
-        batch = self._batch(deadline)
-        if batch is not None:
-            return batch.add("SEND", fields, octets, receipt=receipt, content_length=counted)
+            return self._send_kept(
+                self._unconfirmed, destination, body, content_type, headers, options, content_length, timeout
+            )
+        batch = self._current() if self._unconfirmed is None else self._batch(self._deadline(timeout))
+        began, link = monotonic(), self._links.ready if batch is None else batch.link
         while True:
-            link = self._core.live_link(deadline.remaining())
+            # While there is none, what cannot be written at all is refused by the rules of the last one.
+            composer = self.composer(link or self._links.link)
+            handle = composer.link.receipts.make() if receipt else None
+            data = composer.send(
+                destination,
+                body,
+                content_type=content_type,
+                headers=headers,
+                options=options,
+                content_length=content_length,
+                more=b"" if handle is None else handle.line,
+            )
+            if batch is not None:
+                batch.add(data, handle)
+                return handle
             try:
-                return link.request(
-                    "SEND", fields, octets, receipt=receipt, content_length=counted, timeout=deadline.remaining()
-                )
+                if link is not None:
+                    link.writer.write(data, receipt=handle, timeout=timeout)
+                    return handle
             except ConnectionLost as lost:
                 # Of a link that died just now nothing left, so the next one can have it without any doubt.
-                if lost.outcome != "not-sent" or config.reconnect is None or deadline.expired:
+                if lost.outcome != "not-sent" or self._config.reconnect is None:
                     raise
+                if self._remaining(began, timeout) <= 0:
+                    raise
+            link = self._links.live(self._remaining(began, timeout))
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._config.send_timeout if timeout is None else timeout)
+
+    def _remaining(self, began: float, timeout: float | None) -> float:
+        seconds = self._config.send_timeout if timeout is None else timeout
+        return max(0.0, began + seconds - monotonic())
 
     def outstanding(self) -> list[Receipt]:
         """Return the receipts under way: those of the live link, and those that wait for the next one."""
         kept = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*kept, *self._core.live_link().receipts.outstanding()]))
+        return list(dict.fromkeys([*kept, *self._links.live().receipts.outstanding()]))
 
     def _send_kept(
         self,
         unconfirmed: Unconfirmed,
-        fields: dict[str, str],
-        octets: bytes,
-        counted: bool,
-        identity: str | None,
-        deadline: Deadline,
+        destination: str,
+        body: object,
+        content_type: str | None,
+        headers: Mapping[str, object] | None,
+        options: SendOptions | None,
+        content_length: bool,
+        timeout: float | None,
     ) -> Receipt:
-        link = self._core.live_link(deadline.remaining())
-        one = unconfirmed.prepare(link, fields, octets, content_length=counted, identity=identity)
+        octets, kind = encode_body(body, content_type)
+        fields = compose(self._links.link, destination, kind, headers, options)
+        deadline = self._deadline(timeout)
+        link = self._links.live(deadline.remaining())
+        identity = None if options is None else options.dedupe_id
+        one = unconfirmed.prepare(link, fields, octets, content_length=content_length, identity=identity)
         try:
             unconfirmed.make_room(one, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
-            self._hand_over(unconfirmed, one, deadline)
+            self._hand_over(one, deadline)
         except BaseException:
             unconfirmed.drop(one)
             raise
         return one.receipt
 
-    def _hand_over(self, unconfirmed: Unconfirmed, one: Kept, deadline: Deadline) -> None:
+    def _hand_over(self, one: Kept, deadline: Deadline) -> None:
         """Give a kept send to a link; from then on it is not the caller's care any more whether that link dies."""
         while True:
             batch = self._batch(deadline)
             try:
                 if batch is not None:
-                    headers = unconfirmed.headers(one, batch.link)
-                    batch.add("SEND", headers, one.body, receipt=one.receipt, content_length=one.content_length)
+                    batch.add(one.frame(batch.link), one.receipt)
                 else:
-                    link = self._core.live_link(deadline.remaining())
-                    link.request(
-                        "SEND",
-                        unconfirmed.headers(one, link),
-                        one.body,
-                        receipt=one.receipt,
-                        content_length=one.content_length,
-                        timeout=deadline.remaining(),
-                    )
+                    link = self._links.live(deadline.remaining())
+                    link.writer.write(one.frame(link), receipt=one.receipt, timeout=deadline.remaining())
             except ConnectionLost:
                 # What is not kept and was in the batch has died with the link, and must not do so unheard.
                 if batch is not None and not batch.link.alive and not batch.replaceable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stompy.link.link import Link
-from stompy.link.settings import Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +75,10 @@ class Past:
 
     def with_link(self, link: Link) -> Past:
         """Return it with another link, which is over."""
-        counters: Counters = link.counters
+        counters = link.counters
         return Past(
-            frames_sent=self.frames_sent + counters.frames_out,
-            octets_sent=self.octets_sent + counters.octets_out,
+            frames_sent=self.frames_sent + link.writer.frames,
+            octets_sent=self.octets_sent + link.writer.octets,
             frames_received=self.frames_received + counters.frames_in,
             octets_received=self.octets_received + counters.octets_in,
             times_shut=self.times_shut + link.gate.times_shut,

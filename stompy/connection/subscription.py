@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
-from stompy.connection.dialects.options import SubscribeOptions
 from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.message import Coverage, Message
 from stompy.deadline import Deadline, check_seconds
+from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link

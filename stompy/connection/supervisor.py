@@ -109,6 +109,9 @@ class Supervisor:
         self._changed = make_condition("supervisor", Rank.SUPERVISOR)
         self._closing = Event()
         self._opener = Opener(config)
+        self.ready: Link | None = None
+        """The link to use now, if there is one; it may have died a moment ago."""
+        self._orphaned: ConcurrencyError | None = None
         self._link: Link | None = None
         self._next: Link | None = None
         self._told: Link | None = None
@@ -139,6 +142,15 @@ class Supervisor:
         with self._changed:
             return self.link, self._past
 
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child.
+
+        Raises:
+            ConcurrencyError: the connection belongs to the parent process.
+        """
+        if self._orphaned is not None:
+            raise self._orphaned.with_traceback(None)
+
     def live(self, timeout: float | None = None) -> Link:
         """Return a link to use now; while the link is down, wait for the next one.
 
@@ -146,13 +158,18 @@ class Supervisor:
             timeout: seconds to wait for it; `None` takes the send timeout.
 
         Raises:
-            NotConnected: the connection was closed.
+            ConcurrencyError: the connection belongs to the parent process.
+            NotConnected: the connection was closed; from `disconnect` on, though the link lives until the broker has
+                answered.
             ConnectionLost: the link is over and there is no other, or none in time; nothing was sent.
         """
+        self.check_process()
+        if self._closing.is_set():
+            raise NotConnected("the connection is closed")
         link = self.link
         if link.alive:
             return link
-        if self._config.reconnect is None or self._closing.is_set():
+        if self._config.reconnect is None:
             link.check_open()
         deadline = Deadline(self._config.send_timeout if timeout is None else timeout)
         with self._changed:
@@ -210,7 +227,8 @@ class Supervisor:
         opened = self._opener.open(deadline)
         self._generation += 1
         name = self._name if self._generation == 1 else f"{self._name}.{self._generation}"
-        link = Link(opened, self._config.link_settings(self._config.addresses[0]), self, name=name)
+        settings = self._config.link_settings(self._config.addresses[0])
+        link = Link(opened, settings, self, name=name, dialect=self._config.dialect_for(opened.protocol.server))
         decided = Event()
         try:
             # Reported before its reader starts, so that listeners hear of the session before any of its frames.
@@ -263,7 +281,7 @@ class Supervisor:
             if self._link is not None:
                 self.reconnects += 1
                 self._past = self._past.with_link(self._link)
-            self._link, self._down = link, False
+            self._link, self._down, self.ready = link, False, link
             self._published, self._heard = time.monotonic(), link.counters.frames_in
             self._changed.notify_all()
 
@@ -296,7 +314,7 @@ class Supervisor:
             self._over(link, reason)
             if link is not self._link:
                 return
-            self._down = True
+            self._down, self.ready = True, None
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
             else:
@@ -346,6 +364,7 @@ class Supervisor:
 
     def orphan(self, reason: ConcurrencyError) -> None:
         """End the links' copies in a forked child."""
+        self._orphaned, self.ready = reason, None
         for link in (self._link, self._next):
             if link is not None:
                 link.orphan(reason)
@@ -358,6 +377,7 @@ class Supervisor:
     def close(self) -> None:
         """Let no new link come, and free who waits for one; the current one is the caller's to end."""
         self._closing.set()
+        self.ready = None
         self._opener.cancel()
         with self._changed:
             coming = None if self._next is self._link else self._next

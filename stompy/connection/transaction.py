@@ -5,44 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
-from stompy.connection.composing import Composer
-from stompy.connection.dialects.options import send_options
 from stompy.connection.message import Message
 from stompy.deadline import check_seconds
-from stompy.errors import StompError, TransactionError
-from stompy.link.link import Link
+from stompy.dialects.options import send_options
+from stompy.errors import LocalProtocolError, StompError, TransactionError
 
-
-class Transacting(Protocol):
-    """The connection's core, as a transaction sees it."""
-
-    @property
-    def acker(self) -> Acker:
-        """Acknowledges messages."""
-        ...
-
-    def new_transaction_id(self) -> str:
-        """Return an id that no other transaction of the connection has."""
-        ...
-
-    def live_link(self) -> Link:
-        """Return the link to use now."""
-        ...
-
-    @property
-    def composer(self) -> Composer:
-        """Composes frames."""
-        ...
-
-    @property
-    def default_content_length(self) -> bool:
-        """Whether SEND carries `content-length`."""
-        ...
+if TYPE_CHECKING:
+    from stompy.connection.sending import Sender
 
 
 class Transaction:
@@ -56,18 +30,22 @@ class Transaction:
         id: the `transaction` header.
     """
 
-    def __init__(self, core: Transacting, *, content_length: bool | None = None) -> None:
-        self.id = core.new_transaction_id()
-        self._core = core
-        self._link = core.live_link()
-        self._content_length = core.default_content_length if content_length is None else content_length
+    def __init__(self, sender: Sender, acker: Acker, *, id: str, content_length: bool) -> None:
+        self.id = id
+        self._line = b"transaction:%b\n" % id.encode("ascii")
+        self._acker = acker
+        self._content_length = content_length
+        self._link = sender.live_link()
+        self._composer = sender.composer(self._link)
         self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
+        self._begun = False
         self._over: str | None = None
 
     def __enter__(self) -> Transaction:
         try:
-            self._put("BEGIN", {"transaction": self.id})
+            self._begun = True
+            self._buffer.add(self._link.writer.encode("BEGIN", {"transaction": self.id}))
         except BaseException:
             self._abort_quietly()
             raise
@@ -111,11 +89,17 @@ class Transaction:
             ConnectionLost: the link died; nothing of the transaction will be done.
         """
         options = send_options(persistent, priority, expires, delay, group, dedupe_id)
-        fields, octets = self._core.composer.send(
-            destination, body, content_type=content_type, headers=headers, options=options
+        self._check()
+        data = self._composer.send(
+            destination,
+            body,
+            content_type=content_type,
+            headers=headers,
+            options=options,
+            content_length=self._content_length,
+            more=self._line,
         )
-        fields["transaction"] = self.id
-        self._put("SEND", fields, octets)
+        self._buffer.add(data)
 
     def ack(self, message: Message) -> None:
         """Acknowledge within the transaction, which takes effect with the commit; raises as `Message.ack` does.
@@ -137,12 +121,11 @@ class Transaction:
         self._check()
         self._acked.append(message)
         try:
-            fields = self._core.acker.claim(message, command, self, transaction=True)
-            fields["transaction"] = self.id
-            self._put(command, fields)
+            fields = self._acker.claim(message, command, self, transaction=True)
+            self._buffer.add(b"%b%b\n\0" % (self._link.protocol.head(command, fields), self._line))
         except StompError:
             self._acked.remove(message)
-            self._core.acker.give_back(message, self)
+            self._acker.give_back(message, self)
             raise
 
     def commit(self, *, timeout: float | None = None) -> None:
@@ -160,7 +143,9 @@ class Transaction:
         self._check()
         try:
             self._buffer.flush()
-            receipt = self._link.request("COMMIT", {"transaction": self.id}, receipt=True, on_left=self._committed)
+            receipt = self._link.writer.request(
+                "COMMIT", {"transaction": self.id}, receipt=True, on_left=self._committed
+            )
         except BaseException:
             if self._over is None:
                 self._abort_quietly()
@@ -187,18 +172,16 @@ class Transaction:
         self._check()
         self._over = "aborted"
         for message in self._acked:
-            self._core.acker.give_back(message, self)
+            self._acker.give_back(message, self)
         if not self._buffer.flushed:
             # The broker never heard of it, but our own record of open transactions did.
-            self._link.encode("ABORT", {"transaction": self.id})
+            self._link.writer.encode("ABORT", {"transaction": self.id})
             return
-        self._link.request("ABORT", {"transaction": self.id})
-
-    def _put(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        self._check()
-        self._buffer.add(command, headers, body, content_length=self._content_length)
+        self._link.writer.request("ABORT", {"transaction": self.id})
 
     def _check(self) -> None:
+        if not self._begun:
+            raise LocalProtocolError(f"there is no open transaction {self.id!r}: it begins with its `with` block")
         if self._over is not None:
             raise TransactionError(f"transaction {self.id!r} is already {self._over}")
 

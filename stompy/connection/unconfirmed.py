@@ -23,7 +23,6 @@ import secrets
 from collections.abc import Callable
 
 from stompy.connection.buffer import FrameBuffer
-from stompy.connection.dialects.dialect import Dialect
 from stompy.connection.resend import Resend
 from stompy.deadline import Deadline
 from stompy.errors import (
@@ -34,6 +33,7 @@ from stompy.errors import (
     StompError,
     UnconfirmedFull,
 )
+from stompy.frames.encoder import finish
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_condition, make_lock
 from stompy.link.receipts import Receipt
@@ -70,9 +70,15 @@ class Kept:
         """Whether a link took it, so that it will be sent again if need be."""
         self.suspicions = 0
 
-    def headers(self, dialect: Dialect) -> dict[str, str]:
-        """Return the headers for a broker; what the program gave by hand stays."""
-        return {**dialect.dedupe_headers(self.identity), **self._headers}
+    def frame(self, link: Link) -> bytes:
+        """Return the octets for a link; what the program gave by hand stays.
+
+        Raises:
+            LocalProtocolError: it cannot be written in the link's version.
+        """
+        headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
+        head = link.protocol.head("SEND", headers) + self.receipt.line
+        return finish(head, self.body, grammar=link.protocol.grammar, content_length=self.content_length)
 
 
 class Unconfirmed:
@@ -80,13 +86,11 @@ class Unconfirmed:
 
     Args:
         bounds: how much that may be.
-        dialect_for: the ways of a broker, by what it calls itself.
         name: of the connection; part of receipt ids.
     """
 
-    def __init__(self, bounds: Resend, dialect_for: Callable[[str | None], Dialect], *, name: str) -> None:
+    def __init__(self, bounds: Resend, *, name: str) -> None:
         self._bounds = bounds
-        self._dialect_for = dialect_for
         self._prefix = f"{name}-kept-"
         self._origin = secrets.token_hex(12)
         self._numbers = itertools.count(1)
@@ -158,10 +162,6 @@ class Unconfirmed:
         if not self._take_room(one):
             flush()
             self._await_room(one, link, deadline)
-
-    def headers(self, one: Kept, link: Link) -> dict[str, str]:
-        """Return the headers of a send for a link, the same id on each."""
-        return one.headers(self._dialect_for(link.protocol.server))
 
     def drop(self, one: Kept) -> None:
         """Forget a send that did not come about."""
@@ -293,8 +293,7 @@ class Unconfirmed:
         if one.receipt.done:
             return
         try:
-            headers = self.headers(one, buffer.link)
-            buffer.add("SEND", headers, one.body, receipt=one.receipt, content_length=one.content_length)
+            buffer.add(one.frame(buffer.link), one.receipt)
         except LocalProtocolError as error:
             # Another version than that of the first copy, say: it can never be written here.
             lost = ConnectionLost(f"its link died, and it cannot be sent again: {error}")

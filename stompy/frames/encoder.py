@@ -49,18 +49,53 @@ def encode(
     pairs = list(headers)
     if grammar.draft:
         command = command.upper()
-        pairs = [_draft_pair(name, value) for name, value in pairs]
-    _add_length(command, pairs, body, wanted=content_length, always=grammar.draft)
-    text = _plain_head(command, pairs) or _careful_head(command, pairs, grammar)
+    if body and command in _BODYLESS:
+        raise LocalProtocolError(f"a {command} frame must not have a body (Body)")
+    given = [value for name, value in pairs if (name.lower() if grammar.draft else name) == "content-length"]
+    if given and given[0] != str(len(body)):
+        raise LocalProtocolError(f"content-length {given[0]!r} does not fit a body of {len(body)} octets")
+    if crlf and grammar.version is not Version.V1_2:
+        raise LocalProtocolError(f"STOMP {grammar.version} ends lines with LF only")
+    if not given and has_length(body, content_length=content_length, grammar=grammar):
+        pairs.append(("content-length", str(len(body))))
+    head = encode_head(command, pairs, grammar=grammar)
     if crlf:
-        if grammar.version is not Version.V1_2:
-            raise LocalProtocolError(f"STOMP {grammar.version} ends lines with LF only")
-        text = text.replace("\n", "\r\n")
+        head = head.replace(b"\n", b"\r\n")
+    return b"".join((head, b"\r\n" if crlf else b"\n", body, b"\0"))
+
+
+def has_length(body: bytes, *, content_length: bool, grammar: Grammar) -> bool:
+    """Return whether a frame has to have a `content-length` header; see `encode`."""
+    return grammar.draft or bool(body and (content_length or b"\0" in body))
+
+
+def finish(head: bytes, body: bytes, *, grammar: Grammar, content_length: bool = True) -> bytes:
+    """Return the octets of a frame, given what `encode_head` and `encode_lines` made of all headers but its length."""
+    if has_length(body, content_length=content_length, grammar=grammar):
+        return b"%bcontent-length:%d\n\n%b\0" % (head, len(body), body)
+    return b"%b\n%b\0" % (head, body)
+
+
+def encode_head(command: str, headers: Iterable[tuple[str, str]], *, grammar: Grammar) -> bytes:
+    """Return the command and the header lines of a frame, each with its line end; raises as `encode` does."""
+    if command not in _KNOWN and not _COMMAND.fullmatch(command):
+        raise LocalProtocolError(f"{command!r} cannot be a STOMP command")
+    return b"%b\n%b" % (command.encode("ascii"), encode_lines(command, headers, grammar=grammar))
+
+
+def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: Grammar) -> bytes:
+    """Return header lines of a frame, each with its line end; raises as `encode` does."""
+    pairs = list(headers)
+    if grammar.draft:
+        pairs = [_draft_pair(name, value) for name, value in pairs]
+    text = _plain_lines(pairs)
+    if text is None:
+        line = _escaped_line if grammar.escapes and grammar.escaped(command) else _raw_line
+        text = "".join([f"{line(command, name, value, grammar)}\n" for name, value in pairs])
     try:
-        head = text.encode("utf-8", grammar.utf8_errors)
+        return text.encode("utf-8", grammar.utf8_errors)
     except UnicodeEncodeError as error:
         raise LocalProtocolError(f"a header of the {command} frame is not valid Unicode: {error.reason}") from None
-    return b"".join((head, b"\r\n\r\n" if crlf else b"\n\n", body, b"\0"))
 
 
 def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True) -> bytes:
@@ -68,38 +103,20 @@ def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True)
     return encode(frame.command, frame.headers.pairs, frame.body, grammar=grammar, content_length=content_length)
 
 
-def _add_length(command: str, pairs: list[tuple[str, str]], body: bytes, *, wanted: bool, always: bool) -> None:
-    if body and command in _BODYLESS:
-        raise LocalProtocolError(f"a {command} frame must not have a body (Body)")
-    given = [value for name, value in pairs if name == "content-length"]
-    if given:
-        if given[0] != str(len(body)):
-            raise LocalProtocolError(f"content-length {given[0]!r} does not fit a body of {len(body)} octets")
-    elif (body and (wanted or b"\0" in body)) or always:
-        pairs.append(("content-length", str(len(body))))
-
-
-def _plain_head(command: str, pairs: list[tuple[str, str]]) -> str | None:
-    """Return the head if nothing in it needs a second look, else `None`; one pass over the text, not one a header."""
-    text = "\n".join([command, *[f"{name}:{value}" for name, value in pairs]])
+def _plain_lines(pairs: list[tuple[str, str]]) -> str | None:
+    """Return the lines if nothing in them needs a second look, else `None`: one look at the text, not one a header."""
+    text = "".join([f"{name}:{value}\n" for name, value in pairs])
     if (
         text.count(":") != len(pairs)
         or text.count("\n") != len(pairs)
         or "\n:" in text
+        or text.startswith(":")
         or "\\" in text
         or "\r" in text
         or "\0" in text
-        or command not in _KNOWN
     ):
         return None
     return text
-
-
-def _careful_head(command: str, pairs: list[tuple[str, str]], grammar: Grammar) -> str:
-    if not _COMMAND.fullmatch(command):
-        raise LocalProtocolError(f"{command!r} cannot be a STOMP command")
-    line = _escaped_line if grammar.escapes and grammar.escaped(command) else _raw_line
-    return "\n".join([command, *[line(command, name, value, grammar) for name, value in pairs]])
 
 
 def _escaped_line(command: str, name: str, value: str, grammar: Grammar) -> str:

@@ -46,7 +46,7 @@ class Pacemaker(HouseThread):
             if link.gate.dead(now):
                 self._declare_dead(now)
                 return
-            beaten = not link.pulse.beat_due(now) or link.beat()
+            beaten = not link.pulse.beat_due(now) or link.writer.beat()
             due = link.pulse.next_look(time.monotonic())
             assert due is not None
             pause = due if beaten else max(due, _BUSY_LINE)

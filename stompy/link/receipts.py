@@ -2,7 +2,7 @@
 
 | who | does | lock |
 |---|---|---|
-| senders | `Receipts.expect`, `Receipts.adopt` before the bytes leave | receipts (leaf) |
+| senders | `Receipts.register` before the bytes leave | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
 | anybody | `Receipt.wait` | waits on an event, with no lock |
 
@@ -99,6 +99,11 @@ class Receipt:
         # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
         self._event: Event | None = None
         self._callbacks: list[Callable[[Receipt], None]] = []
+
+    @property
+    def line(self) -> bytes:
+        """The header line that asks for it; for stompy's own use."""
+        return b"receipt:%b\n" % self.id.encode("ascii")
 
     @property
     def outcome(self) -> Outcome:
@@ -230,35 +235,31 @@ class Receipts:
         """Return a receipt that waits for nothing yet."""
         return Receipt(f"{self._prefix}{next(self._numbers)}", self._surroundings, self._lock)
 
-    def expect(self, receipt: Receipt, *, farewell: bool = False) -> None:
-        """Note a receipt that waits for its answer from now on; that of the farewell always has room.
+    def register(self, receipt: Receipt, *, always: bool = False) -> None:
+        """Note a receipt that waits for its answer from now on, before its frame leaves.
+
+        One that has a keeper moves here from the link before, if there was one. It is not measured by the limit: what
+        is sent again was let in before, and its own bounds hold it.
+
+        Args:
+            receipt: that of the frame.
+            always: take it where there is no room, as the last one.
 
         Raises:
             LimitExceeded: too many are under way.
-            StompError: the link is over, with the reason.
-        """
-        with self._lock:
-            if self._end is not None:
-                raise self._end.with_traceback(None)
-            if len(self._pending) >= self._limit and not farewell:
-                raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
-            self._pending[receipt.id] = receipt
-
-    def adopt(self, receipt: Receipt) -> None:
-        """Take over a receipt that has a keeper, before its frame is sent for the first time or again.
-
-        Raises:
             StompError: the link is over, with the reason; nothing has changed.
         """
-        assert receipt._keeper is not None
+        keeper = receipt._keeper
         with self._lock:
             if self._end is not None:
                 raise self._end.with_traceback(None)
-            # Not measured by the limit: what is sent again was let in before, and its own bounds hold it.
+            if len(self._pending) >= self._limit and keeper is None and not always:
+                raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
             self._pending[receipt.id] = receipt
-        # Should the link end right here, `fail_all` meets it and asks the keeper before the next link is thought of.
-        receipt._keeper.admitted(receipt)
-        receipt._move(self._surroundings)
+        if keeper is not None:
+            # Should the link end right here, `fail_all` asks the keeper before the next link is thought of.
+            keeper.admitted(receipt)
+            receipt._move(self._surroundings)
 
     def forget(self, receipt: Receipt) -> None:
         """Drop a receipt whose frame never left."""

@@ -64,9 +64,7 @@ class LinkSettings:
 
 @dataclass(slots=True)
 class Counters:
-    """What went through a link; each is written by one thread at a time."""
+    """What came in by a link; written by its reader."""
 
-    frames_out: int = 0
-    octets_out: int = 0
     frames_in: int = 0
     octets_in: int = 0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from stompy.connection.connection import Connection
-from stompy.connection.dialects.brokers import dialect_named
-from stompy.connection.dialects.options import SendOptions
+from stompy.dialects.brokers import dialect_named
+from stompy.dialects.options import SendOptions
 from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, ReceiptTimeout, StompError
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row

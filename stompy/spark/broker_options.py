@@ -15,8 +15,8 @@ from typing import Any, get_args
 from stompy.connection.config import addresses_of, versions_of
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.dialects.brokers import DialectName
 from stompy.connection.failover import is_failover, parse_failover
+from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
 from stompy.frames.limits import Limits
 from stompy.spark import options as kinds

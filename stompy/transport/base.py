@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from stompy.deadline import Deadline
+    from stompy.deadline import Budget, Deadline
 
 RECV_SIZE = 262_144
 """The most bytes that one `recv` returns."""
@@ -43,10 +43,14 @@ class Transport(Protocol):
         """
         ...
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         """Hand all of `data` over to the carrier (for TCP: to the kernel; it does not mean that the peer has it).
 
         What fits at once goes out even if the deadline has passed.
+
+        Args:
+            data: the bytes.
+            deadline: when to give up, or how many seconds from the moment that something is in the way.
 
         Raises:
             SendTimeout: the deadline passed with bytes left.

@@ -1,8 +1,9 @@
 """When a file descriptor may be released.
 
-Locks (rank 5, a leaf): `DescriptorUse._lock` guards the users and the flags; it is never held over I/O, and calls
-nothing.
-Threads: any.
+Locks (rank 5, a leaf): `DescriptorUse._lock` guards the release alone, which it does not hold over; it calls nothing.
+Threads: any. Who enters notes itself first and looks whether the descriptor is closed afterwards; who closes says so
+first and looks for users afterwards, behind a lock: so at least one of them sees the other. A set takes and gives up a
+member in one step, with the GIL and without it.
 """
 
 from __future__ import annotations
@@ -44,11 +45,8 @@ class DescriptorUse:
         The end of the use is `users.discard(user)` and then `left()`, in a `finally` whose `try` begins before this
         call: the first is one call into C, so that no signal handler can raise in front of it.
         """
-        with self._lock:
-            if self._closed:
-                return False
-            self.users.add(user)
-            return True
+        self.users.add(user)
+        return not self._closed
 
     def left(self) -> None:
         """Release a closed descriptor behind its last user."""
@@ -57,8 +55,7 @@ class DescriptorUse:
 
     def close(self) -> None:
         """Let nobody in any more and release the descriptor, now or when the last user leaves. Idempotent."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
         self._release_if_idle()
 
     def _release_if_idle(self) -> None:

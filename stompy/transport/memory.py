@@ -16,13 +16,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from stompy.deadline import deadline_of
 from stompy.errors import ConnectError, ConnectionLost, ConnectTimeout, SendTimeout, StompTimeout
 from stompy.transport.base import RECV_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompy.deadline import Deadline
+    from stompy.deadline import Budget, Deadline
     from stompy.errors import Outcome
 
 CAPACITY = 65_536
@@ -107,14 +108,14 @@ class MemoryTransport:
         """
         return self._incoming.read(deadline, peer=self._peer)
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         """Return when the outgoing pipe has all of `data`.
 
         Raises:
             SendTimeout: the deadline passed first.
             ConnectionLost: this end was shut down, or the other one.
         """
-        self._outgoing.write(data, deadline, peer=self._peer)
+        self._outgoing.write(data, deadline_of(deadline), peer=self._peer)
 
     def shutdown(self) -> None:
         """End both directions and wake whoever waits at either end; from any thread."""

@@ -9,7 +9,7 @@ its own deadline. So a writer stuck on a deaf peer and a reader on an idle line 
 | one writer at a time | `sendall` or `send`, `shutdown_write` | poll for room, until its deadline or `shutdown` |
 | any | `shutdown` | nothing |
 
-Locks (rank 5, a leaf): the one of `DescriptorUse`, taken twice a call and never held over I/O.
+Locks (rank 5, a leaf): the one of `DescriptorUse`, taken when a descriptor is released and never held over I/O.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.descriptor import DescriptorUse
@@ -87,7 +87,7 @@ class SocketTransport:
             return b""  # our own doing
         raise ConnectionLost(f"connection to {self._peer} lost: {in_words(error)}") from error
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         """Return when the kernel has all of `data`.
 
         Raises:
@@ -100,7 +100,7 @@ class SocketTransport:
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
             sent = self._try_send(data, taken=False)
             if sent < len(data):
-                self._send_rest(memoryview(data), sent, deadline)
+                self._send_rest(memoryview(data), sent, deadline_of(deadline))
         finally:
             self._use.users.discard(user)
             self._use.left()
@@ -134,21 +134,21 @@ class SocketTransport:
                 )
             sent += self._try_send(view[sent:], taken=sent > 0)
 
-    def _is_open(self) -> bool:
-        return not self._shut
-
     def _try_send(self, data: bytes | memoryview, *, taken: bool) -> int:
         outcome: Outcome = "unknown" if taken else "not-sent"
-        if not self._is_open():
+        if self._shut:
             raise ConnectionLost(f"connection to {self._peer} was shut down", outcome=outcome)
         try:
             return self._sock.send(data, _SEND_FLAGS)
         except BlockingIOError:
             return 0
         except OSError as error:
-            # Who was shut down between the look above and the send gets a broken pipe.
-            what = f"lost: {in_words(error)}" if self._is_open() else "was shut down"
-            raise ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome) from error
+            raise self._broken(error, outcome) from error
+
+    def _broken(self, error: OSError, outcome: Outcome) -> ConnectionLost:
+        # Who was shut down between the look before and the send gets a broken pipe.
+        what = "was shut down" if self._shut else f"lost: {in_words(error)}"
+        return ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome)
 
     def shutdown(self) -> None:
         """End both directions and wake whoever waits; from any thread."""

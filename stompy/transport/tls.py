@@ -23,7 +23,7 @@ import ssl
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
     ClientCertificateRefused,
     ConnectionLost,
@@ -247,13 +247,14 @@ class TlsTransport:
 
     # Bytes out
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         """Return when the carrier has all of `data`, encrypted.
 
         Raises:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down, or there is no session yet.
         """
+        deadline = deadline_of(deadline)
         with self._lock:
             self._check_open("not-sent")
             self._writing = True

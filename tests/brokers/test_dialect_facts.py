@@ -1,4 +1,4 @@
-"""The facts in the tables of `stompy.connection.dialects`, tried on the real brokers.
+"""The facts in the tables of `stompy.dialects`, tried on the real brokers.
 
 Each test does to the broker what stompy would refuse or write otherwise, by the dialect `generic`, which sends
 everything as it is, and compares what happens with the table. A broker that changes its ways turns a test red.
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.connection.dialects.brokers import RABBITMQ, dialect_named, dialect_of
-from stompy.connection.dialects.dialect import Dialect
+from stompy.dialects.brokers import RABBITMQ, dialect_named, dialect_of
+from stompy.dialects.dialect import Dialect
 from stompy.frames.grammar import Leniency
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.required import broker_or_skip

@@ -15,7 +15,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.cli.main import main
-from stompy.connection.dialects.brokers import dialect_named
+from stompy.dialects.brokers import dialect_named
 
 TOP = Path(__file__).parents[2]
 FLIGHTS = TOP / "examples" / "data" / "flights.ndjson"

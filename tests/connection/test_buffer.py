@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from stompy.connection.buffer import FrameBuffer
-from stompy.errors import ConnectionLost, LocalProtocolError, NotConnected
+from stompy.errors import ConnectionLost, LimitExceeded, NotConnected
+from stompy.link.receipts import Receipt
 from tests.connection.conftest import Talking
 from tests.support.peer import until
 from tests.transport.conftest import Calling
+
+FRAME = b"SEND\ndestination:/q\n\nx\0"
+
+
+def add_asking(buffer: FrameBuffer) -> Receipt:
+    receipt = buffer.link.receipts.make()
+    buffer.add(b"SEND\ndestination:/q\n%b\nx\0" % receipt.line, receipt)
+    return receipt
 
 
 def test_nothing_leaves_before_the_flush_and_nothing_twice(talking: Talking) -> None:
@@ -16,7 +25,7 @@ def test_nothing_leaves_before_the_flush_and_nothing_twice(talking: Talking) -> 
     buffer = FrameBuffer(talk.conn._core.link)
     buffer.flush()
     assert not buffer.flushed
-    buffer.add("SEND", {"destination": "/q"}, b"x")
+    buffer.add(FRAME)
     assert talk.peer.quiet()
     buffer.flush()
     buffer.flush()
@@ -29,26 +38,27 @@ def test_a_full_buffer_flushes_itself(talking: Talking) -> None:
     talk = talking()
     buffer = FrameBuffer(talk.conn._core.link)
     for _ in range(7):
-        buffer.add("SEND", {"destination": "/q"}, b"x" * 10_000)
+        buffer.add(b"SEND\ndestination:/q\n\n%b\0" % (b"x" * 10_000))
     assert buffer.flushed
     assert len(talk.peer.expect("SEND").body) == 10_000
 
 
-def test_a_frame_that_is_refused_is_not_in_it_and_its_receipt_is_forgotten(talking: Talking) -> None:
-    talk = talking()
+def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> None:
+    talk = talking(max_receipts=1)
     buffer = FrameBuffer(talk.conn._core.link)
-    with pytest.raises(LocalProtocolError):
-        buffer.add("SEND", {}, b"x", receipt=True)
+    add_asking(buffer)
+    with pytest.raises(LimitExceeded):
+        add_asking(buffer)
     buffer.flush()
+    talk.peer.expect_and_confirm("SEND")
     assert talk.peer.quiet()
-    assert talk.conn.stats().receipts_pending == 0
+    until(lambda: talk.conn.stats().receipts_pending == 0)
 
 
 def test_a_receipt_is_registered_when_its_frame_is_added(talking: Talking) -> None:
     talk = talking()
     buffer = FrameBuffer(talk.conn._core.link)
-    receipt = buffer.add("SEND", {"destination": "/q"}, receipt=True)
-    assert receipt is not None
+    receipt = add_asking(buffer)
     buffer.flush()
     talk.peer.expect_and_confirm("SEND")
     receipt.wait()
@@ -57,11 +67,11 @@ def test_a_receipt_is_registered_when_its_frame_is_added(talking: Talking) -> No
 def test_it_dies_with_its_link(talking: Talking) -> None:
     talk = talking()
     buffer = FrameBuffer(talk.conn._core.link)
-    buffer.add("SEND", {"destination": "/q"}, b"x")
+    buffer.add(FRAME)
     talk.peer.hang_up()
     until(lambda: not talk.conn.connected)
     with pytest.raises(ConnectionLost):
-        buffer.add("SEND", {"destination": "/q"}, b"y")
+        buffer.add(FRAME)
     with pytest.raises(ConnectionLost):
         buffer.flush()
 
@@ -69,7 +79,7 @@ def test_it_dies_with_its_link(talking: Talking) -> None:
 def test_nothing_follows_a_disconnect(talking: Talking) -> None:
     talk = talking()
     buffer = FrameBuffer(talk.conn._core.link)
-    buffer.add("SEND", {"destination": "/q"}, b"x")
+    buffer.add(FRAME)
     leaving = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
     with pytest.raises(NotConnected):
@@ -82,7 +92,7 @@ def test_nothing_follows_a_disconnect(talking: Talking) -> None:
 def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, calling: Calling) -> None:
     talk = talking()
     buffer = FrameBuffer(talk.conn._core.link)
-    receipt = buffer.add("SEND", {"destination": "/q"}, b"x", receipt=True)
+    receipt = add_asking(buffer)
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     blocking.until_blocked()
     with pytest.raises(ConnectionLost):
@@ -92,5 +102,4 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     blocking.result()
     buffer.flush()
     assert talk.peer.expect_and_confirm("SEND").body == b"x"
-    assert receipt is not None
     receipt.wait()

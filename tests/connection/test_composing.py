@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stompy.connection.composing import Composer, check_destination
-from stompy.connection.dialects.brokers import ACTIVEMQ, RABBITMQ
-from stompy.connection.dialects.dialect import Dialect
-from stompy.connection.dialects.options import SendOptions, SubscribeOptions
-from stompy.errors import ConfigurationError, LocalProtocolError
-from stompy.frames.version import Version
-
-
-@dataclass
-class Core:
-    dialect: Dialect
-    client_id: str | None = None
-    version: Version = Version.V1_2
+from stompy.connection.codec import encode_body
+from stompy.connection.composing import Composer, check_destination, compose, compose_subscribe
+from stompy.dialects.brokers import ACTIVEMQ, ARTEMIS, GENERIC, RABBITMQ
+from stompy.dialects.dialect import Dialect
+from stompy.dialects.options import SendOptions, SubscribeOptions
+from stompy.errors import ConfigurationError, LocalProtocolError, StompError
+from stompy.transport.memory import memory_pair
+from tests.connection.conftest import Talking
+from tests.support.peer import link_over
 
 
 @pytest.mark.parametrize("wrong", ["", None, b"/queue/a", 5, ["/queue/a"]])
@@ -29,28 +27,30 @@ def test_a_destination_is_text_of_at_least_one_character(wrong: object) -> None:
     check_destination(" ")
 
 
-def sent(dialect: Dialect, options: SendOptions | None = None, **headers: object) -> tuple[dict[str, str], bytes]:
-    return Composer(Core(dialect)).send("/queue/a", "x", content_type=None, headers=headers, options=options)
-
-
-def test_a_message_has_its_own_headers_then_those_by_hand_then_what_was_asked() -> None:
-    fields, octets = sent(ACTIVEMQ, SendOptions(priority=1), colour="red", priority=9)
-    assert octets == b"x"
-    assert list(fields.items()) == [
+def test_a_message_has_its_own_headers_then_those_by_hand_then_what_was_asked(talking: Talking) -> None:
+    talk = talking(dialect="activemq")
+    talk.conn.send("/queue/a", "x", headers={"colour": "red", "priority": 9}, priority=1)
+    frame = talk.peer.expect("SEND")
+    assert frame.body == b"x"
+    assert list(frame.headers.items()) == [
         ("destination", "/queue/a"),
         ("content-type", "text/plain;charset=utf-8"),
         ("colour", "red"),
         ("priority", "1"),
+        ("content-length", "1"),
     ]
 
 
-def test_headers_by_hand_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match="persistent=False"):
-        sent(RABBITMQ, persistent=False)
-    with pytest.raises(ConfigurationError, match="selector"):
-        Composer(Core(RABBITMQ)).subscribe(
-            "/queue/a", "auto", options=SubscribeOptions(), headers={"selector": "a = 1"}
-        )
+def test_headers_by_hand_are_checked_each_time(talking: Talking) -> None:
+    talk = talking(dialect="rabbitmq")
+    for _ in range(2):
+        talk.conn.send("/queue/a", "x", headers={"persistent": True})
+        with pytest.raises(ConfigurationError, match="persistent=False"):
+            talk.conn.send("/queue/a", "x", headers={"persistent": False})
+        with pytest.raises(LocalProtocolError, match="'receipt'"):
+            talk.conn.send("/queue/a", "x", headers={"receipt": "1"})
+        with pytest.raises(ConfigurationError, match="selector"):
+            talk.conn.subscribe("/queue/a", headers={"selector": "a = 1"})
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,63 @@ def test_headers_by_hand_are_checked() -> None:
 def test_what_every_subscription_says_is_overridden_by_hand_and_that_by_what_was_asked(
     options: dict[str, Any], headers: dict[str, object], said: str
 ) -> None:
-    made = Composer(Core(RABBITMQ)).subscribe("/queue/a", "auto", options=SubscribeOptions(**options), headers=headers)
+    link = link_over(*memory_pair(), dialect=RABBITMQ, start=False).link
+    made = compose_subscribe(
+        link, "/queue/a", "auto", options=SubscribeOptions(**options), headers=headers, client_id=None
+    )
     assert made == {"prefetch-count": said}
+
+
+DIALECTS = (ACTIVEMQ, ARTEMIS, RABBITMQ, GENERIC)
+TEXT = st.text(st.sampled_from("a:\\\n\r\0é\ud800"), max_size=4)
+NAMES = st.sampled_from(["a", "b:", "priority", "persistent", "destination-type", "destination", "receipt", ""])
+
+
+@given(
+    version=st.sampled_from(["1.0", "1.1", "1.2"]),
+    dialect=st.sampled_from(DIALECTS),
+    destination=st.sampled_from(["/queue/a", "/topic/a", "queue://é", "a:b\\c"]),
+    body=st.sampled_from(["", "é", "\0", b"", b"\0x", bytearray(b"x"), {"n": 1}, 5, True]),
+    content_type=st.sampled_from([None, "text/plain", "application/json", "text/html;charset=utf-16", "a/b"]),
+    headers=st.one_of(st.none(), st.dictionaries(NAMES, st.one_of(TEXT, st.booleans(), st.integers(0, 9)), max_size=3)),
+    priority=st.sampled_from([None, 1]),
+    content_length=st.booleans(),
+)
+def test_a_head_that_was_kept_says_what_one_made_anew_says(
+    version: str,
+    dialect: Dialect,
+    destination: str,
+    body: object,
+    content_type: str | None,
+    headers: Mapping[str, object] | None,
+    priority: int | None,
+    content_length: bool,
+) -> None:
+    options = None if priority is None else SendOptions(priority=priority)
+    linked = link_over(*memory_pair(), version=version, dialect=dialect, start=False)
+    composer, more = Composer(linked.link), b"receipt:1\n"
+
+    def kept() -> bytes:
+        return composer.send(
+            destination,
+            body,
+            content_type=content_type,
+            headers=headers,
+            options=options,
+            content_length=content_length,
+            more=more,
+        )
+
+    def anew() -> bytes:
+        octets, kind = encode_body(body, content_type)
+        fields = compose(linked.link, destination, kind, headers, options)
+        return linked.link.protocol.send("SEND", {**fields, "receipt": "1"}, octets, content_length=content_length)
+
+    assert outcome(kept) == outcome(anew) == outcome(kept)
+
+
+def outcome(make: Any) -> object:
+    try:
+        return make()
+    except StompError as error:
+        return type(error)

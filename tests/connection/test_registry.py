@@ -273,7 +273,7 @@ def test_a_subscription_is_taken_back_also_where_the_line_is_busy(
     one = subscription("1")
     adding = calling(lambda: registry.add(one, lambda _: linked.link, timeout=0.2))
     linked.peer.expect("SUBSCRIBE")
-    writing = calling(lambda: linked.link.request("SEND", {"destination": "/queue/a"}, b"x" * 50_000_000))
+    writing = calling(lambda: linked.link.writer.write(b"SEND\ndestination:/queue/a\n\n%b\0" % (b"x" * 50_000_000)))
     writing.until_blocked()
     adding.join(0.4)  # past its time, so that the UNSUBSCRIBE waits for the SEND to be gone, or has overtaken it
     frames = {frame.command: frame for frame in (linked.peer.frame(), linked.peer.frame())}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import LocalProtocolError
-from stompy.frames.encoder import HEARTBEAT, encode, encode_frame
+from stompy.frames.encoder import HEARTBEAT, encode, encode_frame, encode_head, encode_lines, finish
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2
@@ -256,3 +256,13 @@ def test_headers_may_be_any_iterable_and_are_not_changed() -> None:
 def test_a_heartbeat_is_one_lf_and_no_frame(profile: str) -> None:
     assert HEARTBEAT == b"\n"
     assert plain(parser(profile).feed(HEARTBEAT * 3)) == []
+
+
+@pytest.mark.parametrize("profile", ALL)
+@pytest.mark.parametrize("body", [b"", b"x", b"\0", "é".encode() * 300])
+@pytest.mark.parametrize("content_length", [True, False])
+def test_a_head_that_was_made_before_gives_the_same_frame(profile: str, body: bytes, content_length: bool) -> None:
+    by, headers = grammar(profile), [("destination", "/queue/é"), ("a", "b")]
+    head = encode_head("SEND", headers[:1], grammar=by) + encode_lines("SEND", headers[1:], grammar=by)
+    made = finish(head, body, grammar=by, content_length=content_length)
+    assert made == written(profile, "SEND", headers, body, content_length=content_length)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import stompy
 from stompy.broker import Broker
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline
 from stompy.frames.version import Version
 from stompy.protocol.client import ClientProtocol
 from stompy.transport.memory import MemoryDialer, MemoryListener
@@ -46,7 +46,7 @@ class Taps:
         self._usual = self._link.transport.sendall
         self._link.transport.sendall = self._keep  # type: ignore[method-assign]
 
-    def _keep(self, data: bytes, deadline: Deadline) -> None:
+    def _keep(self, data: bytes, deadline: Budget) -> None:
         self._kept.append(bytes(data))
 
     def frames(self) -> list[Decoded]:

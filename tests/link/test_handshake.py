@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline
 from stompy.errors import (
     ConnectError,
     ConnectionLost,
@@ -308,7 +308,7 @@ def test_an_alert_of_tls_is_known_as_that(ends: Ends) -> None:
 class RefusedWhileAsking(MemoryTransport):
     """A stream whose other end has given its answer and gone before CONNECT could be sent."""
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         raise ConnectionLost("connection to peer lost: the peer takes no more bytes", outcome="not-sent")
 
 

@@ -10,8 +10,8 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, HeartBeatTimeout
 from stompy.link.flow import Marks
-from tests.link.conftest import Linking
-from tests.link.test_link import counting, send, send_many
+from tests.link.conftest import Linking, send, send_many
+from tests.link.test_link import counting
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
 from tests.transport.conftest import Calling
 
@@ -62,7 +62,7 @@ def test_a_beat_never_waits_for_a_writer(linking: Linking, calling: Calling) -> 
     linked = linking(capacity=1_000, heartbeat=(0.001, 0.0))
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     sending.until_blocked()
-    assert linked.link.beat() is False
+    assert linked.link.writer.beat() is False
     linked.peer.expect("SEND")
     sending.result()
     linked.peer.await_beats(1)
@@ -71,18 +71,18 @@ def test_a_beat_never_waits_for_a_writer(linking: Linking, calling: Calling) -> 
 def test_a_beat_into_a_full_window_does_no_harm(linking: Linking) -> None:
     linked = linking(capacity=150, heartbeat=(1000.0, 0.0))
     beats = 0
-    while linked.link.beat():
+    while linked.link.writer.beat():
         beats += 1
         assert beats <= 150
     assert linked.link.alive
     linked.peer.await_beats(beats)
-    assert linked.link.beat()
+    assert linked.link.writer.beat()
 
 
 def test_a_beat_on_a_broken_stream_leaves_the_news_to_the_reader(linking: Linking) -> None:
     linked = linking(start=False)
     linked.peer.close()
-    assert linked.link.beat() is False
+    assert linked.link.writer.beat() is False
     assert linked.link.alive
     linked.link.start()
     assert isinstance(linked.owner.await_end(), ConnectionLost)
@@ -149,7 +149,7 @@ def test_any_octet_shows_that_the_peer_is_alive(linking: Linking, octets: bytes)
 
 def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1_000, heartbeat=(FAST, FAST))
-    receipt = linked.link.request("SEND", {"destination": "/q"}, receipt=True)
+    receipt = linked.link.writer.request("SEND", {"destination": "/q"}, receipt=True)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     assert isinstance(linked.owner.await_end(), HeartBeatTimeout)
     with pytest.raises(ConnectionLost):

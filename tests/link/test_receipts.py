@@ -54,10 +54,10 @@ def receipts(around: Around) -> Receipts:
     return Receipts("c-1-", around)
 
 
-def expected(receipts: Receipts, *, farewell: bool = False) -> Receipt:
+def expected(receipts: Receipts, *, always: bool = False) -> Receipt:
     """Return a receipt that is under way."""
     receipt = receipts.make()
-    receipts.expect(receipt, farewell=farewell)
+    receipts.register(receipt, always=always)
     return receipt
 
 
@@ -279,12 +279,12 @@ def kept(around: Around, keeper: Keeping) -> Receipt:
 def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, around: Around) -> None:
     keeper = Keeping()
     receipt = kept(around, keeper)
-    receipts.adopt(receipt)
+    receipts.register(receipt)
     receipts.fail_all(ConnectionLost("gone"))
     assert not receipt.done
     assert not receipts.confirm(receipt.id)
     other = Receipts("c-2-", around)
-    other.adopt(receipt)
+    other.register(receipt)
     assert other.confirm(receipt.id)
     assert receipt.outcome == "confirmed"
     assert keeper.heard == ["admitted kept-1", "over kept-1", "admitted kept-1", "settled kept-1"]
@@ -294,16 +294,16 @@ def test_a_receipt_that_is_not_kept_any_more_ends_as_unknown(receipts: Receipts,
     keeper = Keeping()
     keeper.keep = False
     receipt = kept(around, keeper)
-    receipts.adopt(receipt)
+    receipts.register(receipt)
     receipts.fail_all(ConnectionLost("gone"))
     assert receipt.outcome == "unknown"
 
 
-def test_a_link_that_is_over_adopts_nothing(receipts: Receipts, around: Around) -> None:
+def test_a_link_that_is_over_takes_over_nothing(receipts: Receipts, around: Around) -> None:
     keeper = Keeping()
     receipts.fail_all(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost, match="gone"):
-        receipts.adopt(kept(around, keeper))
+        receipts.register(kept(around, keeper))
     assert keeper.heard == []
 
 
@@ -311,14 +311,14 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
     receipts: Receipts, around: Around, calling: Calling
 ) -> None:
     receipt = kept(around, Keeping())
-    receipts.adopt(receipt)
+    receipts.register(receipt)
     waiting = calling(lambda: receipt.wait(20))
     waiting.until_blocked()
     assert len(around.gate.holders) == 1
     receipts.fail_all(ConnectionLost("gone"))
     elsewhere = Around()
     other = Receipts("c-2-", elsewhere)
-    other.adopt(receipt)
+    other.register(receipt)
     until(lambda: len(elsewhere.gate.holders) == 1)
     assert len(around.gate.holders) == 0
     other.confirm(receipt.id)
@@ -331,13 +331,13 @@ def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Rece
     receipt.wait(0)
 
 
-def test_no_more_than_the_limit_are_under_way_but_the_farewell_always_has_room(around: Around) -> None:
+def test_no_more_than_the_limit_are_under_way_but_the_last_one_always_has_room(around: Around) -> None:
     receipts = Receipts("c-1-", around, limit=2)
     first = expected(receipts)
     expected(receipts)
     with pytest.raises(LimitExceeded, match="max_receipts=2"):
         expected(receipts)
-    expected(receipts, farewell=True)
+    expected(receipts, always=True)
     receipts.confirm(first.id)
     with pytest.raises(LimitExceeded):
         expected(receipts)

@@ -153,11 +153,16 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_ENCODER, 'or "\\r" in text\n', "", "a CR goes through into a header of 1.2"),
     (_ENCODER, 'or "\\0" in text\n', "", "a NUL goes through into a header"),
     (_ENCODER, 'or "\\n:" in text\n', "", "an empty name goes through"),
-    (_ENCODER, "if body and command in _BODYLESS:", "if False:", "a body is written where none may be"),
-    (_ENCODER, '(body and (wanted or b"\\0" in body))', "(body and wanted)", "a body with a NUL is not counted"),
-    (_ENCODER, "if given[0] != str(len(body)):", "if False:", "a wrong content-length is written"),
+    (
+        _ENCODER,
+        "if body and command in _BODYLESS:",
+        "if False:",
+        "a body is written where none may be",
+    ),
+    (_ENCODER, 'content_length or b"\\0" in body', "content_length", "a body with a NUL is not counted"),
+    (_ENCODER, "if given and given[0] != str(len(body)):", "if False:", "a wrong content-length is written"),
     (_ENCODER, "str(len(body))))", 'str(len(body.decode("utf-8", "replace")))))', "characters are counted"),
-    (_ENCODER, "if grammar.version is not Version.V1_2:", "if False:", "CR LF is written in 1.1"),
+    (_ENCODER, "if crlf and grammar.version is not Version.V1_2:", "if False:", "CR LF is written in 1.1"),
     (
         _ENCODER,
         '"\\r" in name + value if command in RAW_COMMANDS',
@@ -168,10 +173,6 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_ENCODER, 'if "\\n" in name + value or', "if", "a line end in a raw header"),
     (_ENCODER, "    name = name.lower()\n", "", "names of the draft are written as they come"),
     (_ENCODER, "        command = command.upper()\n", "", "commands of the draft are written as they come"),
-    (
-        _ENCODER,
-        "wanted=content_length, always=grammar.draft)",
-        "wanted=content_length, always=False)",
-        "the draft does not count",
-    ),
+    (_ENCODER, "return grammar.draft or bool(", "return bool(", "the draft does not count"),
+    (_ENCODER, "(head, len(body), body)", "(head, len(head), body)", "a head that was made before gets a wrong length"),
 ]

@@ -187,7 +187,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
             outbox.drain()
             with connection.batch() as batch:
                 open_receipt = connection._core.link.receipts.make()
-                connection._core.link.receipts.expect(open_receipt)
+                connection._core.link.receipts.register(open_receipt)
                 things = {
                     "connection": connection,
                     "subscription": inbox,

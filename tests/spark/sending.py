@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.connecting import connect
-from stompy.connection.dialects.dialect import DEDUPE_HEADER
+from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.spark import register
 from tests.spark.crashes.test_driver_killed import TOP, family, named, strike
 from tests.spark.receiver.filling import eventually

@@ -20,7 +20,7 @@ MAX_LINES = 420
 SHARED = frozenset({"errors", "types", "deadline", "secret", "printable"})
 """What everybody may import."""
 
-CORE = frozenset({"connection", "link", "protocol", "frames", "transport"})
+CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
 
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -31,7 +31,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),
-    "link": frozenset({"protocol", "frames", "transport"}),
+    "dialects": frozenset({"protocol", "frames"}),
+    "link": frozenset({"dialects", "protocol", "frames", "transport"}),
     "connection": CORE - {"connection"},
     "outbox": CORE,
     "worker": CORE,

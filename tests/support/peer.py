@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stompy.deadline import Deadline
+from stompy.dialects.brokers import GENERIC
+from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLost, StompTimeout
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import grammar_of, handshake_grammar
@@ -358,6 +360,7 @@ def link_over(
     behind_connected: bytes = b"",
     owner: RecordingOwner | None = None,
     start: bool = True,
+    dialect: Dialect = GENERIC,
     **settings: Any,
 ) -> Linked:
     """Return a link over a stream whose other end is a scripted broker that has greeted.
@@ -371,6 +374,7 @@ def link_over(
         behind_connected: octets in the same write as CONNECTED.
         owner: is told of messages and of the end.
         start: whether to start its threads.
+        dialect: of the link.
         settings: as `LinkSettings`.
     """
     send, receive = heartbeat
@@ -380,7 +384,7 @@ def link_over(
     opened = open_session(PairDialer(ours), chosen, Deadline(WITHIN))
     peer.take_connect()
     owner = owner or RecordingOwner()
-    link = Link(opened, chosen, owner, name="test-1")
+    link = Link(opened, chosen, owner, name="test-1", dialect=dialect)
     if start:
         link.start()
     return Linked(link, peer, owner)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline
 from stompy.errors import ConfigurationError, ConnectionLost, ConnectTimeout, ProxyError, ProxyLoginRefused, TlsError
 from stompy.secret import Secret
 from stompy.transport.proxy import Proxy, ProxyDialer, parse_proxy
@@ -232,7 +232,7 @@ class TestSecrets:
                 return Going()
 
         class Going:
-            def sendall(self, data: bytes, deadline: Deadline) -> None:
+            def sendall(self, data: bytes, deadline: Budget) -> None:
                 if data != b"\x05\x02\x00\x02":
                     raise ConnectionLost("gone")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout, TlsError
 from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.sockets import SocketTransport
@@ -213,7 +213,7 @@ class TestTheEnd:
                 ends.client.shutdown()  # by another thread, while this one writes
                 return len(data)
 
-            def sendall(self, data: bytes, deadline: Deadline) -> None:
+            def sendall(self, data: bytes, deadline: Budget) -> None:
                 told.append(data)
 
             def __getattr__(self, name: str) -> object:

@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
-from stompy.connection.dialects.brokers import dialect_named
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
+from stompy.dialects.brokers import dialect_named
 from stompy.errors import (
     AckError,
     BrokerError,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompy.connection.connection import Connection
-from stompy.connection.dialects.brokers import dialect_named
-from stompy.connection.dialects.dialect import DEDUPE_HEADER, Dialect
+from stompy.dialects.brokers import dialect_named
+from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
 from stompy.errors import (
     BrokerError,
     ConnectError,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.broker.broker import Broker
 from stompy.broker.settings import SERVER
-from stompy.deadline import Deadline
+from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
@@ -191,8 +191,9 @@ class FreezableTransport:
         data, self._received = self._received, b""
         return b"" if self._shut else data
 
-    def sendall(self, data: bytes, deadline: Deadline) -> None:
+    def sendall(self, data: bytes, deadline: Budget) -> None:
         """Hand over `data`, once nothing is frozen."""
+        deadline = deadline_of(deadline)
         if not self._freezer.wait(self._is_shut, deadline):
             raise SendTimeout(f"{self.peer} did not take our bytes in time: the broker is paused", outcome="not-sent")
         if self._shut:

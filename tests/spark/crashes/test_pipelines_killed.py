@@ -22,8 +22,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.dialects.dialect import DEDUPE_HEADER
 from stompy.deadline import Deadline
+from stompy.dialects.dialect import DEDUPE_HEADER
 
 HERE, AGAIN = "/queue/flights", "/queue/flights-again"
 KILLS = 3

@@ -20,8 +20,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.dialects.dialect import DEDUPE_HEADER
 from stompy.deadline import Deadline
+from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import ConfigurationError, PipelineError, PublishError
 from stompy.spark.pipelines.replay import Which, _Rows, replay
 from stompy.spark.schema import arrow_schema

@@ -8,7 +8,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.broker.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
-from stompy.connection.dialects.dialect import DEDUPE_HEADER
+from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import Part, Way, identifier

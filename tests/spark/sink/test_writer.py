@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.dialects.dialect import DEDUPE_HEADER
+from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.spark import register
 
 QUEUE = "/queue/rows"

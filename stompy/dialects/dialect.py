@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stompy.connection.dialects.options import SendOptions, SubscribeOptions
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.version import Version

@@ -9,7 +9,7 @@ import functools
 from dataclasses import replace
 from typing import Literal, get_args
 
-from stompy.connection.dialects.dialect import Dialect, Trap
+from stompy.dialects.dialect import Dialect, Trap
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 

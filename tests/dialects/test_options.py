@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompy.connection.dialects.options import SendOptions, SubscribeOptions, send_options
+from stompy.dialects.options import SendOptions, SubscribeOptions, send_options
 from stompy.errors import ConfigurationError
 
 
@@ -68,5 +68,5 @@ def test_only_what_was_given_is_asked() -> None:
 
 
 def test_most_messages_have_no_options() -> None:
-    assert send_options(None, None) is None
+    assert send_options(*[None] * 6) is None
     assert send_options(False, 0) == SendOptions(persistent=False, priority=0)

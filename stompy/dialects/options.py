@@ -87,9 +87,12 @@ class SubscribeOptions:
         return {name: value for name, value in every if value is not None and value is not False}
 
 
+_NOTHING_ASKED = (None,) * 6
+
+
 def send_options(*values: Any) -> SendOptions | None:
     """Return the options of `SendOptions`, given in its order, or `None` if there is none: most messages have none."""
-    return SendOptions(*values) if any(value is not None for value in values) else None
+    return None if values == _NOTHING_ASKED else SendOptions(*values)
 
 
 def _check_texts(options: object, *names: str) -> None:

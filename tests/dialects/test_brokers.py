@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from stompy.connection.dialects.brokers import (
+from stompy.dialects.brokers import (
     ACTIVEMQ,
     ARTEMIS,
     EMBEDDED,
@@ -19,8 +19,8 @@ from stompy.connection.dialects.brokers import (
     dialect_of,
     leniency_of,
 )
-from stompy.connection.dialects.dialect import Dialect
-from stompy.connection.dialects.options import SendOptions, SubscribeOptions
+from stompy.dialects.dialect import Dialect
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from tests.connection.conftest import Talking
@@ -72,7 +72,7 @@ def test_of_a_known_broker_every_option_is_known(dialect: Dialect) -> None:
 
 
 def test_the_page_on_features_tells_what_the_tables_say() -> None:
-    page = Path(__file__).parents[3] / "docs" / "how-to" / "broker-features.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "broker-features.md"
     cells = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in page.read_text().splitlines()]
     rows = {row[0]: row[1:] for row in cells if len(row) == 5}
     assert rows.pop("option") == ["ActiveMQ", "Artemis", "RabbitMQ", "embedded"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stompy.connection.dialects.brokers import ACTIVEMQ, ARTEMIS, EMBEDDED, GENERIC, RABBITMQ
-from stompy.connection.dialects.dialect import DEDUPE_HEADER, Dialect
-from stompy.connection.dialects.options import SendOptions, SubscribeOptions
+from stompy.dialects.brokers import ACTIVEMQ, ARTEMIS, EMBEDDED, GENERIC, RABBITMQ
+from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
 from stompy.frames.version import Version
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.connection.dialects.refusals import client_id_in_use, knows_no_such_host
+from stompy.dialects.refusals import client_id_in_use, knows_no_such_host
 from stompy.frames.frame import Frame
 
 NO_SUCH_HOST = Frame("ERROR", {"message": "Bad CONNECT"}, b"Virtual host 'localhost' access denied")
