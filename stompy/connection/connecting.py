@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
+from stompy.connection.closing import Closing
 from stompy.connection.codec import user_headers
 from stompy.connection.config import DEFAULT_HEARTBEAT, Config, Order, addresses_of, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.core import Core
 from stompy.connection.credentials import Login, Passcode, check_credentials
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
@@ -72,7 +72,7 @@ DEFAULT_URL = "stomp://localhost:61613"
 _EXIT_TIMEOUT = 2.0
 """Seconds that a connection left open gets for its goodbye when the program ends."""
 
-_open_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+_open: weakref.WeakSet[Closing] = weakref.WeakSet()
 
 
 def connect(
@@ -202,10 +202,10 @@ def connect(
         tcp=tcp or TcpOptions(),
         proxy=None if way is None else parse_proxy(way),
     )
-    core = Core(config, tuple(listeners))
-    core.open()
-    _open_cores.add(core)
-    return Connection(core)
+    connection = Connection(config, tuple(listeners))
+    connection.open()
+    _open.add(connection.closing)
+    return connection
 
 
 def _read(
@@ -228,8 +228,8 @@ def _parsed(
 
 def _orphan_all() -> None:
     """Make the connections of a forked child unusable; those of the parent are not touched."""
-    for core in list(_open_cores):
-        core.orphan()
+    for closing in list(_open):
+        closing.orphan()
 
 
 if hasattr(os, "register_at_fork"):
@@ -239,9 +239,9 @@ if hasattr(os, "register_at_fork"):
 @atexit.register
 def _close_all() -> None:
     """Say goodbye for connections that the program left open; their messages are with the kernel already."""
-    for core in list(_open_cores):
-        if not core.closed:
+    for closing in list(_open):
+        if not closing.closed:
             try:
-                core.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
+                closing.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
             except StompError:
-                core.abandon()
+                closing.abandon()

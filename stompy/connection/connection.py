@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from stompy.connection.acking import Acker
 from stompy.connection.batch import Batch
 from stompy.connection.browsing import Browsing
+from stompy.connection.callbacks import Callbacks
+from stompy.connection.closing import Closing
 from stompy.connection.codec import Body
 from stompy.connection.composing import compose_subscribe
-from stompy.connection.core import Core
+from stompy.connection.config import Config
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
-from stompy.connection.stats import ConnectionStats
+from stompy.connection.registry import Registry
+from stompy.connection.requests import Replies
+from stompy.connection.routing import Router
+from stompy.connection.sending import Sender
+from stompy.connection.stats import ConnectionStats, measure
 from stompy.connection.subscription import AckMode, Handler, OnError, Subscription, check_ack_mode
+from stompy.connection.supervisor import Supervisor
 from stompy.connection.transaction import Transaction
+from stompy.connection.unconfirmed import Unconfirmed
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import SubscribeOptions, send_options
-from stompy.errors import ConfigurationError
+from stompy.errors import ConfigurationError, NotConnected
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
@@ -28,57 +39,83 @@ if TYPE_CHECKING:
     from stompy.connection.sending import SendArguments
 
 
+_NUMBERS = itertools.count(1)
+_UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
+"""What would have to be escaped in the ids that begin with the name, or cannot be in them at all."""
+
+
 class Connection:
     """A connection to a broker; made by `stompy.connect`. Every method may be called from any thread and any callback.
 
     Use it as a context manager, or call `disconnect`.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._sender = core.sender
+    def __init__(self, config: Config, listeners: Sequence[ConnectionListener] = ()) -> None:
+        name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
+        self._config = config
+        self._acker = Acker()
+        self._unconfirmed = None if config.resend is None else Unconfirmed(config.resend, name=name)
+        self._callbacks = Callbacks(name, listeners)
+        self._registry = Registry(config)
+        self._router = Router(self._registry, self._callbacks, self._acker)
+        self._links = Supervisor(
+            config, name, self._router.messages, self._registry, self._callbacks, self._unconfirmed
+        )
+        self._sender = Sender(config, name, self._links, self._unconfirmed)
+        self._replies = Replies(self._registry, self._sender)
+        self.closing = Closing(config, name, self._links, self._registry, self._callbacks, self._unconfirmed)
+        """Ends it; for stompy's own use."""
+
+    def open(self) -> None:
+        """Open the first link; for `connect`, which says what it raises."""
+        try:
+            self._callbacks.dispatcher.start()
+            self._links.open()
+        except BaseException:
+            self.closing.give_up()
+            raise
 
     # What it is.
 
     @property
     def connected(self) -> bool:
         """Whether there is a session now."""
-        return not self._core.closed and self._core.link.alive
+        return not self.closing.closed and self._links.link.alive
 
     @property
     def version(self) -> str:
         """The version spoken, such as `"1.2"`."""
-        return str(self._core.link.protocol.version)
+        return str(self._links.link.version)
 
     @property
     def server(self) -> str | None:
         """What the broker calls itself in CONNECTED, or `None`."""
-        return self._core.link.protocol.server
+        return self._links.link.protocol.server
 
     @property
     def dialect(self) -> str:
         """The name of the dialect spoken; see `connect`."""
-        return self._core.dialect.name
+        return self._links.link.dialect.name
 
     @property
     def session(self) -> str | None:
         """The broker's id of the session, or `None`."""
-        return self._core.link.protocol.session
+        return self._links.link.protocol.session
 
     @property
     def heartbeat(self) -> tuple[float, float]:
         """The agreed intervals in seconds: ours, the broker's; 0 for none."""
-        agreed = self._core.link.protocol.heartbeats
+        agreed = self._links.link.protocol.heartbeats
         return agreed.send or 0.0, agreed.receive or 0.0
 
     @property
     def address(self) -> str:
         """The broker's address, without credentials."""
-        return self._core.link.address
+        return self._links.link.address
 
     def stats(self) -> ConnectionStats:
         """Return counters and gauges."""
-        return self._core.stats()
+        return measure(self._links, self._registry, self._router, self._replies, self._unconfirmed)
 
     # Sending.
 
@@ -198,7 +235,7 @@ class Connection:
             ReceiptTimeout: one did not come in time.
             BrokerError, ConnectionLost: one of them will not come.
         """
-        deadline = Deadline(self._core.config.receipt_timeout if timeout is None else timeout)
+        deadline = Deadline(self._config.receipt_timeout if timeout is None else timeout)
         self._sender.flush_batch(timeout=deadline.remaining())
         for receipt in self._sender.outstanding():
             receipt.wait(deadline.remaining())
@@ -228,10 +265,8 @@ class Connection:
             ReceiveTimeout: no reply in time.
             ConnectionLost: the link died first.
         """
-        seconds = self._core.config.receipt_timeout if timeout is None else timeout
-        return self._core.replies.request(
-            destination, body, content_type=content_type, headers=headers, timeout=seconds
-        )
+        seconds = self._config.receipt_timeout if timeout is None else timeout
+        return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
 
     def transaction(self) -> Transaction:
         """Return a transaction to be used in a `with` block: the end commits, an exception aborts.
@@ -240,10 +275,7 @@ class Connection:
             NotConnected: the connection was closed.
             ConnectionLost: the link died.
         """
-        core = self._core
-        return Transaction(
-            self._sender, core.acker, id=core.new_transaction_id(), content_length=core.config.content_length
-        )
+        return Transaction(self._sender, self._acker, content_length=self._config.content_length)
 
     # Receiving.
 
@@ -297,40 +329,40 @@ class Connection:
         """
         check_ack_mode(ack, on_error)
         check_seconds(timeout)
-        core = self._core
         if browse and handler is not None:
             raise ConfigurationError("what is browsed comes to an end, so it is iterated: without a handler")
         options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
+        link = self._links.link
         extra = compose_subscribe(
-            core.link, destination, ack, options=options, headers=headers, client_id=core.config.client
+            link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
-        dispatcher = core.new_dispatcher() if own_thread and handler is not None else None
+        dispatcher = self._callbacks.new_dispatcher() if own_thread and handler is not None else None
         subscription = (Browsing if browse else Subscription)(
-            core,
-            id=id if id is not None else core.new_subscription_id(),
+            self._registry,
+            id=id if id is not None else self._registry.new_id(),
             destination=destination,
             ack=ack,
             handler=handler,
             headers=extra,
             dispatcher=dispatcher,
             options=options,
-            acks_all=ack == "client" and core.dialect.ack_reaches == "connection",
+            acks_all=ack == "client" and link.dialect.ack_reaches == "connection",
             on_error=on_error,
         )
         try:
-            core.subscribe(subscription, timeout=timeout)
+            self._registry.add(subscription, timeout=timeout)
         except BaseException:
-            core.registry.withdraw(subscription)  # also ends the thread that was made for it
+            self._registry.withdraw(subscription)  # also ends the thread that was made for it
             raise
         return subscription
 
     def add_listener(self, listener: ConnectionListener) -> None:
         """Add a listener behind those that are there; it hears what happens from now on."""
-        self._core.listeners = [*self._core.listeners, listener]
+        self._callbacks.listeners = [*self._callbacks.listeners, listener]
 
     def remove_listener(self, listener: ConnectionListener) -> None:
         """Remove a listener; unknown ones are passed over."""
-        self._core.listeners = [one for one in self._core.listeners if one is not listener]
+        self._callbacks.listeners = [one for one in self._callbacks.listeners if one is not listener]
 
     # Closing.
 
@@ -350,7 +382,7 @@ class Connection:
             ConfigurationError: the timeout is no duration; nothing was done.
         """
         check_seconds(timeout)
-        self._core.disconnect(timeout=timeout, drain=drain)
+        self.closing.disconnect(timeout=timeout, drain=drain)
 
     def __enter__(self) -> Connection:
         return self
@@ -361,15 +393,18 @@ class Connection:
         self.disconnect()
 
     def __del__(self) -> None:
-        core: Core | None = getattr(self, "_core", None)
-        if core is not None and not core.closed:
+        closing: Closing | None = getattr(self, "closing", None)
+        if closing is not None and not closing.closed:
             warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-            core.forget()
+            closing.forget()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Connection cannot be pickled; pickle what you would give to connect()")
 
     def __repr__(self) -> str:
-        link = self._core.link
-        state = "connected" if self.connected else "closed" if self._core.closed else "lost"
+        try:
+            link = self._links.link
+        except NotConnected:
+            return "<Connection not open>"
+        state = "connected" if self.connected else "closed" if self.closing.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"

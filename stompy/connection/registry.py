@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
@@ -21,11 +22,25 @@ from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, Local
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_lock
 
+if TYPE_CHECKING:
+    from stompy.connection.config import Config
+    from stompy.connection.supervisor import Supervisor
+
 
 class Registry:
-    """The live subscriptions of one connection. Any thread."""
+    """The live subscriptions of one connection. Any thread.
 
-    def __init__(self) -> None:
+    Args:
+        config: timeouts, and who the broker was told that we are.
+    """
+
+    links: Supervisor
+    """The current link and its successors, which sets this."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.receive_timeout = config.receipt_timeout
+        """The default of `Subscription.receive` in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, Subscription] = {}
         self._taken: dict[str, Link] = {}
@@ -47,22 +62,14 @@ class Registry:
             return self._subscriptions.get(identity)
         return next((one for one in self.all() if one.destination == destination), None)
 
-    def add(
-        self,
-        subscription: Subscription,
-        live_link: Callable[[float | None], Link],
-        *,
-        timeout: float | None,
-        tell: bool = True,
-    ) -> None:
+    def add(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
         """Register a subscription, then tell the broker and wait until it has taken it.
 
         A link that dies meanwhile takes the subscription with it, so it is made on the next one.
 
         Args:
             subscription: registered first, as its messages may come before the receipt.
-            live_link: waits so many seconds for the link to use.
-            timeout: seconds for all of it; `None` takes the receipt timeout for each link.
+            timeout: seconds for all of it; `None` takes the receipt timeout.
             tell: whether the broker must be told.
         """
         try:
@@ -74,14 +81,14 @@ class Registry:
             subscription.told = tell
             if not tell:
                 return
-            self._make(subscription, live_link, Deadline(timeout))
+            self._make(subscription, Deadline(self.receive_timeout if timeout is None else timeout))
         except BaseException:
             self.forget(subscription)
             subscription.end(None)
             raise
 
-    def _make(self, subscription: Subscription, live_link: Callable[[float | None], Link], deadline: Deadline) -> None:
-        link = live_link(deadline.remaining())
+    def _make(self, subscription: Subscription, deadline: Deadline) -> None:
+        link = self.links.live(deadline.remaining())
         while True:
             try:
                 self._ask(subscription, link, deadline.remaining())
@@ -96,7 +103,7 @@ class Registry:
             else:
                 lost = ConnectionLost("the link died as the broker took the subscription")
             try:
-                link = live_link(deadline.remaining())
+                link = self.links.live(deadline.remaining())
             except StompError:
                 raise lost from None
 
@@ -122,17 +129,21 @@ class Registry:
             self._taken[subscription.id] = link
             return True
 
-    def remove(
-        self, subscription: Subscription, link: Link, farewell: Sequence[dict[str, str]], *, timeout: float | None
-    ) -> None:
+    def remove(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
         """End a subscription at the broker; a dead link has ended it already.
 
         Args:
             subscription: an unknown one is passed over.
-            link: the link to use where it is not known to be on another.
-            farewell: the headers of its UNSUBSCRIBE frames.
-            timeout: seconds for each; `None` takes the receipt timeout.
+            timeout: seconds for each UNSUBSCRIBE; `None` takes the receipt timeout.
+            delete: give up a durable one for good.
+
+        Raises:
+            ConfigurationError: there is nothing durable to delete, or no way to.
         """
+        link = self.links.link
+        farewell = link.dialect.unsubscribe_headers(
+            subscription.id, subscription.options, delete=delete, client_id=self._config.client, version=link.version
+        )
         with self._lock:
             # Of several callers one tells the broker, to which a second UNSUBSCRIBE would be an error.
             if not self._knows(subscription) or subscription.leaving:
@@ -172,6 +183,17 @@ class Registry:
             if wanted:
                 self._taken[subscription.id] = link
             return wanted
+
+    def lost(self, reason: StompError | None) -> None:
+        """Tell subscriptions that the session is over; `None` where it was closed from this side."""
+        for subscription in self.all():
+            if reason is not None and subscription.lost(reason):
+                self.forget(subscription)
+
+    def finish(self, reason: StompError | None) -> None:
+        """End all of them: there will be no other session."""
+        for subscription in self.all():
+            subscription.end(reason)
 
     def forget(self, subscription: Subscription) -> bool:
         """Drop a subscription without a word; return whether it was there."""

@@ -11,38 +11,14 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from stompy.connection.message import Message
+from stompy.connection.registry import Registry
 from stompy.connection.sending import Sender
-from stompy.connection.subscription import Subscription, Subscriptions
+from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
-from stompy.dialects.dialect import Dialect
 from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
-from stompy.link.link import Link
 from stompy.link.locks import Event, Rank, make_lock
-
-
-class Requesting(Subscriptions, Protocol):
-    """The connection's core, as requests see it."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """The broker's ways."""
-        ...
-
-    def live_link(self) -> Link:
-        """Return the link to use now."""
-        ...
-
-    def subscribe(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
-        """Register a subscription, and tell the broker if asked."""
-        ...
-
-    @property
-    def sender(self) -> Sender:
-        """Sends messages."""
-        ...
 
 
 class _Waiting:
@@ -57,8 +33,8 @@ class _Waiting:
 class ReplyInbox(Subscription):
     """The subscription to the connection's own temporary queue; the reader settles requests through it."""
 
-    def __init__(self, core: Subscriptions, *, name: str) -> None:
-        super().__init__(core, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None)
+    def __init__(self, registry: Registry, *, name: str) -> None:
+        super().__init__(registry, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None)
         self.late = 0
         """Replies that nobody waited for any more."""
         self._lock = make_lock(Rank.LEAF, "waiting")
@@ -103,11 +79,13 @@ class Replies:
     """Requests of one connection.
 
     Args:
-        core: sends and subscribes.
+        registry: subscribes.
+        sender: sends.
     """
 
-    def __init__(self, core: Requesting) -> None:
-        self._core = core
+    def __init__(self, registry: Registry, sender: Sender) -> None:
+        self._registry = registry
+        self._sender = sender
         self._opening = make_lock(Rank.CALL, "opening the reply inbox")
         self._inbox: ReplyInbox | None = None
         self._numbers = itertools.count(1)
@@ -128,15 +106,15 @@ class Replies:
     ) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         deadline = Deadline(timeout)
-        link = self._core.live_link()
+        link = self._sender.live_link()
         inbox = self._open_inbox(deadline)
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
         waiting, gate = _Waiting(), link.gate
         try:
             inbox.expect(correlation, waiting)
             fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
-            self._core.sender.send(destination, body, content_type=content_type, headers=fields)
-            self._core.sender.flush_batch(timeout=deadline.remaining())
+            self._sender.send(destination, body, content_type=content_type, headers=fields)
+            self._sender.flush_batch(timeout=deadline.remaining())
             gate.hold(waiting)
             waiting.arrived.wait(deadline.remaining())
         finally:
@@ -159,10 +137,10 @@ class Replies:
             if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
                 raise ReceiveTimeout("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
-                dialect = self._core.dialect
-                inbox = ReplyInbox(self._core, name=f"/temp-queue/{secrets.token_hex(8)}")
+                dialect = self._registry.links.link.dialect
+                inbox = ReplyInbox(self._registry, name=f"/temp-queue/{secrets.token_hex(8)}")
                 try:
-                    self._core.subscribe(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
+                    self._registry.add(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
                 except ReceiptTimeout as error:
                     raise ReceiveTimeout("the reply queue could not be subscribed to in time") from error
                 self._inbox = inbox

@@ -9,13 +9,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
+from stompy.connection.acking import Acker
+from stompy.connection.callbacks import Callbacks
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
-from stompy.connection.message import Message, MessageAcker
+from stompy.connection.message import Message
+from stompy.connection.registry import Registry
 from stompy.connection.subscription import Subscription
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
@@ -24,43 +26,19 @@ from stompy.link.thread import is_for_caller
 _LOG = logging.getLogger("stompy.connection")
 
 
-class Hearers(Protocol):
-    """The connection's core, as the router sees it."""
-
-    listeners: list[ConnectionListener]
-
-    @property
-    def acker(self) -> MessageAcker:
-        """Acknowledges messages."""
-        ...
-
-    def subscription(self, identity: str | None, destination: str | None) -> Subscription | None:
-        """Return the subscription that a message names."""
-        ...
-
-    def call_soon(self, function: Callable[[], None], dispatcher: Dispatcher | None = None) -> None:
-        """Run a callback on a dispatcher."""
-        ...
-
-    def handler_failed(self, message: Message, error: BaseException) -> None:
-        """Tell listeners what a handler raised."""
-        ...
-
-    @property
-    def discarding(self) -> bool:
-        """Whether what is queued is not wanted any more."""
-        ...
-
-
 class Router:
     """Routes the MESSAGE frames of a connection.
 
     Args:
-        core: knows subscriptions and listeners.
+        registry: the subscriptions.
+        callbacks: listeners and dispatchers.
+        acker: acknowledges messages.
     """
 
-    def __init__(self, core: Hearers) -> None:
-        self._core = core
+    def __init__(self, registry: Registry, callbacks: Callbacks, acker: Acker) -> None:
+        self._registry = registry
+        self._callbacks = callbacks
+        self._acker = acker
         self.unrouted = 0
         """Messages that came for no known subscription."""
         self._tell_of_unrouted = 1
@@ -72,7 +50,7 @@ class Router:
         for frame in frames:
             identity = frame.headers.peek("subscription")
             destination = frame.headers.peek("destination") if identity is None else None
-            subscription = self._core.subscription(identity, destination)
+            subscription = self._registry.find(identity, destination)
             if subscription is not current and run:
                 self._route(link, current, run)
                 run = []
@@ -92,10 +70,10 @@ class Router:
         if not frames:
             return
         ack = "auto" if subscription is None else subscription.ack
-        acker = self._core.acker
+        acker = self._acker
         messages = [Message(frame, link, acker, ack_mode=ack, subscription=subscription) for frame in frames]
         octets = sum([message.size for message in messages])
-        heard = [one for one in self._core.listeners if _hears_messages(one)]
+        heard = [one for one in self._callbacks.listeners if _hears_messages(one)]
         handled = subscription if subscription is not None and subscription.handler is not None else None
         if subscription is not None and handled is None:
             link.gate.added(len(messages), octets)
@@ -127,7 +105,9 @@ class Router:
         dispatcher: Dispatcher | None,
     ) -> None:
         link.gate.added(len(messages), octets)
-        self._core.call_soon(partial(self._deliver, link, messages, listeners, handled), dispatcher)
+        job = partial(self._deliver, link, messages, listeners, handled)
+        if not (dispatcher or self._callbacks.dispatcher).put(job):
+            run_reported(job)
 
     def _deliver(
         self,
@@ -150,13 +130,13 @@ class Router:
                     raise
                 _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
                 message.fail(nack=handled is not None and handled.on_error == "nack")
-                self._core.handler_failed(message, error)
+                self._callbacks.handler_failed(message, error)
             finally:
                 link.gate.removed(1, message.size)
 
     def _still_wanted(self, message: Message) -> bool:
         """Whether a queued message is to be delivered: not one that the broker will send again."""
-        return not self._core.discarding and (message.ack_mode == "auto" or message.link.alive)
+        return not self._callbacks.discarding and (message.ack_mode == "auto" or message.link.alive)
 
 
 def _hears_messages(listener: object) -> bool:

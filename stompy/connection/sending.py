@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -56,12 +57,15 @@ class Sender:
 
     Args:
         config: timeouts, and whether `content-length` is written.
+        name: of the connection.
         links: the current link, and its successors.
         unconfirmed: keeps receipted sends for the next link; `None` where they are not sent again.
     """
 
-    def __init__(self, config: Config, links: Supervisor, unconfirmed: Unconfirmed | None) -> None:
+    def __init__(self, config: Config, name: str, links: Supervisor, unconfirmed: Unconfirmed | None) -> None:
         self._config = config
+        self._name = name
+        self._transactions = itertools.count(1)
         self._links = links
         self._unconfirmed = unconfirmed
         self._batches = _Batches()
@@ -114,6 +118,10 @@ class Sender:
     def live_link(self) -> Link:
         """Return the link to use now; waits and raises as `Supervisor.live` does."""
         return self._links.live()
+
+    def new_transaction_id(self) -> str:
+        """Return an id that no other transaction of the connection has."""
+        return f"{self._name}-tx{next(self._transactions)}"
 
     def composer(self, link: Link) -> Composer:
         """Return what composes the frames for a link."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from stompy.link.link import Link
+
+if TYPE_CHECKING:
+    from stompy.connection.registry import Registry
+    from stompy.connection.requests import Replies
+    from stompy.connection.routing import Router
+    from stompy.connection.supervisor import Supervisor
+    from stompy.connection.unconfirmed import Unconfirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +93,32 @@ class Past:
             times_shut=self.times_shut + link.gate.times_shut,
             lingering=tuple(one for one in (*self.lingering, link) if one.gate.waiting_messages),
         )
+
+
+def measure(
+    links: Supervisor, registry: Registry, router: Router, replies: Replies, unconfirmed: Unconfirmed | None
+) -> ConnectionStats:
+    """Return counters of all links, and gauges of the moment."""
+    links.check_process()
+    link, past = links.counted()
+    kept = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
+    gates = [link.gate, *(one.gate for one in past.lingering)]
+    return ConnectionStats(
+        frames_sent=past.frames_sent + link.writer.frames,
+        octets_sent=past.octets_sent + link.writer.octets,
+        frames_received=past.frames_received + link.counters.frames_in,
+        octets_received=past.octets_received + link.counters.octets_in,
+        receipts_pending=len({**kept, **dict.fromkeys(link.receipts.outstanding())}),
+        unconfirmed=len(kept),
+        unconfirmed_octets=0 if unconfirmed is None else unconfirmed.octets,
+        queued_messages=sum(gate.waiting_messages for gate in gates),
+        queued_octets=sum(gate.waiting_octets for gate in gates),
+        subscriptions=len(registry.all()),
+        unrouted=router.unrouted,
+        late_replies=replies.late,
+        links=links.reconnects + 1,
+        reconnects=links.reconnects,
+        gate_shut=link.gate.shut,
+        times_shut=past.times_shut + link.gate.times_shut,
+        silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
+    )

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.message import Coverage, Message
@@ -23,6 +23,9 @@ from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, 
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import make_condition
+
+if TYPE_CHECKING:
+    from stompy.connection.registry import Registry
 
 AckMode = Literal["auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
@@ -37,23 +40,6 @@ _LOOK_AT_MAIN = 1.0
 
 _LOOK = 0.02
 """Seconds between two looks whether a loop has ended."""
-
-
-class Subscriptions(Protocol):
-    """The connection's core, as a subscription sees it."""
-
-    @property
-    def receive_timeout(self) -> float:
-        """The default of `receive` in seconds."""
-        ...
-
-    def check_process(self) -> None:
-        """Refuse to go on in a forked child."""
-        ...
-
-    def unsubscribe(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
-        """Send UNSUBSCRIBE."""
-        ...
 
 
 class Subscription:
@@ -75,7 +61,7 @@ class Subscription:
 
     def __init__(
         self,
-        core: Subscriptions,
+        registry: Registry,
         *,
         id: str,
         destination: str,
@@ -96,7 +82,7 @@ class Subscription:
         self.options = options
         self.acks_all = acks_all
         self.on_error: OnError = on_error
-        self._core = core
+        self._registry = registry
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
         self._loops: dict[object, int] = {}
@@ -105,7 +91,7 @@ class Subscription:
         self.told = True
         """Whether the broker was told of it: some reply queues it makes, and ends, by itself."""
         self.leaving = False
-        """Whether somebody is telling the broker that it ends; guarded by the core's lock."""
+        """Whether somebody is telling the broker that it ends; guarded by the registry's lock."""
         self.winding_up = False
         """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
         self.on_arrival: Callable[[], object] | None = None
@@ -218,7 +204,7 @@ class Subscription:
             ConnectionLost: the link died.
             LocalProtocolError: the subscription has a handler.
         """
-        seconds = self._core.receive_timeout if timeout is None else timeout
+        seconds = self._registry.receive_timeout if timeout is None else timeout
         message = self._next(Deadline(seconds))
         if message is None:
             raise NotConnected(f"subscription {self.id!r} is closed")
@@ -258,7 +244,7 @@ class Subscription:
     def _next(self, deadline: Deadline) -> Message | None:
         if self.handler is not None:
             raise LocalProtocolError("a subscription with a handler cannot be received from")
-        self._core.check_process()
+        self._registry.links.check_process()
         taken: Message | None = None
         try:
             with self._condition:
@@ -318,7 +304,7 @@ class Subscription:
             ConfigurationError: there is nothing durable to delete, or the timeout is no duration.
         """
         check_seconds(timeout)
-        self._core.unsubscribe(self, timeout=timeout, delete=delete)
+        self._registry.remove(self, timeout=timeout, delete=delete)
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""

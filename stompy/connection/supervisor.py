@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from stompy.connection.opening import Opener
 from stompy.connection.reconnect import Reconnect, keep_trying
@@ -40,7 +40,10 @@ from stompy.link.locks import Event, Rank, make_condition
 from stompy.link.thread import HouseThread
 
 if TYPE_CHECKING:
+    from stompy.connection.callbacks import Callbacks
     from stompy.connection.config import Config
+    from stompy.connection.registry import Registry
+    from stompy.connection.unconfirmed import Unconfirmed
 
 _LAST_ATTEMPT = 1.0
 """Seconds that the last attempt at a first link has left, at most."""
@@ -54,58 +57,35 @@ _ROOM_AGAIN = 0.5
 _LOG = logging.getLogger("stompy.connection")
 
 
-class Supervised(Protocol):
-    """The connection's core, as its supervisor sees it; called with the supervisor's lock held where it says so."""
-
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Take messages."""
-        ...
-
-    def receipt(self, link: Link, frame: Frame) -> None:
-        """Hear of a RECEIPT."""
-        ...
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a callback where user code runs."""
-        ...
-
-    def replay(self, link: Link) -> None:
-        """Make every subscription on a new link that nobody else uses yet."""
-        ...
-
-    def connected(self, frame: Frame, decided: Event) -> None:
-        """Hear that there is a session, before its frames; `decided` is set when it is in use or given up.
-
-        With the lock: must not block. `lost` follows in any case.
-        """
-        ...
-
-    def lost(self, reason: StompError | None) -> None:
-        """Handle the end of the link that was reported last. With the lock: must not block."""
-        ...
-
-    def reconnecting(self, attempt: int, delay: float) -> None:
-        """Hear that an attempt will be made after `delay` seconds. With the lock: must not block."""
-        ...
-
-    def finished(self, reason: StompError | None) -> None:
-        """Hear that there will be no other link."""
-        ...
-
-
 class Supervisor:
     """Opens links, publishes them, and replaces those that are lost.
 
     Args:
         config: addresses, timeouts, the policy.
-        core: told of every change.
         name: of the connection.
+        messages: takes the messages of each read; on the reader.
+        registry: makes the subscriptions on each new link.
+        callbacks: told of every change.
+        unconfirmed: sends again what a link has not confirmed; `None` where nothing is.
     """
 
-    def __init__(self, config: Config, core: Supervised, *, name: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        name: str,
+        messages: Callable[[Link, Sequence[Frame]], None],
+        registry: Registry,
+        callbacks: Callbacks,
+        unconfirmed: Unconfirmed | None,
+    ) -> None:
         self._config = config
-        self._core = core
         self._name = name
+        # What a link tells (`reader.LinkOwner`), with `ended` below.
+        self.messages, self.receipt, self.call_soon = messages, callbacks.receipt, callbacks.call_soon
+        self._registry = registry
+        self._callbacks = callbacks
+        self._unconfirmed = unconfirmed
+        registry.links = self
         self._changed = make_condition("supervisor", Rank.SUPERVISOR)
         self._closing = Event()
         self._opener = Opener(config)
@@ -115,7 +95,7 @@ class Supervisor:
         self._link: Link | None = None
         self._next: Link | None = None
         self._told: Link | None = None
-        """The link that the core knows of and whose end it does not know."""
+        """The link whose beginning was told of, and not its end."""
         self._final = False
         self._down = False
         self._failure: StompError | None = None
@@ -234,7 +214,9 @@ class Supervisor:
             # Reported before its reader starts, so that listeners hear of the session before any of its frames.
             self._announce(link, decided)
             link.start()
-            self._core.replay(link)
+            self._registry.replay(link)
+            if self._unconfirmed is not None:
+                self._unconfirmed.replay(link)
             self._publish(link)
         except BaseException as error:
             self._drop(link, error)
@@ -243,12 +225,12 @@ class Supervisor:
             decided.set()
 
     def _announce(self, link: Link, decided: Event) -> None:
-        """Let `close` know of a link that is not in use yet, and the core of its session."""
+        """Let `close` know of a link that is not in use yet, and listeners of its session."""
         with self._changed:
             self._next = link
             self._check_wanted()
             self._told = link
-            self._core.connected(link.connected, decided)
+            self._callbacks.connected(link.connected, decided)
 
     def _drop(self, link: Link, error: BaseException) -> None:
         """End a link that did not come into use; who heard of it hears of its end, after its frames."""
@@ -267,7 +249,8 @@ class Supervisor:
     def _over(self, link: Link, reason: StompError | None) -> None:
         if link is self._told:
             self._told = None
-            self._core.lost(reason)
+            self._registry.lost(reason)
+            self._callbacks.lost(reason)
 
     def _check_wanted(self) -> None:
         if self._closing.is_set():
@@ -294,19 +277,7 @@ class Supervisor:
             # The subscriptions were taken, so it is about a message sent again: no reason to give up.
             raise ConnectionLost(f"the link died at once: {error}") from error
 
-    # What a link tells (`link.LinkOwner`).
-
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Pass messages on."""
-        self._core.messages(link, frames)
-
-    def receipt(self, link: Link, frame: Frame) -> None:
-        """Pass a RECEIPT on."""
-        self._core.receipt(link, frame)
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Pass a callback on."""
-        self._core.call_soon(function)
+    # The end of a link.
 
     def ended(self, link: Link, reason: StompError | None) -> None:
         """Replace a lost link, if it was the current one and there is a policy; on its reader thread."""
@@ -352,13 +323,16 @@ class Supervisor:
             self._final = True
             self._failure = reason if failed else None
             self._changed.notify_all()
-        self._core.finished(reason)
+        if self._unconfirmed is not None:
+            self._unconfirmed.finish(reason)
+        self._registry.finish(reason)
+        self._callbacks.finish(reason)
 
     def reconnecting(self, attempt: int, delay: float) -> None:
         """Pass on that an attempt is to come, which is not so once the connection is being closed."""
         with self._changed:
             if not self._closing.is_set():
-                self._core.reconnecting(attempt, delay)
+                self._callbacks.tell("on_reconnecting", attempt, delay)
 
     # Closing.
 

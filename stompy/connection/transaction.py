@@ -30,9 +30,9 @@ class Transaction:
         id: the `transaction` header.
     """
 
-    def __init__(self, sender: Sender, acker: Acker, *, id: str, content_length: bool) -> None:
-        self.id = id
-        self._line = b"transaction:%b\n" % id.encode("ascii")
+    def __init__(self, sender: Sender, acker: Acker, *, content_length: bool) -> None:
+        self.id = sender.new_transaction_id()
+        self._line = b"transaction:%b\n" % self.id.encode("ascii")
         self._acker = acker
         self._content_length = content_length
         self._link = sender.live_link()

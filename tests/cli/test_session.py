@@ -12,8 +12,8 @@ import pytest
 from stompy.broker import Broker
 from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
+from stompy.connection.closing import Closing
 from stompy.connection.connection import Connection
-from stompy.connection.core import Core
 from stompy.connection.opening import Opener
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected
@@ -115,13 +115,13 @@ def test_the_end_is_confirmed_also_after_many_receipts(broker: Broker) -> None:
 
 
 def test_an_end_that_is_not_confirmed_is_a_failure(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang_up(core: Core, **settings: Any) -> None:
-        core.abandon()
-        core.supervisor.join(Deadline(5))
+    def hang_up(closing: Closing, **settings: Any) -> None:
+        closing.abandon()
+        closing._links.join(Deadline(5))
 
     def send(conn: Connection) -> None:
         conn.send("/queue/a", b"", confirm=True)
-        monkeypatch.setattr(Core, "disconnect", hang_up)
+        monkeypatch.setattr(Closing, "disconnect", hang_up)
 
     with pytest.raises(Failure, match="did not confirm the end of the session") as caught:
         use(send, "--url", broker.url)

@@ -22,7 +22,7 @@ def add_asking(buffer: FrameBuffer) -> Receipt:
 
 def test_nothing_leaves_before_the_flush_and_nothing_twice(talking: Talking) -> None:
     talk = talking()
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     buffer.flush()
     assert not buffer.flushed
     buffer.add(FRAME)
@@ -36,7 +36,7 @@ def test_nothing_leaves_before_the_flush_and_nothing_twice(talking: Talking) -> 
 
 def test_a_full_buffer_flushes_itself(talking: Talking) -> None:
     talk = talking()
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     for _ in range(7):
         buffer.add(b"SEND\ndestination:/q\n\n%b\0" % (b"x" * 10_000))
     assert buffer.flushed
@@ -45,7 +45,7 @@ def test_a_full_buffer_flushes_itself(talking: Talking) -> None:
 
 def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> None:
     talk = talking(max_receipts=1)
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     add_asking(buffer)
     with pytest.raises(LimitExceeded):
         add_asking(buffer)
@@ -57,7 +57,7 @@ def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> Non
 
 def test_a_receipt_is_registered_when_its_frame_is_added(talking: Talking) -> None:
     talk = talking()
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     receipt = add_asking(buffer)
     buffer.flush()
     talk.peer.expect_and_confirm("SEND")
@@ -66,7 +66,7 @@ def test_a_receipt_is_registered_when_its_frame_is_added(talking: Talking) -> No
 
 def test_it_dies_with_its_link(talking: Talking) -> None:
     talk = talking()
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     buffer.add(FRAME)
     talk.peer.hang_up()
     until(lambda: not talk.conn.connected)
@@ -78,7 +78,7 @@ def test_it_dies_with_its_link(talking: Talking) -> None:
 
 def test_nothing_follows_a_disconnect(talking: Talking) -> None:
     talk = talking()
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     buffer.add(FRAME)
     leaving = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
@@ -91,7 +91,7 @@ def test_nothing_follows_a_disconnect(talking: Talking) -> None:
 
 def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, calling: Calling) -> None:
     talk = talking()
-    buffer = FrameBuffer(talk.conn._core.link)
+    buffer = FrameBuffer(talk.conn._links.link)
     receipt = add_asking(buffer)
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     blocking.until_blocked()

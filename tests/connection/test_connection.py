@@ -236,7 +236,7 @@ def test_flush_waits_for_every_receipt_under_way(talking: Talking, calling: Call
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_disconnect_says_goodbye_and_leaves_no_thread(talking: Talking, version: str) -> None:
     talk = talking(version)
-    name = talk.conn._core.name
+    name = talk.conn._links._name
     leaving = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
     assert list(frame.headers) == ["receipt"]
@@ -488,14 +488,14 @@ def test_a_forgotten_connection_warns_and_is_collected() -> None:
     with Broker() as broker:
         conn = stompy.connect(broker.url, heartbeat=(1, 1), name="forgotten")
         conn.subscribe("/queue/a", print)
-        core = weakref.ref(conn._core)
+        closing = weakref.ref(conn.closing)
         assert len(connection_threads()) == 3
         with pytest.warns(ResourceWarning, match=r"a connection was not closed: <Connection 127\.0\.0\.1:\d+"):  # noqa: PT031
             del conn
             gc.collect()
         until(lambda: not connection_threads())
         gc.collect()
-        until(lambda: core() is None)
+        until(lambda: closing() is None)
 
 
 def test_a_closed_connection_does_not_warn(recwarn: pytest.WarningsRecorder) -> None:
@@ -512,11 +512,11 @@ def test_the_collector_may_strike_while_one_of_its_own_locks_is_held(lock: str, 
     """Garbage is collected in whatever thread allocates next: that may be the reader inside a critical section."""
     with Broker() as broker:
         conn = stompy.connect(broker.url, name="forgotten")
-        core = conn._core
+        link = conn._links.link
         held: Any = {
-            "gate": core.link.gate._condition,
-            "end": core.link._end_lock,
-            "dispatcher": core.dispatcher._condition,
+            "gate": link.gate._condition,
+            "end": link._end_lock,
+            "dispatcher": conn._callbacks.dispatcher._condition,
         }[lock]
 
         def strike() -> None:

@@ -247,4 +247,4 @@ def test_a_stream_that_breaks_under_connect_shows_no_passcode(monkeypatch: pytes
 
 def test_a_live_connection_shows_no_passcode(guarded: Broker) -> None:
     with stompy.connect(guarded.url, login="ann", passcode="token-1", **QUIET) as conn:
-        assert "token-1" not in f"{conn!r} {conn.stats()!r} {vars(conn._core)!r} {conn._core.config!r}"
+        assert "token-1" not in f"{conn!r} {conn.stats()!r} {vars(conn)!r} {conn._config!r}"

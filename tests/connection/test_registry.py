@@ -6,8 +6,10 @@ from typing import cast
 
 import pytest
 
+from stompy.connection.config import Config, addresses_of
 from stompy.connection.registry import Registry
-from stompy.connection.subscription import AckMode, Subscription, Subscriptions
+from stompy.connection.subscription import AckMode, Subscription
+from stompy.connection.supervisor import Supervisor
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
 from stompy.link.link import Link
@@ -18,7 +20,27 @@ from tests.support.peer import WITHIN, Linked
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
-NOBODY = cast("Subscriptions", None)
+NOBODY = cast("Registry", None)
+
+
+class Links:
+    """What a registry asks of the supervisor: the link of the moment, one after the other."""
+
+    def __init__(self, *links: Link) -> None:
+        self._coming = list(links)
+        self.link = links[0]
+
+    def live(self, timeout: float | None) -> Link:
+        self.link = self._coming.pop(0) if len(self._coming) > 1 else self._coming[0]
+        if len(self._coming) == 1:
+            self.link.check_open()
+        return self.link
+
+
+def over(registry: Registry, *links: Link) -> Registry:
+    """Have the registry use these links."""
+    registry.links = cast("Supervisor", Links(*links))
+    return registry
 
 
 def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
@@ -27,12 +49,12 @@ def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
 
 @pytest.fixture
 def registry() -> Registry:
-    return Registry()
+    return Registry(Config(addresses_of("stomp://localhost")))
 
 
 def add(registry: Registry, linked: Linked, one: Subscription, calling: Calling) -> None:
     """Register a subscription while the broker confirms."""
-    call = calling(lambda: registry.add(one, lambda _: linked.link, timeout=None))
+    call = calling(lambda: over(registry, linked.link).add(one, timeout=None))
     linked.peer.expect_and_confirm("SUBSCRIBE")
     call.result()
 
@@ -67,7 +89,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_sent(
     first = subscription("1")
     add(registry, linked, first, calling)
     with pytest.raises(LocalProtocolError, match="already a subscription"):
-        registry.add(subscription("1"), lambda _: linked.link, timeout=None)
+        over(registry, linked.link).add(subscription("1"), timeout=None)
     assert registry.find("1", None) is first
     assert linked.peer.quiet()
 
@@ -75,7 +97,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_sent(
 def test_what_the_broker_need_not_know_is_only_registered(registry: Registry, linking: Linking) -> None:
     linked = linking()
     one = subscription("1")
-    registry.add(one, lambda _: linked.link, timeout=None, tell=False)
+    over(registry, linked.link).add(one, timeout=None, tell=False)
     assert registry.all() == [one]
     assert linked.peer.quiet()
 
@@ -83,8 +105,8 @@ def test_what_the_broker_need_not_know_is_only_registered(registry: Registry, li
 def test_what_the_broker_was_not_told_of_it_is_not_told_the_end_of(registry: Registry, linking: Linking) -> None:
     linked = linking()
     one = subscription("/temp-queue/1")
-    registry.add(one, lambda _: linked.link, timeout=None, tell=False)
-    registry.remove(one, linked.link, [{"id": one.id}], timeout=None)
+    over(registry, linked.link).add(one, timeout=None, tell=False)
+    over(registry, linked.link).remove(one, timeout=None)
     assert one.closed
     assert linked.peer.quiet()
 
@@ -93,7 +115,7 @@ def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(registry:
     linked = linking()
     one = subscription("1")
     with pytest.raises(ReceiptTimeout):
-        registry.add(one, lambda _: linked.link, timeout=0.3)
+        over(registry, linked.link).add(one, timeout=0.3)
     linked.peer.expect("SUBSCRIBE")
     assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
     assert registry.all() == []
@@ -106,7 +128,7 @@ def test_on_a_dead_link_there_is_nothing_to_tell(registry: Registry, linking: Li
     add(registry, linked, one, calling)
     linked.peer.hang_up()
     linked.owner.await_end()
-    registry.remove(one, linked.link, [{"id": "1"}], timeout=None)
+    over(registry, linked.link).remove(one, timeout=None)
     assert one.closed
     assert registry.all() == []
 
@@ -118,7 +140,7 @@ def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
     one = subscription("1")
     add(registry, linked, one, calling)
     with pytest.raises(ReceiptTimeout):
-        registry.remove(one, linked.link, [{"id": "1"}], timeout=0.3)
+        over(registry, linked.link).remove(one, timeout=0.3)
     assert one.closed
     assert registry.all() == []
 
@@ -162,7 +184,7 @@ def test_a_subscription_that_is_leaving_is_not_made_again(
     old, new = linking(), linking()
     one = subscription("1")
     add(registry, old, one, calling)
-    removing = calling(lambda: registry.remove(one, old.link, [{"id": "1"}], timeout=None))
+    removing = calling(lambda: over(registry, old.link).remove(one, timeout=None))
     frame = old.peer.expect("UNSUBSCRIBE")
     registry.replay(new.link)
     assert new.peer.quiet()
@@ -178,7 +200,7 @@ def test_a_subscription_that_begins_to_leave_during_the_replay_is_taken_back(
     add(registry, old, one, calling)
     replaying = calling(lambda: registry.replay(new.link))
     subscribe = new.peer.expect("SUBSCRIBE")
-    removing = calling(lambda: registry.remove(one, old.link, [{"id": "1"}], timeout=None))
+    removing = calling(lambda: over(registry, old.link).remove(one, timeout=None))
     unsubscribe = old.peer.expect("UNSUBSCRIBE")
     new.peer.receipt(subscribe)
     assert new.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
@@ -197,7 +219,7 @@ def test_a_subscription_that_leaves_right_behind_the_replay_leaves_the_new_link(
     new.peer.expect_and_confirm("SUBSCRIBE")
     replaying.result()
     # Its caller has not heard of the new link, which is not in use yet.
-    removing = calling(lambda: registry.remove(one, old.link, [{"id": "1"}], timeout=None))
+    removing = calling(lambda: over(registry, old.link).remove(one, timeout=None))
     new.peer.expect_and_confirm("UNSUBSCRIBE")
     removing.result()
     assert old.peer.quiet()
@@ -208,9 +230,8 @@ def test_a_subscription_whose_link_dies_is_made_on_the_next(
     registry: Registry, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
-    links = iter([old.link, new.link])
     one = subscription("1")
-    adding = calling(lambda: registry.add(one, lambda _: next(links), timeout=None))
+    adding = calling(lambda: over(registry, old.link, new.link).add(one, timeout=None))
     old.peer.expect("SUBSCRIBE")
     old.peer.hang_up()
     new.peer.expect_and_confirm("SUBSCRIBE")
@@ -224,11 +245,7 @@ def test_without_a_next_link_the_reason_is_that_of_the_first(
     linked = linking()
     one = subscription("1")
 
-    def live_link(_: float | None) -> Link:
-        linked.link.check_open()
-        return linked.link
-
-    adding = calling(lambda: registry.add(one, live_link, timeout=None))
+    adding = calling(lambda: over(registry, linked.link).add(one, timeout=None))
     linked.peer.expect("SUBSCRIBE")
     linked.peer.hang_up()
     with pytest.raises(ConnectionLost) as lost:
@@ -243,7 +260,7 @@ def test_a_subscription_that_the_broker_refuses_is_not_tried_again(
 ) -> None:
     linked = linking()
     one = subscription("1")
-    adding = calling(lambda: registry.add(one, lambda _: linked.link, timeout=None))
+    adding = calling(lambda: over(registry, linked.link).add(one, timeout=None))
     frame = linked.peer.expect("SUBSCRIBE")
     linked.peer.error("no", headers={"receipt-id": frame.headers["receipt"]})
     with pytest.raises(BrokerError):
@@ -255,9 +272,8 @@ def test_a_subscription_that_the_old_link_took_too_late_is_made_on_the_new_one(
     registry: Registry, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
-    links = iter([old.link, new.link])
     one = subscription("1")
-    adding = calling(lambda: registry.add(one, lambda _: next(links), timeout=None))
+    adding = calling(lambda: over(registry, old.link, new.link).add(one, timeout=None))
     frame = old.peer.expect("SUBSCRIBE")
     registry.replay(new.link)
     assert new.peer.quiet()  # it is still its caller's
@@ -271,7 +287,7 @@ def test_a_subscription_is_taken_back_also_where_the_line_is_busy(
 ) -> None:
     linked = linking()
     one = subscription("1")
-    adding = calling(lambda: registry.add(one, lambda _: linked.link, timeout=0.2))
+    adding = calling(lambda: over(registry, linked.link).add(one, timeout=0.2))
     linked.peer.expect("SUBSCRIBE")
     writing = calling(lambda: linked.link.writer.write(b"SEND\ndestination:/queue/a\n\n%b\0" % (b"x" * 50_000_000)))
     writing.until_blocked()
@@ -304,7 +320,7 @@ def test_where_an_ack_settles_messages_of_all_it_is_not_mixed_with_others(
         talk.conn.subscribe("/queue/b", ack=second)
     assert talk.peer.quiet()
     talk.subscribe("/queue/c", ack="auto")
-    assert [kept.destination for kept in talk.conn._core.subscriptions()] == [one.destination, "/queue/c"]
+    assert [kept.destination for kept in talk.conn._registry.all()] == [one.destination, "/queue/c"]
 
 
 def test_elsewhere_modes_are_mixed_freely(talking: Talking) -> None:

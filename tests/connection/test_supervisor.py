@@ -12,7 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.core import Core
+from stompy.connection.registry import Registry
 from stompy.deadline import Deadline
 from stompy.link.link import Link
 from stompy.transport.base import Transport
@@ -275,7 +275,7 @@ def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartab
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list a process's descriptors")
 def test_ten_reconnects_in_a_row_leave_no_thread_and_no_socket(sessions: Sessions) -> None:
     conn, peer = sessions.connect()
-    name = conn._core.name
+    name = conn._links._name
 
     def threads() -> list[str]:
         return sorted(re.sub(r"\.\d+", "", one.name) for one in threading.enumerate() if name in one.name)
@@ -310,7 +310,7 @@ def test_the_next_of_several_addresses_takes_over(restartable: Restartable) -> N
 def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
     calling: Calling, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    monkeypatch.setattr(Core, "replay", lambda self, link: link.ended.wait(SOON))  # the reader is quicker
+    monkeypatch.setattr(Registry, "replay", lambda self, link: link.ended.wait(SOON))  # the reader is quicker
     with contextlib.closing(TcpListener()) as listener:
         host, port = listener.address
         call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0)))
@@ -349,7 +349,7 @@ def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Resta
 
 def supervising(connection: stompy.Connection) -> list[threading.Thread]:
     """Return the supervisor threads of a connection."""
-    name = f"stompy-{connection._core.name}-supervisor"
+    name = f"stompy-{connection._links._name}-supervisor"
     return [one for one in threading.enumerate() if one.name == name]
 
 
@@ -420,7 +420,7 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
         assert answer.wait(3 * SOON)
         raise stompy.ConnectError("there is none")
 
-    link = conn._core.link
+    link = conn._links.link
     ended, go_on = link.owner.ended, threading.Event()
 
     def linger(link: Link, reason: stompy.StompError | None) -> None:
@@ -493,7 +493,7 @@ def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Session
     sessions.next()
     conn.disconnect(timeout=0.1)
     before = list(waits.seconds)
-    conn._core.supervisor.reconnecting(1, 5.0)
+    conn._links.reconnecting(1, 5.0)
     assert waits.seconds == before
 
 
@@ -527,7 +527,7 @@ def test_heartbeats_end_where_the_next_broker_has_none(sessions: Sessions) -> No
     until(lambda: conn.heartbeat == (0.0, 0.0))
     conn.send("/queue/a", "x")
     second.expect("SEND")
-    assert not [one for one in threading.enumerate() if one.name.endswith(f"{conn._core.name}.2-heartbeat")]
+    assert not [one for one in threading.enumerate() if one.name.endswith(f"{conn._links._name}.2-heartbeat")]
     assert conn.connected
 
 

@@ -73,8 +73,8 @@ def test_what_was_confirmed_is_not_sent_again(sessions: Sessions) -> None:
     frames = expect_sends(first, "1", "2", "3")
     first.receipt(frames[1])
     receipts[1].wait(WITHIN)
-    assert conn._core.unconfirmed is not None
-    assert conn._core.unconfirmed.receipts() == [receipts[0], receipts[2]]
+    assert conn._unconfirmed is not None
+    assert conn._unconfirmed.receipts() == [receipts[0], receipts[2]]
     first.close()
     second = sessions.next()
     expect_sends(second, "1", "3")
@@ -335,10 +335,10 @@ def test_flush_waits_for_what_no_link_has_at_the_moment(
     conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
-    lost = conn._core.link
+    lost = conn._links.link
     first.close()
     assert lost.ended.wait(WITHIN)
-    monkeypatch.setattr(conn._core, "live_link", lambda timeout=None: lost)  # as if it had died just now
+    monkeypatch.setattr(conn._links, "live", lambda timeout=None: lost)  # as if it had died just now
     flushing = calling(conn.flush)
     second = sessions.next()
     (frame,) = expect_sends(second, "1")
@@ -407,17 +407,17 @@ def test_an_error_before_the_new_link_is_in_use_does_not_end_the_connection(
     conn, first = connected(sessions)
     receipts = sent(conn, "1", "2")
     expect_sends(first, "1", "2")
-    replay = conn._core.replay
+    replay = conn._unconfirmed.replay
 
     def replay_and_wait_for_its_end(link: Link) -> None:
         replay(link)
         assert link.ended.wait(WITHIN)
 
-    monkeypatch.setattr(conn._core, "replay", replay_and_wait_for_its_end)
+    monkeypatch.setattr(conn._unconfirmed, "replay", replay_and_wait_for_its_end)
     first.close()
     second = sessions.next()
     frames = expect_sends(second, "1", "2")
-    monkeypatch.setattr(conn._core, "replay", replay)
+    monkeypatch.setattr(conn._unconfirmed, "replay", replay)
     second.error("no", headers={"receipt-id": frames[0].headers["receipt"]})
     second.close()
     third = sessions.next()
@@ -548,7 +548,7 @@ def test_receipted_sends_of_a_batch_go_to_the_next_link_whether_or_not_they_had_
     conn, first = connected(sessions)
     with conn.batch():
         receipts = sent(conn, "1", "2")
-        conn._core.sender.flush_batch()
+        conn._sender.flush_batch()
         expect_sends(first, "1", "2")
         receipts += sent(conn, "3")
         first.close()
@@ -591,7 +591,7 @@ def test_a_full_batch_whose_plain_sends_are_lost_says_so_once_and_takes_no_more(
         first.close()
         until(lambda: not conn.connected)
         with pytest.raises(stompy.ConnectionLost):
-            conn._core.sender.flush_batch()
+            conn._sender.flush_batch()
         sessions.next()
         with pytest.raises(stompy.ConnectionLost) as lost:
             sent(conn, "kept")

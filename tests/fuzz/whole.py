@@ -18,7 +18,6 @@ from unittest import mock
 from stompy.broker import Broker
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.core import Core
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
@@ -160,25 +159,26 @@ def _converse(
         limits=limits,
         name="fuzz",
     )
-    core = Core(config, [hearing])
+    conn = Connection(config, [hearing])
     if not properly:
         _say(theirs, data)
         theirs.shutdown_write()
     try:
         with mock.patch("stompy.connection.opening.dialer_of", return_value=_Handed(ours)):
-            core.open()
+            conn.open()
     except ConnectError:
         if properly:
             raise
         return
-    conn = Connection(core)
     handled = Subscription(
-        core, id="1", destination="/queue/a", ack="client", handler=look_at, headers={}, dispatcher=None
+        conn._registry, id="1", destination="/queue/a", ack="client", handler=look_at, headers={}, dispatcher=None
     )
-    taken = Subscription(core, id="2", destination="/queue/b", ack="auto", handler=None, headers={}, dispatcher=None)
+    taken = Subscription(
+        conn._registry, id="2", destination="/queue/b", ack="auto", handler=None, headers={}, dispatcher=None
+    )
     for subscription in (handled, taken):
         with contextlib.suppress(StompError):
-            core.subscribe(subscription, timeout=0, tell=False)
+            conn._registry.add(subscription, timeout=0, tell=False)
     if properly:
         with contextlib.suppress(StompError):
             _say(theirs, data)
@@ -186,7 +186,7 @@ def _converse(
     with contextlib.suppress(StompError):
         for message in taken:
             look_at(message)
-    assert core.link.ended.wait(WITHIN)
+    assert conn._links.link.ended.wait(WITHIN)
     conn.disconnect(timeout=WITHIN)
     assert hearing.ends == 1
 

@@ -41,7 +41,7 @@ class Taps:
     def __init__(self, conn: stompy.Connection, version: str) -> None:
         self.conn = conn
         self.version = version
-        self._link = conn._core.link
+        self._link = conn._links.link
         self._kept: list[bytes] = []
         self._usual = self._link.transport.sendall
         self._link.transport.sendall = self._keep  # type: ignore[method-assign]
@@ -60,7 +60,7 @@ class Taps:
 
     def close(self) -> None:
         self._link.transport.sendall = self._usual  # type: ignore[method-assign]
-        self.conn._core.abandon()
+        self.conn.closing.abandon()
         self.conn.disconnect(timeout=WITHIN)
 
 
@@ -167,7 +167,7 @@ def test_an_ack_names_what_the_broker_sent_and_nothing_more(
     taps: Taps, token: str, subscription: str, nack: bool
 ) -> None:
     frame = stompy.Frame("MESSAGE", {"ack": token, "message-id": token, "subscription": subscription})
-    message = stompy.Message(frame, taps.conn._core.link, taps.conn._core.acker, ack_mode="client-individual")
+    message = stompy.Message(frame, taps.conn._links.link, taps.conn._acker, ack_mode="client-individual")
     for out in said(taps, message.nack if nack else message.ack, "ACK", "NACK"):
         values = {"id": token, "message-id": token, "subscription": subscription}
         check_headers(out, read_back(taps, values), set())

@@ -34,11 +34,10 @@ class Victim:
     def __init__(self, conn: stompy.Connection, attack: Attack) -> None:
         self._conn = conn
         self._attack = attack
-        core = conn._core
         self._subscription = Subscription(
-            core, id="1", destination="/queue/a", ack="auto", handler=None, headers={}, dispatcher=None
+            conn._registry, id="1", destination="/queue/a", ack="auto", handler=None, headers={}, dispatcher=None
         )
-        core.subscribe(self._subscription, timeout=0, tell=False)
+        conn._registry.add(self._subscription, timeout=0, tell=False)
 
     def act(self) -> None:
         getattr(self, self._attack.act)()
@@ -73,7 +72,7 @@ class Victim:
         self._conn.subscribe("/queue/b")
 
     def request(self) -> None:
-        self._conn._core.registry.forget(self._subscription)
+        self._conn._registry.forget(self._subscription)
         self._conn.request("/queue/a", "x", timeout=0.3)
 
     def transaction(self) -> None:
@@ -126,7 +125,7 @@ def attacked(attack: Attack, url: str, actors: list[Actor]) -> None:
         actors[0].ready.set()
         victim.act()
     finally:
-        conn._core.abandon()
+        conn.closing.abandon()
         conn.disconnect(timeout=WITHIN)
 
 

@@ -117,7 +117,7 @@ def test_an_error_ends_the_link_once_and_says_why(connect: Connect, queue: str, 
     connection = connect(listeners=[heard])
     # What our own side would never send, behind its back.
     nobody = {"id": "nobody", "destination": f"{queue}.nobody"}
-    receipt = connection._core.link.writer.request("UNSUBSCRIBE", nobody, receipt=True)
+    receipt = connection._links.link.writer.request("UNSUBSCRIBE", nobody, receipt=True)
     assert receipt is not None
     with pytest.raises(stompy.BrokerError) as refused:
         receipt.wait(SOON)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-import stompy.connection.core
+import stompy.connection.connection
 from stompy.broker import Broker
 from stompy.deadline import Deadline
 from stompy.testing.proxy import FaultProxy
@@ -138,7 +138,7 @@ def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]
 @pytest.fixture
 def same_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function after which the next connection, and so its receipts, are named as the first one."""
-    return lambda: monkeypatch.setattr(stompy.connection.core, "_NUMBERS", itertools.count(1))
+    return lambda: monkeypatch.setattr(stompy.connection.connection, "_NUMBERS", itertools.count(1))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

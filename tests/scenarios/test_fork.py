@@ -186,8 +186,8 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
             outbox.put("/queue/a", "1")
             outbox.drain()
             with connection.batch() as batch:
-                open_receipt = connection._core.link.receipts.make()
-                connection._core.link.receipts.register(open_receipt)
+                open_receipt = connection._links.link.receipts.make()
+                connection._links.link.receipts.register(open_receipt)
                 things = {
                     "connection": connection,
                     "subscription": inbox,
@@ -217,7 +217,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
                 with Held(locks_of(list(things.values()))):
                     told = child_says(work)
                 assert told[-1] == "over", f"it hung in {told[-1]}"
-                connection._core.link.receipts.forget(open_receipt)
+                connection._links.link.receipts.forget(open_receipt)
         outcomes = dict(zip([line[2:] for line in told[:-1:2]], told[1::2], strict=True))
         assert set(outcomes) == {name for name, _ in calls}
         wrong = {name: outcome for name, outcome in outcomes.items() if outcome[2:] not in REFUSALS}

@@ -233,7 +233,7 @@ def test_what_was_not_acked_comes_again_to_somebody_else(
     if how == "disconnect":
         first.disconnect()
     else:
-        first._core.link.transport.shutdown()
+        first._links.link.transport.shutdown()
         until(lambda: not first.connected)
     again = second.subscribe(queue, ack="client-individual").receive(SOON)
     with pytest.raises(stompy.AckError):

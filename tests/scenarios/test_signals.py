@@ -97,7 +97,7 @@ class Room:
         stats = connection.stats()
         assert (stats.subscriptions - self._replies(connection), stats.unconfirmed) == (1, 0)
         assert (stats.queued_messages, stats.queued_octets) == (0, 0)
-        link = connection._core.link
+        link = connection._links.link
         assert not link.gate.holders
         until(lambda: self.broker.stats().transactions == 0, within=5.0)
         assert self.broker.stats().errors == 0
@@ -105,7 +105,7 @@ class Room:
         assert request is not None
 
     def _replies(self, connection: stompy.Connection) -> int:
-        return sum(one.destination.startswith("/temp-queue/") for one in connection._core.subscriptions())
+        return sum(one.destination.startswith("/temp-queue/") for one in connection._registry.all())
 
     def close(self) -> None:
         self.connection.disconnect()
@@ -285,7 +285,7 @@ def test_a_disconnect_that_is_struck_can_be_made_again(room: Room) -> None:
     def look(strike: Strike) -> None:
         room.elsewhere.submit(made[-1].disconnect).result(WITHIN)
         assert not made[-1].connected
-        name = made[-1]._core.name
+        name = made[-1]._links._name
         until(lambda: not [one for one in threading.enumerate() if f"-{name}-" in one.name])
 
     sweep(

@@ -65,7 +65,7 @@ def test_a_transaction_of_a_lost_connection_does_not_happen(connect: Connect, qu
     first = connect()
     with pytest.raises(stompy.ConnectionLost), first.transaction() as transaction:  # noqa: PT012 - the block
         transaction.send(queue, b"never" * 20_000)
-        first._core.link.transport.shutdown()
+        first._links.link.transport.shutdown()
         transaction.send(queue, b"never" * 20_000)
     assert left(connect(), queue) == []
 
