@@ -203,8 +203,8 @@ def connect(
         proxy=None if way is None else parse_proxy(way),
     )
     connection = Connection(config, tuple(listeners))
-    connection.open()
-    _open.add(connection.closing)
+    connection._open()
+    _open.add(connection._closing)
     return connection
 
 

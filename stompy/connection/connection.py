@@ -63,16 +63,15 @@ class Connection:
         )
         self._sender = Sender(config, name, self._links, self._unconfirmed)
         self._replies = Replies(self._registry, self._sender)
-        self.closing = Closing(config, name, self._links, self._registry, self._callbacks, self._unconfirmed)
-        """Ends it; for stompy's own use."""
+        self._closing = Closing(config, name, self._links, self._registry, self._callbacks, self._unconfirmed)
 
-    def open(self) -> None:
+    def _open(self) -> None:
         """Open the first link; for `connect`, which says what it raises."""
         try:
             self._callbacks.dispatcher.start()
             self._links.open()
         except BaseException:
-            self.closing.give_up()
+            self._closing.give_up()
             raise
 
     # What it is.
@@ -80,7 +79,7 @@ class Connection:
     @property
     def connected(self) -> bool:
         """Whether there is a session now."""
-        return not self.closing.closed and self._links.link.alive
+        return not self._closing.closed and self._links.link.alive
 
     @property
     def version(self) -> str:
@@ -382,7 +381,7 @@ class Connection:
             ConfigurationError: the timeout is no duration; nothing was done.
         """
         check_seconds(timeout)
-        self.closing.disconnect(timeout=timeout, drain=drain)
+        self._closing.disconnect(timeout=timeout, drain=drain)
 
     def __enter__(self) -> Connection:
         return self
@@ -393,7 +392,7 @@ class Connection:
         self.disconnect()
 
     def __del__(self) -> None:
-        closing: Closing | None = getattr(self, "closing", None)
+        closing: Closing | None = getattr(self, "_closing", None)
         if closing is not None and not closing.closed:
             warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
             closing.forget()
@@ -406,5 +405,5 @@ class Connection:
             link = self._links.link
         except NotConnected:
             return "<Connection not open>"
-        state = "connected" if self.connected else "closed" if self.closing.closed else "lost"
+        state = "connected" if self.connected else "closed" if self._closing.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"

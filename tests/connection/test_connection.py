@@ -488,7 +488,7 @@ def test_a_forgotten_connection_warns_and_is_collected() -> None:
     with Broker() as broker:
         conn = stompy.connect(broker.url, heartbeat=(1, 1), name="forgotten")
         conn.subscribe("/queue/a", print)
-        closing = weakref.ref(conn.closing)
+        closing = weakref.ref(conn._closing)
         assert len(connection_threads()) == 3
         with pytest.warns(ResourceWarning, match=r"a connection was not closed: <Connection 127\.0\.0\.1:\d+"):  # noqa: PT031
             del conn

@@ -165,7 +165,7 @@ def _converse(
         theirs.shutdown_write()
     try:
         with mock.patch("stompy.connection.opening.dialer_of", return_value=_Handed(ours)):
-            conn.open()
+            conn._open()
     except ConnectError:
         if properly:
             raise

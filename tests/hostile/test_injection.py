@@ -60,7 +60,7 @@ class Taps:
 
     def close(self) -> None:
         self._link.transport.sendall = self._usual  # type: ignore[method-assign]
-        self.conn.closing.abandon()
+        self.conn._closing.abandon()
         self.conn.disconnect(timeout=WITHIN)
 
 

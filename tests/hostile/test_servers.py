@@ -125,7 +125,7 @@ def attacked(attack: Attack, url: str, actors: list[Actor]) -> None:
         actors[0].ready.set()
         victim.act()
     finally:
-        conn.closing.abandon()
+        conn._closing.abandon()
         conn.disconnect(timeout=WITHIN)
 
 
