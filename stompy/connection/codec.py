@@ -47,7 +47,9 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
         return bytes, content_type
     if issubclass(kind, str) and not (content_type is not None and _is_json(content_type)):
         charset = (charset_of(content_type) if content_type else None) or "utf-8"
-        return partial(_encode_text, charset=charset), _with_charset(content_type or TEXT_TYPE)
+        usual = charset.lower() in ("utf-8", "utf8")
+        encode = _encode_utf8 if usual else partial(_encode_text, charset=charset)
+        return encode, _with_charset(content_type or TEXT_TYPE)
     if kind is type(None):
         raise LocalProtocolError(
             "a message has no body of None: for an empty one write b'', for JSON's null 'null' with "
@@ -55,6 +57,13 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
         )
     content_type = content_type or JSON_TYPE
     return partial(_encode_json, charset=charset_of(content_type) or "utf-8"), content_type
+
+
+def _encode_utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeError:
+        return _encode_text(text, "utf-8")
 
 
 def _encode_json(body: object, charset: str) -> bytes:
@@ -162,10 +171,15 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
         return {}
     for name in OWN_HEADERS.intersection(headers):
         raise LocalProtocolError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
-    return {
-        name: value if isinstance(value, str) and isinstance(name, str) else header_text(name, value)
+    return dict(header_texts(headers))
+
+
+def header_texts(headers: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return names and values as text; see `user_headers`."""
+    return [
+        (name, value if isinstance(value, str) and isinstance(name, str) else header_text(name, value))
         for name, value in headers.items()
-    }
+    ]
 
 
 def header_text(name: str, value: object) -> str:

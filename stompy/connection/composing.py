@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stompy.connection.codec import OWN_HEADERS, encoding_of, user_headers
+from stompy.connection.codec import OWN_HEADERS, encoding_of, header_texts, user_headers
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import LocalProtocolError
-from stompy.frames.encoder import finish
+from stompy.frames.encoder import encode_lines, finish
 from stompy.link.link import Link
 
 _MOST_HEADS = 1_000
 """Heads that are kept for a link; a program that sends to more destinations begins anew."""
+
+Head = tuple[bytes, Callable[[Any], bytes]]
+"""The first lines of a SEND, and what encodes its body."""
 
 _NOTHING: Mapping[str, object] = {}
 
@@ -30,7 +33,7 @@ class Composer:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._heads: dict[tuple[str, str | None, type], tuple[bytes, Callable[[Any], bytes]]] = {}
+        self._heads: dict[tuple[str, str | None, type], Head] = {}
         dialect = link.dialect
         self._set_apart = OWN_HEADERS.union(
             (trap.header for trap in dialect.traps if trap.command == "SEND"),
@@ -42,11 +45,10 @@ class Composer:
         self,
         destination: str,
         body: object,
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        options: SendOptions | None = None,
-        content_length: bool = True,
+        content_type: str | None,
+        headers: Mapping[str, object] | None,
+        options: SendOptions | None,
+        content_length: bool,
         more: bytes = b"",
     ) -> bytes:
         """Return the octets of a SEND; user headers come behind the protocol's own.
@@ -64,20 +66,20 @@ class Composer:
             LocalProtocolError: the frame cannot be written.
             ConfigurationError: the broker has no way to do what was asked.
         """
-        check_destination(destination)
-        if not headers and options is None:
-            found = self._heads.get((destination, content_type, type(body)))
-            head, encode = found or self._make_head(destination, content_type, type(body))
-        else:
-            head, encode = self._longer_head(destination, content_type, type(body), headers or _NOTHING, options)
+        key = destination, content_type, type(body)
+        try:
+            head, encode = self._heads[key]
+        except (KeyError, TypeError):
+            head, encode = self._make_head(*key)
+        if headers or options is not None:
+            head = self._lengthen(head, key, headers or _NOTHING, options)
         octets = encode(body)
         if octets and content_length:
             return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(octets), octets)
         return finish(head + more, octets, grammar=self.link.protocol.grammar, content_length=content_length)
 
-    def _make_head(
-        self, destination: str, content_type: str | None, kind: type
-    ) -> tuple[bytes, Callable[[Any], bytes]]:
+    def _make_head(self, destination: str, content_type: str | None, kind: type) -> Head:
+        check_destination(destination)
         encode, content_type_sent = encoding_of(kind, content_type)
         fields = compose(self.link, destination, content_type_sent, None, None)
         made = self.link.protocol.head("SEND", fields), encode
@@ -86,23 +88,22 @@ class Composer:
         self._heads[destination, content_type, kind] = made
         return made
 
-    def _longer_head(
+    def _lengthen(
         self,
-        destination: str,
-        content_type: str | None,
-        kind: type,
+        head: bytes,
+        key: tuple[str, str | None, type],
         headers: Mapping[str, object],
         options: SendOptions | None,
-    ) -> tuple[bytes, Callable[[Any], bytes]]:
+    ) -> bytes:
         """Return a head with further headers, of which one that is set apart needs all of it to be made anew."""
-        asked = {} if options is None else self.link.dialect.send_headers(options)
+        link = self.link
+        asked = {} if options is None else link.dialect.send_headers(options)
         if self._set_apart.isdisjoint(headers) and asked.keys().isdisjoint(headers):
-            found = self._heads.get((destination, content_type, kind))
-            head, encode = found or self._make_head(destination, content_type, kind)
-            return head + self.link.protocol.lines("SEND", {**user_headers(headers), **asked}), encode
-        encode, content_type = encoding_of(kind, content_type)
-        fields = compose(self.link, destination, content_type, headers, options)
-        return self.link.protocol.head("SEND", fields), encode
+            lines = [*header_texts(headers), *asked.items()]
+            return head + encode_lines("SEND", lines, grammar=link.protocol.grammar)
+        destination, content_type, kind = key
+        _, content_type = encoding_of(kind, content_type)
+        return link.protocol.head("SEND", compose(link, destination, content_type, headers, options))
 
 
 def compose(

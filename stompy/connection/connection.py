@@ -29,7 +29,7 @@ from stompy.connection.supervisor import Supervisor
 from stompy.connection.transaction import Transaction
 from stompy.connection.unconfirmed import Unconfirmed
 from stompy.deadline import Deadline, check_seconds
-from stompy.dialects.options import SubscribeOptions, send_options
+from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnected
 from stompy.link.receipts import Receipt
 
@@ -194,16 +194,10 @@ class Connection:
         """
         if timeout is not None:
             check_seconds(timeout)
-        options = send_options(persistent, priority, expires, delay, group, dedupe_id)
+        asked = (persistent, priority, expires, delay, group, dedupe_id)
+        options = None if asked == NOTHING_ASKED else SendOptions(*asked)
         handle = self._sender.send(
-            destination,
-            body,
-            content_type=content_type,
-            headers=headers,
-            receipt=receipt or confirm,
-            content_length=content_length,
-            timeout=timeout,
-            options=options,
+            destination, body, content_type, headers, receipt or confirm, content_length, timeout, options
         )
         if confirm and handle is not None:
             self._sender.flush_batch(timeout=timeout)

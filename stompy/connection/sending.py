@@ -134,7 +134,6 @@ class Sender:
         self,
         destination: str,
         body: object,
-        *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
         receipt: bool = False,
@@ -149,21 +148,18 @@ class Sender:
             return self._send_kept(
                 self._unconfirmed, destination, body, content_type, headers, options, content_length, timeout
             )
-        batch = self._current() if self._unconfirmed is None else self._batch(self._deadline(timeout))
+        batch = self._batches.current
+        if batch is not None:
+            batch = self._current() if self._unconfirmed is None else self._batch(self._deadline(timeout))
         began, link = monotonic(), self._links.ready if batch is None else batch.link
         while True:
-            # While there is none, what cannot be written at all is refused by the rules of the last one.
-            composer = self.composer(link or self._links.link)
+            composer = self._composer
+            if composer is None or composer.link is not link:
+                # While there is none, what cannot be written at all is refused by the rules of the last one.
+                composer = self.composer(link or self._links.link)
             handle = composer.link.receipts.make() if receipt else None
-            data = composer.send(
-                destination,
-                body,
-                content_type=content_type,
-                headers=headers,
-                options=options,
-                content_length=content_length,
-                more=b"" if handle is None else handle.line,
-            )
+            more = b"" if handle is None else handle.line
+            data = composer.send(destination, body, content_type, headers, options, content_length, more)
             if batch is not None:
                 batch.add(data, handle)
                 return handle

@@ -12,7 +12,7 @@ from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
 from stompy.connection.message import Message
 from stompy.deadline import check_seconds
-from stompy.dialects.options import send_options
+from stompy.dialects.options import NOTHING_ASKED, SendOptions
 from stompy.errors import LocalProtocolError, StompError, TransactionError
 
 if TYPE_CHECKING:
@@ -88,18 +88,12 @@ class Transaction:
             LocalProtocolError: the frame cannot be written.
             ConnectionLost: the link died; nothing of the transaction will be done.
         """
-        options = send_options(persistent, priority, expires, delay, group, dedupe_id)
         self._check()
-        data = self._composer.send(
-            destination,
-            body,
-            content_type=content_type,
-            headers=headers,
-            options=options,
-            content_length=self._content_length,
-            more=self._line,
+        asked = (persistent, priority, expires, delay, group, dedupe_id)
+        options = None if asked == NOTHING_ASKED else SendOptions(*asked)
+        self._buffer.add(
+            self._composer.send(destination, body, content_type, headers, options, self._content_length, self._line)
         )
-        self._buffer.add(data)
 
     def ack(self, message: Message) -> None:
         """Acknowledge within the transaction, which takes effect with the commit; raises as `Message.ack` does.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from stompy.errors import ConfigurationError
 
@@ -87,12 +86,8 @@ class SubscribeOptions:
         return {name: value for name, value in every if value is not None and value is not False}
 
 
-_NOTHING_ASKED = (None,) * 6
-
-
-def send_options(*values: Any) -> SendOptions | None:
-    """Return the options of `SendOptions`, given in its order, or `None` if there is none: most messages have none."""
-    return None if values == _NOTHING_ASKED else SendOptions(*values)
+NOTHING_ASKED = (None,) * 6
+"""The values of `SendOptions` where no option is given: those of most messages."""
 
 
 def _check_texts(options: object, *names: str) -> None:

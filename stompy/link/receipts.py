@@ -98,7 +98,7 @@ class Receipt:
         self._error: StompError | None = None
         # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
         self._event: Event | None = None
-        self._callbacks: list[Callable[[Receipt], None]] = []
+        self._callbacks: list[Callable[[Receipt], None]] | None = None
 
     @property
     def line(self) -> bytes:
@@ -134,8 +134,9 @@ class Receipt:
             BrokerError: the broker answered with an ERROR that names this receipt.
             ConnectionLost: the link died first; whether the broker took the frame is unknown.
         """
-        check_seconds(timeout)
-        if not self.done:
+        if timeout is not None:
+            check_seconds(timeout)
+        if self._outcome == "pending":
             before_wait = self._before_wait
             if before_wait is not None:
                 before_wait()
@@ -169,7 +170,7 @@ class Receipt:
         """Call `callback(receipt)` on the dispatcher thread when the outcome is there; soon, if it is already."""
         with self._lock:
             if not self.done:
-                self._callbacks.append(callback)
+                self._callbacks = [*(self._callbacks or ()), callback]
                 return
         self._surroundings.call_soon(lambda: callback(self))
 
@@ -193,15 +194,15 @@ class Receipt:
     def settle(self, outcome: Outcome, error: StompError | None) -> None:
         """Set the outcome, once; called without the lock, by who knows it: the link, the keeper, a batch."""
         with self._lock:
-            if self.done:
+            if self._outcome != "pending":
                 return
             self._error = error
             self._outcome = outcome
-            callbacks, self._callbacks = self._callbacks, []
-            event = self._event
+            callbacks, event = self._callbacks, self._event
+            self._callbacks = None
         if event is not None:
             event.set()
-        for callback in callbacks:
+        for callback in callbacks or ():
             self._surroundings.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
         if self._keeper is not None:
             self._keeper.settled(self)
@@ -263,19 +264,19 @@ class Receipts:
 
     def forget(self, receipt: Receipt) -> None:
         """Drop a receipt whose frame never left."""
-        with self._lock:
-            self._pending.pop(receipt.id, None)
+        self._pending.pop(receipt.id, None)
 
     def confirm(self, receipt_id: str) -> bool:
         """Resolve the receipt; an id that nobody waits for (late, doubled, unknown) is passed over with `False`."""
-        receipt = self._take(receipt_id)
-        if receipt is not None:
-            receipt.settle("confirmed", None)
-        return receipt is not None
+        receipt = self._pending.pop(receipt_id, None)
+        if receipt is None:
+            return False
+        receipt.settle("confirmed", None)
+        return True
 
     def reject(self, receipt_id: str, error: StompError) -> None:
         """Resolve the receipt that an ERROR named."""
-        receipt = self._take(receipt_id)
+        receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
             receipt.settle("rejected", error)
 
@@ -293,7 +294,3 @@ class Receipts:
         """Return the receipts that still wait."""
         with self._lock:
             return list(self._pending.values())
-
-    def _take(self, receipt_id: str) -> Receipt | None:
-        with self._lock:
-            return self._pending.pop(receipt_id, None)

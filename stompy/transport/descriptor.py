@@ -25,19 +25,16 @@ class DescriptorUse:
         release: gives the descriptor back; called exactly once, outside the lock.
     """
 
-    __slots__ = ("_closed", "_lock", "_release", "_released", "users")
+    __slots__ = ("_lock", "_release", "_released", "closed", "users")
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
         self._lock = threading.RLock()
-        self._closed = self._released = False
+        self._released = False
+        self.closed = False
+        """Whether `close` was called; the release itself may still be waiting for a user."""
         self.users: set[object] = set()
         """Who is using it; see `enter`."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called; the release itself may still be waiting for a user."""
-        return self._closed
 
     def enter(self, user: object) -> bool:
         """Begin to use the descriptor; `False` means that it is closed.
@@ -46,16 +43,16 @@ class DescriptorUse:
         call: the first is one call into C, so that no signal handler can raise in front of it.
         """
         self.users.add(user)
-        return not self._closed
+        return not self.closed
 
     def left(self) -> None:
         """Release a closed descriptor behind its last user."""
-        if self._closed:
+        if self.closed:
             self._release_if_idle()
 
     def close(self) -> None:
         """Let nobody in any more and release the descriptor, now or when the last user leaves. Idempotent."""
-        self._closed = True
+        self.closed = True
         self._release_if_idle()
 
     def _release_if_idle(self) -> None:

@@ -94,16 +94,17 @@ class SocketTransport:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down.
         """
-        user = object()
+        user, use = object(), self._use
         try:
-            if not self._use.enter(user):
+            if not use.enter(user):
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
-            sent = self._try_send(data, taken=False)
+            sent = self._try_send(data)
             if sent < len(data):
                 self._send_rest(memoryview(data), sent, deadline_of(deadline))
         finally:
-            self._use.users.discard(user)
-            self._use.left()
+            use.users.discard(user)
+            if use.closed:
+                use.left()
 
     def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
         """Return how many bytes of `data` the kernel took, at least one; for a layer above that keeps the rest.
@@ -116,7 +117,7 @@ class SocketTransport:
         try:
             if not self._use.enter(user):
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
-            while not (sent := self._try_send(data, taken=False)):
+            while not (sent := self._try_send(data)):
                 if not wait_writable(self._fd, deadline=deadline):
                     raise SendTimeout(f"{self._peer} did not take our bytes in time", outcome="not-sent")
             return sent
@@ -132,10 +133,9 @@ class SocketTransport:
                     f"{self._peer} did not take our bytes in time ({sent} of {len(view)} handed over)",
                     outcome="unknown" if sent else "not-sent",
                 )
-            sent += self._try_send(view[sent:], taken=sent > 0)
+            sent += self._try_send(view[sent:], "unknown" if sent else "not-sent")
 
-    def _try_send(self, data: bytes | memoryview, *, taken: bool) -> int:
-        outcome: Outcome = "unknown" if taken else "not-sent"
+    def _try_send(self, data: bytes | memoryview, outcome: Outcome = "not-sent") -> int:
         if self._shut:
             raise ConnectionLost(f"connection to {self._peer} was shut down", outcome=outcome)
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompy.dialects.options import SendOptions, SubscribeOptions, send_options
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
 
 
@@ -65,8 +65,3 @@ def test_only_what_was_given_is_asked() -> None:
     assert SendOptions().asked() == SubscribeOptions().asked() == {}
     assert SendOptions(persistent=False, priority=0).asked() == {"persistent": False, "priority": 0}
     assert SubscribeOptions(browse=True, prefetch=3).asked() == {"browse": True, "prefetch": 3}
-
-
-def test_most_messages_have_no_options() -> None:
-    assert send_options(*[None] * 6) is None
-    assert send_options(False, 0) == SendOptions(persistent=False, priority=0)
