@@ -10,6 +10,7 @@ import logging
 from stompy.connection.message import Message
 from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
+from stompy.frames.encoder import encode_head
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
 from stompy.protocol.ack import ack_headers
@@ -37,11 +38,10 @@ class Acker:
 
         try:
             headers = self.claim(message, command, waiting, requeue=requeue)
+            head = encode_head(command, headers.items(), grammar=link.protocol.grammar)
             handle = link.receipts.make() if receipt else None
-            head = link.protocol.head(command, headers)
-            link.writer.write(
-                b"%b%b\n\0" % (head, handle.line if handle is not None else b""), receipt=handle, on_left=left
-            )
+            more = b"" if handle is None else handle.line
+            link.writer.write(b"%b%b\n\0" % (head, more), receipt=handle, on_left=left)
             return handle
         except BaseException:
             if waiting:

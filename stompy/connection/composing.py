@@ -12,7 +12,7 @@ from typing import Any
 from stompy.connection.codec import OWN_HEADERS, encoding_of, header_texts, user_headers
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import LocalProtocolError
-from stompy.frames.encoder import encode_lines, finish
+from stompy.frames.encoder import encode_head, encode_lines, finish
 from stompy.link.link import Link
 
 _MOST_HEADS = 1_000
@@ -82,7 +82,7 @@ class Composer:
         check_destination(destination)
         encode, content_type_sent = encoding_of(kind, content_type)
         fields = compose(self.link, destination, content_type_sent, None, None)
-        made = self.link.protocol.head("SEND", fields), encode
+        made = encode_head("SEND", fields.items(), grammar=self.link.protocol.grammar), encode
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
         self._heads[destination, content_type, kind] = made
@@ -103,7 +103,8 @@ class Composer:
             return head + encode_lines("SEND", lines, grammar=link.protocol.grammar)
         destination, content_type, kind = key
         _, content_type = encoding_of(kind, content_type)
-        return link.protocol.head("SEND", compose(link, destination, content_type, headers, options))
+        fields = compose(link, destination, content_type, headers, options)
+        return encode_head("SEND", fields.items(), grammar=link.protocol.grammar)
 
 
 def compose(

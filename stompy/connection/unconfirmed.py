@@ -33,7 +33,7 @@ from stompy.errors import (
     StompError,
     UnconfirmedFull,
 )
-from stompy.frames.encoder import finish
+from stompy.frames.encoder import encode_head, finish
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_condition, make_lock
 from stompy.link.receipts import Receipt
@@ -77,8 +77,9 @@ class Kept:
             LocalProtocolError: it cannot be written in the link's version.
         """
         headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
-        head = link.protocol.head("SEND", headers) + self.receipt.line
-        return finish(head, self.body, grammar=link.protocol.grammar, content_length=self.content_length)
+        grammar = link.protocol.grammar
+        head = encode_head("SEND", headers.items(), grammar=grammar) + self.receipt.line
+        return finish(head, self.body, grammar=grammar, content_length=self.content_length)
 
 
 class Unconfirmed:

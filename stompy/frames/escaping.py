@@ -17,7 +17,12 @@ _SUSPECT = re.compile(r"\\(?![nc\\])")
 
 def escape(text: str, escapes: Mapping[str, str]) -> str:
     """Return `text` with each special character replaced by its escape sequence."""
-    return text.translate({ord(char): sequence for char, sequence in escapes.items()}) if escapes else text
+    if "\\" in text and escapes:
+        text = text.replace("\\", escapes["\\"])  # first, as it is what the others begin with
+    for char, sequence in escapes.items():
+        if char != "\\" and char in text:
+            text = text.replace(char, sequence)
+    return text
 
 
 def undefined_escape(text: str, unescapes: Mapping[str, str]) -> str | None:

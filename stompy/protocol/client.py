@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
-from stompy.frames.encoder import encode, encode_head, encode_lines
+from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
@@ -154,27 +154,6 @@ class ClientProtocol:
         self._ids.note(command, headers.get)
         self.state = state
         return data
-
-    def head(self, command: str, headers: Mapping[str, str]) -> bytes:
-        """Return the command and header lines of a SEND, ACK or NACK: frames that no later one depends on.
-
-        What is said of `send` holds, but that an id of a transaction is not looked at.
-        """
-        version = self.version
-        if version is None:
-            raise NotConnected(f"there is no session: {self.state.value}")
-        wrong = rules.violation(command, headers.get, version)
-        if wrong is not None:
-            raise LocalProtocolError(wrong)
-        return encode_head(command, headers.items(), grammar=self.grammar)
-
-    def lines(self, command: str, headers: Mapping[str, str]) -> bytes:
-        """Return further header lines for what `head` gave.
-
-        Raises:
-            LocalProtocolError: one cannot be written.
-        """
-        return encode_lines(command, headers.items(), grammar=self.grammar)
 
     def receive(self, data: bytes) -> list[Frame]:
         """Return the frames that `data` completes and that may come now; look at `error` afterwards."""
