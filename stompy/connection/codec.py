@@ -36,11 +36,17 @@ def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | No
             cannot be written as JSON.
     """
     encode, kind = encoding_of(type(body), content_type)
-    return encode(body), kind
+    try:
+        return encode(body), kind
+    except UnicodeError as error:
+        raise LocalProtocolError(f"the text cannot be written in utf-8: {getattr(error, 'reason', error)}") from None
 
 
 def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], bytes], str | None]:
-    """Return how bodies of a Python type are encoded, and their content type; see `encode_body`."""
+    """Return how bodies of a Python type are encoded, and their content type; raises as `encode_body` does.
+
+    What it returns may raise `UnicodeError` too, as `str.encode` is nearly always it.
+    """
     if content_type is not None:
         _check_type(content_type)
     if issubclass(kind, (bytes, bytearray, memoryview)):
@@ -48,7 +54,7 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
     if issubclass(kind, str) and not (content_type is not None and _is_json(content_type)):
         charset = (charset_of(content_type) if content_type else None) or "utf-8"
         usual = charset.lower() in ("utf-8", "utf8")
-        encode = _encode_utf8 if usual else partial(_encode_text, charset=charset)
+        encode = str.encode if usual else partial(_encode_text, charset=charset)
         return encode, _with_charset(content_type or TEXT_TYPE)
     if kind is type(None):
         raise LocalProtocolError(
@@ -57,13 +63,6 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
         )
     content_type = content_type or JSON_TYPE
     return partial(_encode_json, charset=charset_of(content_type) or "utf-8"), content_type
-
-
-def _encode_utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeError:
-        return _encode_text(text, "utf-8")
 
 
 def _encode_json(body: object, charset: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stompy.connection.codec import OWN_HEADERS, encoding_of, header_texts, user_headers
+from stompy.connection.codec import OWN_HEADERS, encode_body, encoding_of, header_texts, user_headers
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode_head, encode_lines, finish
@@ -73,7 +73,10 @@ class Composer:
             head, encode = self._make_head(*key)
         if headers or options is not None:
             head = self._lengthen(head, key, headers or _NOTHING, options)
-        octets = encode(body)
+        try:
+            octets = encode(body)
+        except UnicodeError:
+            octets, _ = encode_body(body, content_type)  # which says what is wrong
         if octets and content_length:
             return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(octets), octets)
         return finish(head + more, octets, grammar=self.link.protocol.grammar, content_length=content_length)

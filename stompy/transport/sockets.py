@@ -96,9 +96,15 @@ class SocketTransport:
         """
         user, use = object(), self._use
         try:
-            if not use.enter(user):
+            use.users.add(user)
+            if use.closed:
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
-            sent = self._try_send(data)
+            if self._shut:
+                raise ConnectionLost(f"connection to {self._peer} was shut down", outcome="not-sent")
+            try:
+                sent = self._sock.send(data, _SEND_FLAGS)
+            except OSError as error:
+                sent = self._nothing_sent(error, "not-sent")
             if sent < len(data):
                 self._send_rest(memoryview(data), sent, deadline_of(deadline))
         finally:
@@ -140,15 +146,16 @@ class SocketTransport:
             raise ConnectionLost(f"connection to {self._peer} was shut down", outcome=outcome)
         try:
             return self._sock.send(data, _SEND_FLAGS)
-        except BlockingIOError:
-            return 0
         except OSError as error:
-            raise self._broken(error, outcome) from error
+            return self._nothing_sent(error, outcome)
 
-    def _broken(self, error: OSError, outcome: Outcome) -> ConnectionLost:
+    def _nothing_sent(self, error: OSError, outcome: Outcome) -> int:
+        """Return 0 where the kernel had no room; else the stream is over."""
+        if isinstance(error, BlockingIOError):
+            return 0
         # Who was shut down between the look before and the send gets a broken pipe.
         what = "was shut down" if self._shut else f"lost: {in_words(error)}"
-        return ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome)
+        raise ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome) from error
 
     def shutdown(self) -> None:
         """End both directions and wake whoever waits; from any thread."""
