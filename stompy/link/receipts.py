@@ -47,6 +47,10 @@ class Surroundings(Protocol):
         """Run a callback on the dispatcher."""
         ...
 
+    def check_open(self) -> None:
+        """Raise why the link is over, if it is, for a frame that was not sent."""
+        ...
+
 
 class Keeper(Protocol):
     """Sends frames again whose link died before it confirmed them; called without a lock, and takes none but leaves."""
@@ -227,7 +231,7 @@ class Receipts:
         self._lock = make_lock(Rank.LEAF, "receipts")
         self._pending: dict[str, Receipt] = {}
         self._numbers = itertools.count(1)
-        self._end: StompError | None = None
+        self._over = False
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -252,8 +256,8 @@ class Receipts:
         """
         keeper = receipt._keeper
         with self._lock:
-            if self._end is not None:
-                raise self._end.with_traceback(None)
+            if self._over:
+                self._surroundings.check_open()
             if len(self._pending) >= self._limit and keeper is None and not always:
                 raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
             self._pending[receipt.id] = receipt
@@ -283,7 +287,7 @@ class Receipts:
     def fail_all(self, error: StompError) -> None:
         """Resolve all others as unknown, but for those that are kept, and refuse new ones: the link is over."""
         with self._lock:
-            self._end = error
+            self._over = True
             left = list(self._pending.values())
             self._pending.clear()
         for receipt in left:

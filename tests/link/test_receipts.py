@@ -43,6 +43,9 @@ class Around:
     def call_soon(self, function: Callable[[], None]) -> None:
         self.jobs.append(function)
 
+    def check_open(self) -> None:
+        raise ConnectionLost("gone", outcome="not-sent")
+
 
 @pytest.fixture
 def around() -> Around:
@@ -201,8 +204,9 @@ def test_a_rejected_receipt_stays_rejected_when_the_link_ends(receipts: Receipts
 
 def test_no_receipt_begins_after_the_end(receipts: Receipts) -> None:
     receipts.fail_all(ConnectionLost("gone"))
-    with pytest.raises(ConnectionLost, match="gone"):
+    with pytest.raises(ConnectionLost, match="gone") as lost:
         expected(receipts)
+    assert lost.value.outcome == "not-sent"
 
 
 def test_a_forgotten_receipt_is_none_any_more(receipts: Receipts) -> None:
