@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from stompy.connection.connection import Connection
     from stompy.connection.listener import ConnectionListener
     from stompy.connection.message import Message
-    from stompy.connection.reconnect import Reconnect
-    from stompy.connection.resend import Resend
+    from stompy.connection.reconnect import Reconnect, Resend
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
@@ -143,7 +142,7 @@ _LAZY = {
     "OutboxStats": "stompy.outbox.stats",
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
-    "Resend": "stompy.connection.resend",
+    "Resend": "stompy.connection.reconnect",
     "SetAside": "stompy.outbox.stats",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",

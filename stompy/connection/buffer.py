@@ -1,12 +1,18 @@
-"""Frames that wait to leave together, so that many share one write."""
+"""Batches: frames that wait to leave together, so that many share one write."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from stompy.errors import ConnectionLost, StompError
+from stompy.errors import ConcurrencyError, ConnectionLost, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+
+if TYPE_CHECKING:
+    from stompy.connection.sending import Sender
 
 _FLUSH_AT = 64 * 1024
 """Octets that are worth a write of their own."""
@@ -101,3 +107,34 @@ class FrameBuffer:
 
     def _all_kept(self) -> bool:
         return len(self._receipts) == len(self._data) and all(receipt.kept for receipt in self._receipts)
+
+
+class Batch:
+    """A `with` block whose sends are coalesced; made by `Connection.batch`. It belongs to the thread that opens it.
+
+    Args:
+        sender: of the connection.
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def __enter__(self) -> Batch:
+        if not self._sender.open_batch(self):
+            raise ConcurrencyError("this thread has an open batch on this connection already")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._sender.close_batch()
+        except StompError as failed:
+            if error is None or isinstance(error, Exception):
+                raise
+            # Ctrl-C, say: it must arrive. The receipts tell what became of the frames.
+            error.__context__ = error.__context__ or failed
+        except BaseException:
+            with contextlib.suppress(StompError):
+                self._sender.close_batch()  # a signal: what has not left yet leaves now
+            raise

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stompy.connection.credentials import Credentials, Login, Passcode, credentials_now
-from stompy.connection.reconnect import Reconnect
-from stompy.connection.resend import Resend
+from stompy.connection.reconnect import Reconnect, Resend
 from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named, dialect_of, leniency_of
 from stompy.dialects.dialect import Dialect

@@ -15,8 +15,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.credentials import Login, Passcode, check_credentials
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
-from stompy.connection.reconnect import Reconnect, reconnect_of
-from stompy.connection.resend import Resend, resend_of
+from stompy.connection.reconnect import Reconnect, Resend, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
 from stompy.frames.grammar import Leniency

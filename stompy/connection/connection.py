@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.acking import Acker
-from stompy.connection.batch import Batch
 from stompy.connection.browsing import Browsing
+from stompy.connection.buffer import Batch
 from stompy.connection.callbacks import Callbacks
 from stompy.connection.closing import Closing
 from stompy.connection.codec import Body

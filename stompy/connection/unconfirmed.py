@@ -23,7 +23,7 @@ import secrets
 from collections.abc import Callable
 
 from stompy.connection.buffer import FrameBuffer
-from stompy.connection.resend import Resend
+from stompy.connection.reconnect import Resend
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,

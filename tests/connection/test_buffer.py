@@ -1,13 +1,17 @@
-"""Frames that wait to leave together; their use is in test_batch.py and test_transaction.py."""
+"""Batches: sends of one thread that share writes, and the frames that wait for one; see also test_transaction.py."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+import stompy
+from stompy.broker import Broker
 from stompy.connection.buffer import FrameBuffer
 from stompy.errors import ConnectionLost, LimitExceeded, NotConnected
 from stompy.link.receipts import Receipt
-from tests.connection.conftest import Talking
+from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
 from tests.transport.conftest import Calling
 
@@ -103,3 +107,174 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     buffer.flush()
     assert talk.peer.expect_and_confirm("SEND").body == b"x"
     receipt.wait()
+
+
+def test_sends_of_a_batch_leave_together_at_its_end_and_in_order(talking: Talking) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        for number in range(20):
+            talk.conn.send("/queue/a", str(number))
+        assert talk.peer.quiet()
+    assert [talk.peer.expect("SEND").body for _ in range(20)] == [b"%d" % number for number in range(20)]
+    assert talk.conn.stats().frames_sent == 20
+    talk.conn.send("/queue/a", "at once")
+    assert talk.peer.expect("SEND").body == b"at once"
+
+
+def test_a_batch_that_grows_leaves_in_parts(talking: Talking) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", b"x" * 70_000)
+        assert len(talk.peer.expect("SEND").body) == 70_000
+
+
+def test_what_was_accepted_leaves_also_when_the_block_raises(talking: Talking) -> None:
+    talk = talking()
+    with pytest.raises(ZeroDivisionError), talk.conn.batch():  # noqa: PT012
+        talk.conn.send("/queue/a", "accepted")
+        _ = 1 / 0
+    assert talk.peer.expect("SEND").body == b"accepted"
+
+
+def test_other_threads_are_not_affected(talking: Talking, calling: Calling) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "held")
+        calling(lambda: talk.conn.send("/queue/a", "at once")).result()
+        assert talk.peer.expect("SEND").body == b"at once"
+    assert talk.peer.expect("SEND").body == b"held"
+
+
+def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
+    conn, _ = serving()
+    with conn.batch():
+        receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(10)]
+        assert conn.stats().receipts_pending == 10
+    conn.flush()
+    assert all(receipt.outcome == "confirmed" for receipt in receipts)
+
+
+def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Serving) -> None:
+    conn, _ = serving()
+    with conn.batch():
+        receipt = conn.send("/queue/a", "x", receipt=True)
+        conn.send("/queue/a", "y", confirm=True)
+        assert receipt is not None
+        assert receipt.done
+        other = conn.send("/queue/a", "z", receipt=True)
+        conn.flush()
+        assert other is not None
+        assert other.done
+
+
+def test_a_batch_in_a_batch_is_refused_and_the_outer_one_lives_on(talking: Talking) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "x")
+        with pytest.raises(stompy.ConcurrencyError, match="open batch"), talk.conn.batch():
+            pass
+        talk.conn.send("/queue/a", "y")
+        assert talk.peer.quiet()
+    assert [talk.peer.expect("SEND").body for _ in range(2)] == [b"x", b"y"]
+
+
+def test_each_thread_and_each_connection_has_a_batch_of_its_own(talking: Talking, calling: Calling) -> None:
+    one, two = talking(), talking()
+    opened = threading.Barrier(2)
+
+    def batch() -> None:
+        with one.conn.batch():
+            one.conn.send("/queue/a", "x")
+            opened.wait(20)
+
+    calls = [calling(batch), calling(batch)]
+    with two.conn.batch():
+        two.conn.send("/queue/a", "y")
+    for call in calls:
+        call.result()
+    assert [one.peer.expect("SEND").body for _ in range(2)] == [b"x", b"x"]
+    assert two.peer.expect("SEND").body == b"y"
+
+
+def test_a_frame_that_cannot_be_written_leaves_the_rest_whole(talking: Talking) -> None:
+    talk = talking("1.0")
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "good")
+        with pytest.raises(stompy.LocalProtocolError):
+            talk.conn.send("/queue/a", "bad", headers={"a": "b\nc"}, receipt=True)
+    assert talk.peer.expect("SEND").body == b"good"
+    assert talk.conn.stats().receipts_pending == 0
+
+
+def test_a_batch_whose_link_died_says_so_and_the_thread_may_open_another(talking: Talking) -> None:
+    talk, other = talking(), talking()
+
+    def batch() -> None:
+        with talk.conn.batch():
+            talk.conn.send("/queue/a", "x")
+            talk.peer.close()
+            until(lambda: not talk.conn.connected)
+
+    with pytest.raises(stompy.ConnectionLost) as caught:
+        batch()
+    assert caught.value.outcome == "not-sent"
+    with other.conn.batch():
+        other.conn.send("/queue/a", "y")
+    assert other.peer.expect("SEND").body == b"y"
+
+
+@pytest.mark.requirement("RCP-04")
+def test_one_receipt_tells_that_all_earlier_frames_were_received() -> None:
+    with Broker() as broker, stompy.connect(broker.url) as conn:
+        with conn.batch():
+            for body in ("1", "2", "3"):
+                conn.send("/queue/a", body)
+            receipt = conn.send("/queue/a", "4", receipt=True)
+        assert receipt is not None
+        receipt.wait(10)
+        assert broker.depth("/queue/a") == 4
+
+
+def test_waiting_inside_a_batch_writes_it_out_first(serving: Serving) -> None:
+    conn, served = serving()
+    with conn.batch():
+        conn.send("/queue/a", "x")
+        receipt = conn.send("/queue/a", "y", receipt=True)
+        assert receipt is not None
+        receipt.wait(20)
+        assert served.commands() == ["SEND", "SEND"]
+
+
+def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calling: Calling) -> None:
+    talk = talking()
+    with talk.conn.batch():
+        receipt = talk.conn.send("/queue/a", "x", receipt=True)
+        assert receipt is not None
+        waiting = calling(lambda: receipt.wait(20))
+        waiting.until_blocked()
+        assert talk.peer.quiet()
+    talk.peer.expect_and_confirm("SEND")
+    waiting.result()
+
+
+def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, calling: Calling) -> None:
+    talk = talking(send_timeout=0.2)
+    receipts: list[stompy.Receipt | None] = []
+
+    def batch() -> None:
+        with talk.conn.batch():
+            receipts.append(talk.conn.send("/queue/a", "x", receipt=True))
+            blocking.until_blocked()
+
+    blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
+    with pytest.raises(stompy.SendTimeout) as caught:
+        batch()
+    assert caught.value.outcome == "not-sent"
+    (receipt,) = receipts
+    assert receipt is not None
+    assert receipt.outcome == "unknown"
+    assert talk.conn.stats().receipts_pending == 0
+    talk.peer.expect("SEND")
+    blocking.result()
+    talk.conn.send("/queue/a", "y")
+    assert talk.peer.expect("SEND").body == b"y"

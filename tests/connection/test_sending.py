@@ -1,4 +1,4 @@
-"""Sending, where a connection's face does not show it; see also test_connection, test_batch and test_unconfirmed."""
+"""Sending, where a connection's face does not show it; see also test_connection, test_buffer and test_unconfirmed."""
 
 from __future__ import annotations
 
