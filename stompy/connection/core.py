@@ -66,9 +66,10 @@ class Core:
         self.dispatcher = Dispatcher(f"stompy-{self.name}-dispatcher")
         self._acker = Acker(lambda link: config.dialect_for(link.protocol.server))
         self.composer = Composer(self)
-        self.router = Router(self)
-        self.replies = Replies(self)
         self.registry = Registry()
+        self.router = Router(self)
+        self.messages = self.router.messages
+        self.replies = Replies(self)
         self.unconfirmed: Unconfirmed | None = None
         """Sends that go to the next link again, where that was asked for."""
         if config.resend is not None:
@@ -219,10 +220,6 @@ class Core:
         """Return the live subscriptions."""
         return self.registry.all()
 
-    def subscription(self, identity: str | None, destination: str | None) -> Subscription | None:
-        """Return the subscription that a message names."""
-        return self.registry.find(identity, destination)
-
     def subscribe(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
         """Make a subscription; see `Registry.add`."""
         seconds = self.config.receipt_timeout if timeout is None else timeout
@@ -234,10 +231,6 @@ class Core:
         self.registry.remove(subscription, self.link, farewell, timeout=timeout)
 
     # What the link tells (`link.LinkOwner`): on the reader thread.
-
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Take the messages of one read."""
-        self.router.messages(link, frames)
 
     def receipt(self, link: Link, frame: Frame) -> None:
         """Tell listeners of a RECEIPT."""

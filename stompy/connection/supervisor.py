@@ -35,6 +35,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.frames.frame import Frame
+from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.link.locks import Event, Rank, make_condition
 from stompy.link.thread import HouseThread
@@ -57,8 +58,9 @@ _LOG = logging.getLogger("stompy.connection")
 class Supervised(Protocol):
     """The connection's core, as its supervisor sees it; called with the supervisor's lock held where it says so."""
 
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Take messages."""
+    @property
+    def messages(self) -> Callable[[Link, Sequence[Row]], None]:
+        """Takes messages."""
         ...
 
     def receipt(self, link: Link, frame: Frame) -> None:
@@ -105,6 +107,8 @@ class Supervisor:
     def __init__(self, config: Config, core: Supervised, *, name: str) -> None:
         self._config = config
         self._core = core
+        self.messages = core.messages
+        """Takes messages (`link.LinkOwner`)."""
         self._name = name
         self._changed = make_condition("supervisor", Rank.SUPERVISOR)
         self._closing = Event()
@@ -277,10 +281,6 @@ class Supervisor:
             raise ConnectionLost(f"the link died at once: {error}") from error
 
     # What a link tells (`link.LinkOwner`).
-
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Pass messages on."""
-        self._core.messages(link, frames)
 
     def receipt(self, link: Link, frame: Frame) -> None:
         """Pass a RECEIPT on."""
