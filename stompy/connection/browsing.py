@@ -8,15 +8,14 @@ from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.errors import StompError
-from stompy.frames.frame import Frame
 
 
 class Browsing(Subscription):
     """The messages that lie in a queue; iteration ends behind the last of them. Made by `subscribe(browse=True)`."""
 
-    def is_end(self, frame: Frame) -> bool:
+    def is_end(self, message: Message) -> bool:
         """Whether it is ActiveMQ's mark behind the last message, which is no message itself."""
-        return frame.headers.peek("browser") == "end"
+        return message.headers.peek("browser") == "end"
 
     def lost(self, reason: StompError) -> bool:
         """End for good: on another link it would begin anew."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
@@ -31,32 +31,43 @@ class MessageAcker(Protocol):
 
 
 class Source(Protocol):
-    """A subscription, as far as acknowledgement goes."""
+    """A subscription, as far as its messages go."""
 
-    @property
-    def leaving(self) -> bool:
-        """Whether the broker was told that it ends."""
-        ...
-
-    def coverage(self, link: Link) -> Coverage:
-        """Return the record of the messages that came by `link`."""
-        ...
+    ack: Literal["auto", "client", "client-individual"]
+    leaving: bool
+    """Whether the broker was told that it ends."""
 
 
-class Coverage:
-    """Which messages of one subscription a cumulative ACK or NACK has settled, of those that came by one link.
+SourceT = TypeVar("SourceT", bound=Source, covariant=True)
 
-    The broker takes the others back when that link ends, so that no ACK on the next one can settle them.
+
+class Delivery(Generic[SourceT]):
+    """What the messages of one subscription that came by one link have in common.
+
+    Also which of them a cumulative ACK or NACK has settled. The broker takes the others back when that link ends, so
+    that no ACK on the next one can settle them.
+
+    Attributes:
+        link: the link.
+        acker: settles them.
+        source: the subscription, or `None` where the broker named an unknown one.
+        ack_mode: of the subscription.
+        failed: messages of a cumulative subscription whose handler raised, in order, until they are covered.
     """
 
-    __slots__ = ("_by", "_covered", "_delivered", "failed")
+    __slots__ = ("_by", "_covered", "_delivered", "ack_mode", "acker", "cumulative", "failed", "link", "source")
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link, acker: MessageAcker, source: SourceT | None) -> None:
+        self.link = link
+        self.acker = acker
+        self.source = source
+        self.ack_mode = "auto" if source is None else source.ack
+        # A cumulative ACK settles earlier messages too, so those of such a subscription are numbered.
+        self.cumulative = self.ack_mode == "client"
         self._delivered = 0
         self._covered = 0
         self._by: str | None = None
         self.failed: list[Message] = []
-        """Messages whose handler raised, in order, until they are covered."""
 
     def number(self) -> int:
         """Return the place of the next message; on the reader."""
@@ -79,53 +90,53 @@ class Coverage:
 class Message:
     """One MESSAGE frame, as a handler, a listener or an iteration gets it.
 
-    It knows the link it came over: it can be acknowledged on that link and never on another. Any thread may use it.
+    It knows the link it came over: it can be acknowledged on that link and never on another. Any thread may use it; the
+    headers are split when somebody first looks.
 
     Attributes:
-        frame: the frame itself.
-        ack_mode: of its subscription: `"auto"`, `"client"` or `"client-individual"`.
         size: octets of its body and, about, its headers: what it counts for in the inbox.
     """
 
-    __slots__ = (
-        "_acker",
-        "_covering",
-        "_failed",
-        "_order",
-        "_settled",
-        "_source",
-        "ack_mode",
-        "claimant",
-        "counted",
-        "frame",
-        "link",
-        "size",
-    )
+    __slots__ = ("_body", "_delivery", "_failed", "_headers", "_order", "_settled", "claimant", "counted", "size")
 
     _failed: bool
 
-    def __init__(
-        self, frame: Frame, link: Link, acker: MessageAcker, *, ack_mode: str, subscription: Source | None = None
-    ) -> None:
-        self.frame = frame
-        self.size = len(frame.body) + frame.headers.size
-        self.link = link
-        self.ack_mode = ack_mode
-        self._acker = acker
+    def __init__(self, delivery: Delivery[Source], headers: bytes | Headers, body: bytes) -> None:
+        self._delivery = delivery
+        self._headers = headers
+        self._body = body
+        self.size = len(body) + (len(headers) if isinstance(headers, bytes) else headers.size)
         self._settled: str | None = None
         self.claimant: object = None
         """Who may undo the claim; for stompy's own use."""
         self.counted = False
         """Whether it waits in an inbox; for stompy's own use."""
-        self._source = subscription
-        # A cumulative ACK settles earlier messages too, so those of such a subscription are numbered.
-        self._covering = subscription.coverage(link) if ack_mode == "client" and subscription is not None else None
-        self._order = self._covering.number() if self._covering is not None else 0
+        self._order = delivery.number() if delivery.cumulative else 0
+
+    @property
+    def frame(self) -> Frame:
+        """The frame itself."""
+        return Frame("MESSAGE", self.headers, self._body)
+
+    @property
+    def link(self) -> Link:
+        """The link it came by."""
+        return self._delivery.link
+
+    @property
+    def source(self) -> Any:
+        """The subscription it came by, if it is known; for stompy's own use."""
+        return self._delivery.source
+
+    @property
+    def ack_mode(self) -> str:
+        """Of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
+        return self._delivery.ack_mode
 
     @property
     def body(self) -> bytes:
         """The octets as received."""
-        return self.frame.body
+        return self._body
 
     @property
     def text(self) -> str:
@@ -134,7 +145,7 @@ class Message:
         Raises:
             BodyDecodeError: it is not text; the error keeps the bytes.
         """
-        return decode_text(self.frame.body, self.frame.headers.peek("content-type"))
+        return decode_text(self._body, self.headers.peek("content-type"))
 
     def json(self) -> Any:
         """Return the value in a JSON body.
@@ -142,69 +153,74 @@ class Message:
         Raises:
             BodyDecodeError: it is not JSON; the error keeps the bytes.
         """
-        return decode_json(self.frame.body, self.frame.headers.peek("content-type"))
+        return decode_json(self._body, self.headers.peek("content-type"))
 
     @property
     def headers(self) -> Headers:
         """All headers; of a repeated one the first value."""
-        return self.frame.headers
+        headers = self._headers
+        if isinstance(headers, bytes):
+            # Two threads may both make them, which does no harm: they are alike, and one stays.
+            headers = self._headers = Headers.from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
+        return headers
 
     @property
     def destination(self) -> str:
         """Where it was sent to."""
-        return self.frame.headers.peek("destination") or ""
+        return self.headers.peek("destination") or ""
 
     @property
     def message_id(self) -> str:
         """The broker's id of this message."""
-        return self.frame.headers.peek("message-id") or ""
+        return self.headers.peek("message-id") or ""
 
     @property
     def subscription(self) -> str | None:
         """The id of the subscription it came by; `None` where a 1.0 broker does not say."""
-        return self.frame.headers.peek("subscription")
+        return self.headers.peek("subscription")
 
     @property
     def redelivered(self) -> bool:
         """Whether the broker says that it was delivered before."""
-        return self.frame.headers.get("redelivered", "").lower() == "true"
+        return self.headers.get("redelivered", "").lower() == "true"
 
     @property
     def settled(self) -> str | None:
         """`"ACK"` or `"NACK"` once one of them was sent for it or, in mode `client`, for a later one; else `None`."""
-        if self._settled is None and self._covering is not None:
-            return self._covering.covered(self._order)
+        if self._settled is None and self._order:
+            return self._delivery.covered(self._order)
         return self._settled
 
     @property
     def orphaned(self) -> bool:
         """Whether its subscription was ended, so that the broker has taken it back; for stompy's own use."""
-        return self._source is not None and self._source.leaving
+        source = self._delivery.source
+        return source is not None and source.leaving
 
     @property
     def is_first(self) -> bool:
         """Whether a cumulative ACK or NACK of it would settle no other message; for stompy's own use."""
-        covering = self._covering
-        return covering is None or self._order == 1 or covering.covered(self._order - 1) is not None
+        return self._order <= 1 or self._delivery.covered(self._order - 1) is not None
 
     @property
     def failed_before(self) -> Message | None:
         """The first message that a cumulative ACK or NACK of this one would settle though its handler raised."""
-        if self._covering is None or not self._covering.failed:
+        failed = self._delivery.failed
+        if not failed:
             return None
-        return next((one for one in self._covering.failed if one._order < self._order and one.settled is None), None)
+        return next((one for one in failed if one._order < self._order and one.settled is None), None)
 
     def fail(self, *, nack: bool) -> None:
         """Note that its handler raised, and refuse it if asked to and if that costs nothing; for stompy's own use."""
         if self.ack_mode == "auto" or hasattr(self, "_failed"):
             return
         self._failed = True
-        if self._covering is not None:
-            self._covering.failed.append(self)
+        if self._order:
+            self._delivery.failed.append(self)
         if not nack or self.settled is not None:
             return
         try:
-            self._acker.refuse(self)
+            self._delivery.acker.refuse(self)
         except StompError as failed:
             if not self.link.alive or self.orphaned:
                 _LOG.info("message %r was not refused, as the broker takes it back: %s", self.message_id, failed)
@@ -223,8 +239,8 @@ class Message:
 
     def cover(self) -> None:
         """Note that earlier messages of a cumulative subscription are settled with this one; for stompy's own use."""
-        if self._covering is not None and self._settled is not None:
-            self._covering.cover(self._order, self._settled)
+        if self._order and self._settled is not None:
+            self._delivery.cover(self._order, self._settled)
 
     @overload
     def ack(self, *, receipt: Literal[True]) -> Receipt: ...
@@ -239,7 +255,7 @@ class Message:
             AckError: in mode `auto`, a second time, or its link or (at most brokers) its subscription is gone: then the
                 broker redelivers it.
         """
-        return self._acker.acknowledge(self, "ACK", receipt=receipt)
+        return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
 
     @overload
     def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
@@ -261,7 +277,7 @@ class Message:
             LocalProtocolError: STOMP 1.0 has no NACK.
             ConfigurationError: the broker would do another thing than was asked; nothing was sent.
         """
-        return self._acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
+        return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
 
     def __enter__(self) -> Message:
         return self

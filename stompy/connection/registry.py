@@ -46,6 +46,8 @@ class Registry:
         self._taken: dict[str, Link] = {}
         self._newest: Link | None = None
         self._ids = itertools.count(1)
+        self.changes = 0
+        """How often a subscription came or went; what was found before that may not be so any more."""
 
     def new_id(self) -> str:
         """Return an id that was not made before and that no caller chose for a live subscription."""
@@ -78,6 +80,7 @@ class Registry:
                     raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
                 _check_reach(subscription, self._subscriptions.values())
                 self._subscriptions[subscription.id] = subscription
+                self.changes += 1
             subscription.told = tell
             if not tell:
                 return
@@ -201,6 +204,7 @@ class Registry:
             if not self._knows(subscription):
                 return False
             del self._subscriptions[subscription.id]
+            self.changes += 1
             self._taken.pop(subscription.id, None)
             return True
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,14 +17,31 @@ from stompy.connection.acking import Acker
 from stompy.connection.callbacks import Callbacks
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
-from stompy.connection.message import Message
+from stompy.connection.message import Delivery, Message
 from stompy.connection.registry import Registry
 from stompy.connection.subscription import Subscription
-from stompy.frames.frame import Frame
+from stompy.frames.headers import Headers
+from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.link.thread import is_for_caller
 
 _LOG = logging.getLogger("stompy.connection")
+_AT_ONCE = 16
+"""Messages that are counted down from the gate at a time."""
+_KEYS = 10_000
+"""Values of `subscription` that are kept in mind; a broker may write one in many ways."""
+
+
+class _Known:
+    """The deliveries of a link by the value of `subscription` on the wire, until a subscription comes or goes."""
+
+    __slots__ = ("by_key", "changes", "link", "unrouted")
+
+    def __init__(self, link: Link, changes: int, acker: Acker) -> None:
+        self.link = link
+        self.changes = changes
+        self.by_key: dict[bytes, Delivery[Subscription]] = {}
+        self.unrouted: Delivery[Subscription] = Delivery(link, acker, None)
 
 
 class Router:
@@ -42,71 +60,90 @@ class Router:
         self.unrouted = 0
         """Messages that came for no known subscription."""
         self._tell_of_unrouted = 1
+        self._known: _Known | None = None
 
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
-        """Route the messages of one read, whole runs for one subscription at a time; on the reader."""
-        run: list[Frame] = []
-        current: Subscription | None = None
-        for frame in frames:
-            identity = frame.headers.peek("subscription")
-            destination = frame.headers.peek("destination") if identity is None else None
-            subscription = self._registry.find(identity, destination)
-            if subscription is not current and run:
-                self._route(link, current, run)
-                run = []
-            current = subscription
-            run.append(frame)
-        self._route(link, current, run)
-
-    def _route(self, link: Link, subscription: Subscription | None, frames: list[Frame]) -> None:
-        if subscription is None:
-            self._count_unrouted(frames)
-        elif subscription.winding_up:
-            return
-        elif frames and subscription.is_end(frames[-1]):
-            self._route(link, subscription, frames[:-1])
-            subscription.end(None)
-            return
-        if not frames:
-            return
-        ack = "auto" if subscription is None else subscription.ack
-        acker = self._acker
-        messages = [Message(frame, link, acker, ack_mode=ack, subscription=subscription) for frame in frames]
-        octets = sum([message.size for message in messages])
+    def messages(self, link: Link, rows: Sequence[Row]) -> None:
+        """Route the messages of one read; on the reader."""
+        known, changes = self._known, self._registry.changes
+        # A reader of the last link may be at work beside that of the next: each goes on with the one it has in hand.
+        if known is None or known.link is not link or known.changes != changes:
+            known = self._known = _Known(link, changes, self._acker)
+        by_key = known.by_key
+        messages: list[Message] = []
+        apart: defaultdict[Delivery[Subscription], list[Message]] = defaultdict(list)
+        for headers, key, body in rows:
+            delivery = by_key.get(key) or self._find(known, headers, key)
+            message = Message(delivery, headers, body)
+            messages.append(message)
+            if delivery.source is None or not delivery.source.direct:
+                apart[delivery].append(message)
+        unheard = [one for delivery, few in apart.items() for one in self._set_apart(delivery, few)]
         heard = [one for one in self._callbacks.listeners if _hears_messages(one)]
-        handled = subscription if subscription is not None and subscription.handler is not None else None
-        if subscription is not None and handled is None:
-            link.gate.added(len(messages), octets)
-            for message in messages:
-                message.counted = True
-            subscription.offer(messages)
-        if handled is not None and handled.dispatcher is not None:
-            self._hand_over(link, messages, octets, [], handled, handled.dispatcher)
-            handled = None
-        if heard or handled is not None:
-            self._hand_over(link, messages, octets, heard, handled, None)
+        if heard:
+            messages = [one for one in messages if one not in unheard] if unheard else messages
+        elif apart:
+            messages = [one for one in messages if one.source is not None and one.source.direct]
+        self._hand_over(link, messages, heard, None)
 
-    def _count_unrouted(self, frames: list[Frame]) -> None:
+    def _find(self, known: _Known, headers: bytes | Headers, key: bytes) -> Delivery[Subscription]:
+        """Return the delivery that a message belongs to by its headers."""
+        if isinstance(headers, bytes):
+            headers = Headers.from_head(headers, known.link.protocol.grammar, "MESSAGE")
+        identity = headers.peek("subscription")
+        destination = headers.peek("destination") if identity is None else None
+        subscription = self._registry.find(identity, destination)
+        if subscription is None:
+            return known.unrouted
+        delivery = subscription.delivery(known.link, self._acker)
+        if key and len(known.by_key) < _KEYS:
+            known.by_key[key] = delivery
+        return delivery
+
+    def _set_apart(self, delivery: Delivery[Subscription], messages: list[Message]) -> list[Message]:
+        """Take the messages of a subscription that the dispatcher does not run; return what nobody may hear."""
+        subscription = delivery.source
+        if subscription is None:
+            self._count_unrouted(messages)
+            return []
+        if subscription.winding_up:
+            return messages
+        mark = messages[-1:] if subscription.is_end(messages[-1]) else []
+        wanted = messages[:-1] if mark else messages
+        if subscription.dispatcher is not None:
+            self._hand_over(delivery.link, wanted, [], subscription.dispatcher)
+        elif wanted:
+            delivery.link.gate.added(len(wanted), sum([one.size for one in wanted]))
+            for one in wanted:
+                one.counted = True
+            subscription.offer(wanted)
+        if mark:
+            subscription.end(None)
+        return mark
+
+    def _count_unrouted(self, messages: list[Message]) -> None:
         # Told of when the count has doubled: a broker must not be able to fill a disk with a line for each message.
-        if self.unrouted + len(frames) >= self._tell_of_unrouted:
+        if self.unrouted + len(messages) >= self._tell_of_unrouted:
             _LOG.warning(
-                "%d message(s) for no known subscription so far, now: %r", self.unrouted + len(frames), frames[0]
+                "%d message(s) for no known subscription so far, now: %r",
+                self.unrouted + len(messages),
+                messages[0].frame,
             )
-            self._tell_of_unrouted = 2 * (self.unrouted + len(frames))
-        self.unrouted += len(frames)
+            self._tell_of_unrouted = 2 * (self.unrouted + len(messages))
+        self.unrouted += len(messages)
 
     def _hand_over(
         self,
         link: Link,
         messages: list[Message],
-        octets: int,
         listeners: list[ConnectionListener],
-        handled: Subscription | None,
-        dispatcher: Dispatcher | None,
+        own: Dispatcher | None,
     ) -> None:
-        link.gate.added(len(messages), octets)
-        job = partial(self._deliver, link, messages, listeners, handled)
-        if not (dispatcher or self._callbacks.dispatcher).put(job):
+        """Queue messages for user code in one go; where the dispatcher has ended, run it here and now."""
+        if not messages:
+            return
+        link.gate.added(len(messages), sum([one.size for one in messages]))
+        job = partial(self._deliver, link, messages, listeners, own)
+        if not (own or self._callbacks.dispatcher).put(job):
             run_reported(job)
 
     def _deliver(
@@ -114,29 +151,34 @@ class Router:
         link: Link,
         messages: list[Message],
         listeners: list[ConnectionListener],
-        handled: Subscription | None,
+        own: Dispatcher | None,
     ) -> None:
         """Hand messages to user code; on a dispatcher."""
-        handler = None if handled is None else handled.handler
+        callbacks, gate = self._callbacks, link.gate
+        done = octets = 0
         for message in messages:
+            source = message.source
+            # Not one that the broker will send again.
+            wanted = not callbacks.discarding and (link.alive or message.ack_mode == "auto")
             try:
-                if self._still_wanted(message):
+                if wanted:
                     for listener in listeners:
                         run_reported(partial(listener.on_message, message))
-                    if handler is not None:
-                        handler(message)
+                    if source is not None and source.handler is not None and source.dispatcher is own:
+                        source.handler(message)
             except BaseException as error:
                 if is_for_caller(error):
                     raise
                 _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
-                message.fail(nack=handled is not None and handled.on_error == "nack")
-                self._callbacks.handler_failed(message, error)
+                message.fail(nack=source is not None and source.on_error == "nack")
+                callbacks.handler_failed(message, error)
             finally:
-                link.gate.removed(1, message.size)
-
-    def _still_wanted(self, message: Message) -> bool:
-        """Whether a queued message is to be delivered: not one that the broker will send again."""
-        return not self._callbacks.discarding and (message.ack_mode == "auto" or message.link.alive)
+                done += 1
+                octets += message.size
+                # Counted a few at a time, as that takes a lock; one at a time while the reader waits for it.
+                if done == _AT_ONCE or gate.shut or message is messages[-1]:
+                    gate.removed(done, octets)
+                    done = octets = 0
 
 
 def _hears_messages(listener: object) -> bool:

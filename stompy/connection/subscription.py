@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.message import Coverage, Message
+from stompy.connection.message import Delivery, Message, MessageAcker
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
-from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.locks import make_condition
 
@@ -94,23 +93,26 @@ class Subscription:
         """Whether somebody is telling the broker that it ends; guarded by the registry's lock."""
         self.winding_up = False
         """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
+        self.direct = handler is not None and dispatcher is None
+        """Whether what comes goes to the connection's dispatcher alone."""
         self.on_arrival: Callable[[], object] | None = None
         """Called when messages were put into the inbox, and at the end; must not block. For stompy's own use."""
         self._warned = False
         self._reason: StompError | None = None
-        self._coverage: tuple[Link | None, Coverage] = None, Coverage()
+        self._delivery: Delivery[Subscription] | None = None
 
     # The reader's side.
 
-    def is_end(self, frame: Frame) -> bool:
-        """Whether a MESSAGE frame is the mark behind the last message, and none itself."""
+    def is_end(self, message: Message) -> bool:
+        """Whether a message is the mark behind the last one, and none itself."""
         return False
 
-    def coverage(self, link: Link) -> Coverage:
-        """Return the record of what cumulative ACKs have settled of the messages of `link`, the newest one."""
-        if self._coverage[0] is not link:
-            self._coverage = link, Coverage()
-        return self._coverage[1]
+    def delivery(self, link: Link, acker: MessageAcker) -> Delivery[Subscription]:
+        """Return what its messages have in common that come by `link`, the newest one; on the reader."""
+        delivery = self._delivery
+        if delivery is None or delivery.link is not link:
+            delivery = self._delivery = Delivery(link, acker, self)
+        return delivery
 
     def offer(self, messages: Sequence[Message]) -> None:
         """Put messages into the inbox."""
@@ -154,7 +156,7 @@ class Subscription:
         The broker is not told: it would take back what it sent, and no ACK for it any more.
         """
         if self.ack != "auto":
-            self.winding_up = True
+            self.winding_up, self.direct = True, False
             self.end(None)
 
     def _drop_unacknowledged(self) -> None:

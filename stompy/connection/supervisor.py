@@ -34,7 +34,7 @@ from stompy.errors import (
     NotConnected,
     StompError,
 )
-from stompy.frames.frame import Frame
+from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.link.locks import Event, Rank, make_condition
 from stompy.link.thread import HouseThread
@@ -73,7 +73,7 @@ class Supervisor:
         self,
         config: Config,
         name: str,
-        messages: Callable[[Link, Sequence[Frame]], None],
+        messages: Callable[[Link, Sequence[Row]], None],
         registry: Registry,
         callbacks: Callbacks,
         unconfirmed: Unconfirmed | None,

@@ -150,6 +150,23 @@ class HeadChecker:
                 self.check_length(len(line), line[-1:])
         if grammar.draft:
             block = _TRAILING.sub(b"", block)
+        text = self.text(block, command)
+        bad = _BAD_LINE.search(text)
+        if bad is not None:
+            raise _malformed_line(text, bad.end(), command)
+        if grammar.draft:
+            control = _CONTROL.search(text)
+            if control is not None:
+                raise RemoteProtocolError(f"control character {control[0]!r} in a header (1.0-draft, Frames)")
+        return text
+
+    def text(self, block: bytes, command: str) -> str:
+        """Return header lines, of one frame or of several, with plain LF line ends; limits and colons are not checked.
+
+        Raises:
+            RemoteProtocolError: not UTF-8, a NUL, a stray CR, an undefined escape.
+        """
+        grammar = self._grammar
         try:
             text = block.decode("utf-8", grammar.utf8_errors)
         except UnicodeDecodeError as error:
@@ -159,15 +176,8 @@ class HeadChecker:
             text = self._without_cr(text, command)
         if "\0" in text:
             raise _nul_in_head(block)
-        bad = _BAD_LINE.search(text)
-        if bad is not None:
-            raise _malformed_line(text, bad.end(), command)
         if "\\" in text and not grammar.lenient_escapes and grammar.escaped(command):
             self._check_escapes(text)
-        if grammar.draft:
-            control = _CONTROL.search(text)
-            if control is not None:
-                raise RemoteProtocolError(f"control character {control[0]!r} in a header (1.0-draft, Frames)")
         return text
 
     def _without_cr(self, text: str, command: str) -> str:

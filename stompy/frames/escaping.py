@@ -50,8 +50,8 @@ def unescape(text: str, unescapes: Mapping[str, str], *, lenient: bool = False) 
         plain = text
         for sequence, char in unescapes.items():
             plain = plain.replace(sequence, char)
-        if "\\" not in plain:
-            return plain
+            if "\\" not in plain:
+                return plain
     if not lenient:
         bad = undefined_escape(text, unescapes)
         if bad is not None:

@@ -108,7 +108,7 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
     return Grammar(
         version=version,
         escapes=escapes,
-        unescapes={sequence: char for char, sequence in readable.items()},
+        unescapes={sequence: char for char, sequence in reversed(readable.items())},
         lenient_escapes=Leniency.UNDEFINED_ESCAPES in leniency,
         escape_raw_commands=Leniency.ESCAPED_CONNECT in leniency,
         crlf=version is not Version.V1_1 or Leniency.CRLF_IN_1_1 in leniency,

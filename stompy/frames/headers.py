@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING
 
 from stompy.frames.escaping import unescape
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 _SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
 """What the name of a header that must not show has in it: `passcode`, or one of a broker's own."""
+
+_ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
+_STARTS: dict[str, str] = {}
+"""How the line of a header begins, by its name; threads may write it at once, and write the same."""
+_STARTS_AT_MOST = 1000
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -53,7 +58,17 @@ class Headers(Mapping[str, str]):
         self._text = text
         self._grammar = grammar
         self._escaped = escaped
+        if grammar.draft:  # there the names come in any case, so the text is no help
+            self._pairs, self._text = _split(text, grammar, escaped), None
         return self
+
+    @classmethod
+    def from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
+        """Return headers over the lines of a learned head, which were checked."""
+        text = "\n" + head.decode("utf-8", grammar.utf8_errors)
+        if grammar.crlf and "\r" in text:
+            text = text.replace("\r\n", "\n")
+        return cls.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
 
     @property
     def pairs(self) -> Pairs:
@@ -72,31 +87,20 @@ class Headers(Mapping[str, str]):
 
     def peek(self, name: str) -> str | None:
         """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
+        if self._first is not None:
+            return self._first.get(name)
         text = self._text
-        if text is None or self._first is not None:
+        start_of_line = _STARTS.get(name) or _start_of_line(name)
+        if text is None or start_of_line is None:
             return self._mapping().get(name)
-        # These stand in a name only as an escape sequence, or would match across a colon, so the text is no help.
-        if self._grammar.draft or ":" in name or "\\" in name or "\n" in name or "\r" in name:
-            return self._mapping().get(name)
-        start = text.find(f"\n{name}:")
+        start = text.find(start_of_line)
         if start < 0:
             return None
-        start += len(name) + 2
-        return _value(text[start : text.index("\n", start)], self._grammar, self._escaped)
-
-    def surely_has(self, line_starts: Iterable[str]) -> bool:
-        r"""Whether headers are there, told in passing from the unsplit text; `False` where only a look could tell.
-
-        Args:
-            line_starts: each a LF, a name that no escape can spell, and a colon: `"\ndestination:"`.
-        """
-        text = self._text
-        if text is None or self._grammar.draft:
-            return False
-        for start in line_starts:  # noqa: SIM110 - a generator would cost more than the search
-            if start not in text:
-                return False
-        return True
+        start += len(start_of_line)
+        value = text[start : text.index("\n", start)]
+        if self._grammar.trim:
+            value = value.strip(" ")
+        return _unescaped(value, self._grammar) if "\\" in value and self._escaped else value
 
     def getall(self, name: str) -> tuple[str, ...]:
         """Return every value of `name` in order; empty where there is none."""
@@ -116,7 +120,23 @@ class Headers(Mapping[str, str]):
             self._first = first
         return self._first
 
+    # What `Mapping` makes of the three methods below it is ten times slower.
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        return self._mapping().keys()
+
+    def values(self) -> ValuesView[str]:
+        """Return the first value of each name."""
+        return self._mapping().values()
+
+    def items(self) -> ItemsView[str, str]:
+        """Return the names and the first value of each."""
+        return self._mapping().items()
+
     def __getitem__(self, name: str) -> str:
+        if self._first is not None:
+            return self._first[name]
         value = self.peek(name)
         if value is None:
             raise KeyError(name)
@@ -149,21 +169,30 @@ class Headers(Mapping[str, str]):
         return f"Headers({shown!r})"
 
 
+def _start_of_line(name: str) -> str | None:
+    """Return how the line of a header begins, or `None` where the text does not tell."""
+    # These stand in a name only as an escape sequence, or would match across a colon.
+    if ":" in name or "\\" in name or "\n" in name or "\r" in name:
+        return None
+    start = f"\n{name}:"
+    if len(_STARTS) < _STARTS_AT_MOST and len(name) < 100:
+        _STARTS[name] = start
+    return start
+
+
 def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
-    entries = [line.split(":", 1) for line in text[1:-1].split("\n")] if len(text) > 1 else []
+    pairs: list[tuple[str, str]] = _ENTRY.findall(text)
     if grammar.draft:
-        return tuple([(name.lower(), value.strip(" ")) for name, value in entries])
+        return tuple([(name.lower(), value.strip(" ")) for name, value in pairs])
     if grammar.trim:
-        entries = [[name, value.strip(" ")] for name, value in entries]
-    if not escaped:
-        return tuple([(name, value) for name, value in entries])
-    return tuple([(_unescaped(name, grammar), _unescaped(value, grammar)) for name, value in entries])
-
-
-def _value(raw: str, grammar: Grammar, escaped: bool) -> str:
-    value = raw.strip(" ") if grammar.trim else raw
-    return _unescaped(value, grammar) if escaped else value
+        pairs = [(name, value.strip(" ")) for name, value in pairs]
+    if escaped:
+        pairs = [
+            (_unescaped(name, grammar), _unescaped(value, grammar)) if "\\" in value or "\\" in name else (name, value)
+            for name, value in pairs
+        ]
+    return tuple(pairs)
 
 
 def _unescaped(part: str, grammar: Grammar) -> str:
-    return unescape(part, grammar.unescapes, lenient=grammar.lenient_escapes) if "\\" in part else part
+    return unescape(part, grammar.unescapes, lenient=grammar.lenient_escapes)

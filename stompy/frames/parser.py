@@ -10,6 +10,7 @@ from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS
 from stompy.frames.headers import Headers
+from stompy.frames.learned import LearnedHeads, Run, frames_of
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Parser:
     def _use(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._head = HeadChecker(grammar, self._limits)
+        self._learned = LearnedHeads(grammar, self._head, self._limits)
         lf, crlf = (_LF_NUL, _CRLF_NUL) if grammar.nul_between else (_LF, _CRLF)
         self._ends = _DRAFT if grammar.draft else crlf if grammar.crlf else lf
         # In the draft an empty line may hold spaces, which the fast search does not see.
@@ -96,7 +98,11 @@ class Parser:
         self._buffer, self._body = bytearray(), None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes, in order.
+        """Return the frames that `data` completes, in order; `error` and what is raised are as for `read`."""
+        return list(frames_of(self.read(data)))
+
+    def read(self, data: bytes) -> list[Frame | Run]:
+        """Return the frames that `data` completes, in order; those whose heads were learned come as runs.
 
         Frames before an offence are still returned: look at `error` afterwards.
 
@@ -105,7 +111,7 @@ class Parser:
         """
         if self.error is not None:
             raise self.error
-        frames: list[Frame] = []
+        frames: list[Frame | Run] = []
         try:
             if self._body is not None:
                 data = self._more_body(data, frames)
@@ -115,7 +121,7 @@ class Parser:
             self.drop()
         return frames
 
-    def _feed(self, data: bytes, frames: list[Frame]) -> None:
+    def _feed(self, data: bytes, frames: list[Frame | Run]) -> None:
         buffer = self._buffer
         if buffer:
             buffer += data
@@ -127,11 +133,15 @@ class Parser:
         if used < len(data):
             buffer += memoryview(data)[used:]
 
-    def _parse(self, source: bytes, frames: list[Frame]) -> int:
+    def _parse(self, source: bytes, frames: list[Frame | Run]) -> int:
         """Append the frames that `source` holds and return how many octets were used up."""
         find, between, window = source.find, self._ends.between, self._window
         crlf, end, at = self._grammar.crlf, len(source), 0
         while at < end:
+            if self._learned.pattern is not None:
+                at = self._take_learned(source, at, frames)
+                if at == end:
+                    break
             if source[at] in between:
                 after = self._skip_blank(source, at)
                 if after == at:
@@ -151,6 +161,48 @@ class Parser:
             at = self._frame(source, at, stop, start, frames)
             if self._body is not None or self._paused:
                 return at
+        return at
+
+    def _take_learned(self, source: bytes, at: int, frames: list[Frame | Run]) -> int:
+        """Take the frames from `at` on that have learned heads and are whole; return where they end.
+
+        Nothing is taken of frames that are not as they must be: what they need is found on the long way.
+        """
+        learned, begin, end = self._learned, at, len(source)
+        assert learned.pattern is not None
+        match, find, most = learned.pattern.match, source.find, self._limits.max_body
+        runs: list[Run] = []
+        last = None
+        while (found := match(source, at)) is not None:
+            if found.lastindex != last:
+                last = found.lastindex
+                shape = learned.shapes[last]
+                lines, subscription, length = shape.groups
+                if runs and runs[-1].command == shape.command:
+                    runs[-1].names &= shape.names
+                else:
+                    runs.append(Run(shape.command, shape.names, self._grammar))
+                put = runs[-1].rows.append
+            head, key, digits = found.group(lines, subscription, length)
+            start = found.end()
+            stop = start + int(digits) if digits else start if shape.bodyless else find(b"\0", start)
+            if not start <= stop < end or source[stop] or stop - start > most:
+                break
+            put((head, key, source[start:stop]))
+            at = stop + 2 if source.startswith(b"\n", stop + 1) else stop + 1
+        if at == begin:
+            return at
+        if runs and not runs[-1].rows:
+            runs.pop()
+        if not all(map(learned.check, runs)):
+            learned.forget()
+            return begin
+        if self._head.scanned:
+            self._head.reset()
+        if isinstance(before := frames[-1] if frames else None, Run) and before.command == runs[0].command:
+            before.names &= runs[0].names
+            before.rows += runs.pop(0).rows
+        frames += runs
         return at
 
     def _skip_blank(self, source: bytes, at: int) -> int:
@@ -187,7 +239,7 @@ class Parser:
         head.check_length(start - stop - 2, source[start - 2 : start - 1])
         return stop, start
 
-    def _frame(self, source: bytes, at: int, stop: int, start: int, frames: list[Frame]) -> int:
+    def _frame(self, source: bytes, at: int, stop: int, start: int, frames: list[Frame | Run]) -> int:
         """Take the frame whose head lies in `at:stop` and whose body begins at `start`; return where it ends."""
         grammar, head = self._grammar, self._head
         eol = source.find(b"\n", at, stop + 1)
@@ -195,6 +247,7 @@ class Parser:
         text = head.headers(source[eol : stop + 1], command)
         if head.scanned:
             head.reset()
+        self._learned.see(command, source[at:eol], source[eol : stop + 1])
         headers = Headers.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
         length = self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
@@ -227,7 +280,7 @@ class Parser:
         value = headers.peek("content-length") if self._grammar.draft else None
         return None if value is None else checked_length(value, self._grammar, self._limits)
 
-    def _more_body(self, data: bytes, frames: list[Frame]) -> bytes:
+    def _more_body(self, data: bytes, frames: list[Frame | Run]) -> bytes:
         """Add `data` to the open body; return what lies behind the frame, or nothing."""
         body = self._body
         assert body is not None
@@ -254,7 +307,7 @@ class Parser:
         if size > limit:
             raise FrameTooLarge("a body without content-length does not end", limit_name=name, limit=limit)
 
-    def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame]) -> None:
+    def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame | Run]) -> None:
         if body and command in _BODYLESS and self._grammar.unexpected_body == "drop":
             body = b""
         frames.append(Frame(command, headers, body))

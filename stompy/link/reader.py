@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stompy.errors import ConnectionLost, LimitExceeded, StompError
 from stompy.frames.frame import Frame
+from stompy.frames.learned import Row, Run, frames_of
 from stompy.link.thread import HouseThread
 from stompy.protocol.flood import EolMeter
 
@@ -28,7 +29,7 @@ _LOG = logging.getLogger("stompy.link")
 class LinkOwner(Protocol):
     """What a link tells its connection; all but `call_soon` run on the reader thread and must not block."""
 
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
+    def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Take the MESSAGE frames of one read, in order."""
         ...
 
@@ -82,14 +83,14 @@ class Reader(HouseThread):
     def _take(self, data: bytes, now: float) -> None:
         link = self._link
         parser = link.protocol.parser
-        frames = parser.feed(data)
+        frames = parser.read(data)
         if frames:
             with link.protocol_lock:
                 accepted = link.protocol.accept(frames)
             self._route(accepted)
         self._fail_on_offence()
         try:
-            self._meter.look(parser.line_ends, frames=len(frames), now=now)
+            self._meter.look(parser.line_ends, frames=_count(frames), now=now)
         except LimitExceeded as flood:
             raise _broken(flood) from flood
 
@@ -98,32 +99,38 @@ class Reader(HouseThread):
         if offence is not None:
             raise _broken(offence) from offence
 
-    def _route(self, frames: Sequence[Frame]) -> None:
-        """Hand whole runs of messages over, since each hand-over is what costs."""
+    def _route(self, frames: Sequence[Frame | Run]) -> None:
+        """Hand the messages over as one, since each hand-over is what costs; only other frames between divide them."""
         link = self._link
-        link.counters.frames_in += len(frames)
+        link.counters.frames_in += _count(frames)
         if _LOG.isEnabledFor(logging.DEBUG):
-            for frame in frames:
+            for frame in frames_of(frames):
                 _LOG.debug("< %r", frame)
-        start = 0
-        for place, frame in enumerate(frames):
-            if frame.command == "MESSAGE":
+        rows: list[Row] = []
+        for item in frames:
+            if item.command == "MESSAGE":
+                rows += item.rows if isinstance(item, Run) else [(item.headers, b"", item.body)]
                 continue
-            if start < place:
-                link.owner.messages(link, frames[start:place])
-            start = place + 1
-            if frame.command == "RECEIPT":
-                self._receipt(frame)
-            elif frame.command == "ERROR":
-                link.fail_by_error(frame)
-        if start < len(frames):
-            link.owner.messages(link, frames[start:])
+            if rows:
+                link.owner.messages(link, rows)
+                rows = []
+            for frame in frames_of([item]):
+                if frame.command == "RECEIPT":
+                    self._receipt(frame)
+                elif frame.command == "ERROR":
+                    link.fail_by_error(frame)
+        if rows:
+            link.owner.messages(link, rows)
 
     def _receipt(self, frame: Frame) -> None:
         # Listeners first: who waits for the receipt may end the connection, and with it the dispatcher.
         self._link.owner.receipt(self._link, frame)
         if not self._link.receipts.confirm(frame.headers["receipt-id"]):
             _LOG.debug("a receipt that nobody waits for: %r", frame)
+
+
+def _count(frames: Sequence[Frame | Run]) -> int:
+    return sum([len(item) if isinstance(item, Run) else 1 for item in frames])
 
 
 def _broken(offence: StompError) -> ConnectionLost:

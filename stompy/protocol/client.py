@@ -9,6 +9,7 @@ from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, Remot
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
+from stompy.frames.learned import Run, frames_of
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
 from stompy.frames.version import NEGOTIABLE, Version
@@ -64,7 +65,6 @@ class ClientProtocol:
         self._ids = SessionIds()
         self._max_subscriptions = max_subscriptions
         self._max_transactions = max_transactions
-        self._message_lines: tuple[str, ...] = ()
         self.server: str | None = None
         self.session: str | None = None
         self.error: ProtocolError | VersionMismatch | None = None
@@ -159,27 +159,31 @@ class ClientProtocol:
         """Return the frames that `data` completes and that may come now; look at `error` afterwards."""
         if self.state is State.FAILED:
             return []
-        frames = self.accept(self.parser.feed(data))
+        frames = list(frames_of(self.accept(self.parser.read(data))))
         if frames and frames[0].command == "CONNECTED":
-            frames += self.accept(self.parser.feed(b""))
+            frames += frames_of(self.accept(self.parser.read(b"")))
         return frames
 
-    def accept(self, frames: Sequence[Frame]) -> list[Frame]:
+    def accept(self, frames: Sequence[Frame | Run]) -> list[Frame | Run]:
         """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`.
 
         An offence that the parser met behind them counts too. Whatever follows an ERROR frame is passed over, as the
         ERROR is what ended the session and some brokers go on talking.
         """
-        accepted: list[Frame] = []
-        for frame in frames:
-            if self.state is State.FAILED:
-                break
-            try:
-                self._accept(frame)
-            except (ProtocolError, VersionMismatch) as error:
-                self._fail(error)
-            else:
-                accepted.append(frame)
+        accepted: list[Frame | Run] = []
+        for item in frames:
+            if isinstance(item, Run) and self._accepts(item):
+                accepted.append(item)
+                continue
+            for frame in frames_of([item]):
+                if self.state is State.FAILED:
+                    break
+                try:
+                    self._accept(frame)
+                except (ProtocolError, VersionMismatch) as error:
+                    self._fail(error)
+                else:
+                    accepted.append(frame)
         if self.parser.error is not None and self.state is not State.FAILED:
             self._fail(self.parser.error)
         return accepted
@@ -188,11 +192,14 @@ class ClientProtocol:
         self.error = error
         self.state = State.FAILED
 
+    def _accepts(self, run: Run) -> bool:
+        """Return whether every frame of a run is surely as it should be and leaves the state as it is."""
+        if self.version is None or after(self.state, run.command) is not self.state:
+            return False
+        return run.names.issuperset(rules.REQUIRED[self.version].get(run.command, ()))
+
     def _accept(self, frame: Frame) -> None:
         command = frame.command
-        # Nearly every frame is a MESSAGE as it should be; only the others are worth the full rules.
-        if command == "MESSAGE" and self.state is State.CONNECTED and frame.headers.surely_has(self._message_lines):
-            return
         if command not in rules.commands_of(self._versions[-1], client=False):
             raise RemoteProtocolError(f"{command!r} is not a command of a server (Server Frames)")
         state = after(self.state, command)
@@ -218,7 +225,6 @@ class ClientProtocol:
         if version.has_heartbeats:
             self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
         self.version = version
-        self._message_lines = tuple(f"\n{name}:" for name in rules.REQUIRED[version]["MESSAGE"])
         self.server = header("server")
         self.session = header("session")
         self.grammar = grammar

@@ -77,15 +77,6 @@ def test_a_peek_finds_first_middle_and_last_and_takes_no_part_of_a_line_for_a_na
         assert read(profile, *lines).peek(name) is None
 
 
-def test_headers_that_are_plainly_there_are_told_in_passing() -> None:
-    headers = read(V1_2, b"first:1", b"x-middle:2", b"last:")
-    assert headers.surely_has(["\nfirst:", "\nx-middle:", "\nlast:"])
-    assert headers.surely_has([])
-    assert not headers.surely_has(["\nfirst:", "\nmiddle:"])
-    assert not Headers({"first": "1"}).surely_has(["\nfirst:"]), "only a look could tell"
-    assert not read(DRAFT, b"first:1").surely_has(["\nfirst:"]), "only a look could tell"
-
-
 @pytest.mark.requirement("ESC-05", "ESC-02", "ESC-09")
 @pytest.mark.parametrize("profile", [V1_1, V1_2])
 def test_an_escaped_name_is_found_under_what_it_means(profile: str) -> None:

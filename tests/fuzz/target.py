@@ -16,7 +16,7 @@ from stompy.frames.encoder import encode
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from tests.frames.cases import GROUPS
-from tests.support.codec import cut, feed_all, grammar, parser
+from tests.support.codec import cut, feed_all, grammar, parser, taught
 from tests.support.reference import PROFILES, Decoded, Reference
 
 TIGHT = Limits(max_headers=3, max_header_line=12, max_header_block=24, max_body=6, max_first_body=4)
@@ -42,6 +42,11 @@ def check_stream(octets: bytes, profile: str, leniency: Leniency, limits: Limits
     assert frames == expected, (frames, expected, error, refusal)
     assert (error is None) == (refusal is None), (error, refusal)
     assert reader.pending <= len(octets)
+    learned = taught(octets, profile, leniency, limits)
+    if learned is not None:
+        assert feed_all(learned, cut(octets, size))[0] == frames
+        assert str(learned.error) == str(error)
+        assert learned.pending == reader.pending
     for frame in frames:
         check_second_trip(frame, profile, leniency)
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.subscription import Subscription
 from stompy.deadline import Budget, Deadline
+from stompy.frames.headers import Headers
 from stompy.frames.version import Version
 from stompy.protocol.client import ClientProtocol
 from stompy.transport.memory import MemoryDialer, MemoryListener
@@ -166,8 +168,10 @@ def test_a_transaction_is_its_own_frames(
 def test_an_ack_names_what_the_broker_sent_and_nothing_more(
     taps: Taps, token: str, subscription: str, nack: bool
 ) -> None:
-    frame = stompy.Frame("MESSAGE", {"ack": token, "message-id": token, "subscription": subscription})
-    message = stompy.Message(frame, taps.conn._links.link, taps.conn._acker, ack_mode="client-individual")
+    conn = taps.conn
+    source = Subscription(conn._registry, id="1", destination="/q", ack="client-individual", handler=None, headers={})
+    headers = Headers({"ack": token, "message-id": token, "subscription": subscription})
+    message = stompy.Message(source.delivery(conn._links.link, conn._acker), headers, b"")
     for out in said(taps, message.nack if nack else message.ack, "ACK", "NACK"):
         values = {"id": token, "message-id": token, "subscription": subscription}
         check_headers(out, read_back(taps, values), set())

@@ -50,7 +50,7 @@ INTERNAL = {
     "wind_up",
     "wait_empty",
     "is_end",
-    "coverage",
+    "delivery",
     "cover",
     "covered",
     "number",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 
 from stompy.errors import RemoteProtocolError
@@ -37,3 +38,30 @@ def feed_all(parser: Parser, reads: Iterable[bytes]) -> tuple[list[Decoded], Rem
 
 def cut(octets: bytes, size: int) -> list[bytes]:
     return [octets[start : start + size] for start in range(0, len(octets), size)]
+
+
+def taught(
+    octets: bytes, profile: str, leniency: Leniency = Leniency.NONE, limits: Limits = DEFAULT_LIMITS
+) -> Parser | None:
+    """Return a parser that has seen the first frame of a stream so often that it knows its head; `None` without one."""
+    first = parser(profile, leniency, limits)
+    for end in range(1, len(octets) + 1):
+        if first.feed(octets[end - 1 : end]):
+            return teach(parser(profile, leniency, limits), octets[:end])
+        if first.error is not None:
+            break
+    return None
+
+
+def teach(reader: Parser, *frames: bytes) -> Parser:
+    """Let a parser read frames so often that it knows their heads."""
+    for place, frame in enumerate(frames):
+        for _ in range(32 << place):
+            assert reader.feed(frame)
+    return reader
+
+
+def another(reader: Parser) -> Parser:
+    """Return a parser that knows and holds what this one does."""
+    grammar = reader._grammar
+    return copy.deepcopy(reader, {id(grammar): grammar})

@@ -17,7 +17,9 @@ from stompy.dialects.brokers import GENERIC
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLost, StompTimeout
 from stompy.frames.encoder import encode
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import grammar_of, handshake_grammar
+from stompy.frames.headers import Headers
 from stompy.frames.version import Version, parse_version
 from stompy.link.handshake import open_session
 from stompy.link.link import Link
@@ -27,7 +29,7 @@ from stompy.protocol.server import ServerProtocol
 
 if TYPE_CHECKING:
     from stompy.errors import StompError
-    from stompy.frames.frame import Frame
+    from stompy.frames.learned import Row
     from stompy.transport.base import Transport
 
 WITHIN = 20.0
@@ -302,9 +304,14 @@ class RecordingOwner:
         self.on_messages: Callable[[Link, Sequence[Frame]], None] | None = None
         self.threads: set[str] = set()
 
-    def messages(self, link: Link, frames: Sequence[Frame]) -> None:
+    def messages(self, link: Link, rows: Sequence[Row]) -> None:
         self.threads.add(threading.current_thread().name)
-        self.runs.append(list(frames))
+        grammar = link.protocol.grammar
+        frames = [
+            Frame("MESSAGE", Headers.from_head(head, grammar, "MESSAGE") if isinstance(head, bytes) else head, body)
+            for head, _, body in rows
+        ]
+        self.runs.append(frames)
         self.frames += frames
         if self.on_messages is not None:
             self.on_messages(link, frames)
