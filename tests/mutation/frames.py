@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-TESTS = ("tests/frames", "tests/property/test_codec.py")
+TESTS = ("tests/frames/test_parser.py", "tests/frames", "tests/property/test_codec.py")
 """What is run on each mutant."""
 
 _PARSER = "stompy/frames/parser.py"
 _CHECKS = "stompy/frames/checks.py"
 _HEADERS = "stompy/frames/headers.py"
+_LEARNED = "stompy/frames/learned.py"
 _GRAMMAR = "stompy/frames/grammar.py"
 _ENCODER = "stompy/frames/encoder.py"
 _ESCAPING = "stompy/frames/escaping.py"
@@ -51,19 +52,19 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_HEADERS, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
     (
         _HEADERS,
-        'start = text.find(f"\\n{name}:")',
-        'start = text.rfind(f"\\n{name}:")',
+        "start = text.find(start_of_line)",
+        "start = text.rfind(start_of_line)",
         "peek finds the last repeated header",
     ),
     (
         _HEADERS,
-        'if self._grammar.draft or ":" in name',
-        'if ":" in name',
+        "if grammar.draft:  # there",
+        "if False:  # there",
         "names of the draft are case-sensitive to peek",
     ),
     (_HEADERS, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
     (_HEADERS, "(name.lower(), value.strip", "(name, value.strip", "names of the draft keep their case"),
-    (_HEADERS, '.split(":", 1) for', '.rsplit(":", 1) for', "a header splits at its last colon"),
+    (_HEADERS, '_ENTRY = re.compile(r"\\n([^:\\n]+):', '_ENTRY = re.compile(r"\\n([^\\n]+):', "the last colon splits"),
     (_ESCAPING, '    if "\\\\\\\\" not in text:\n', "    if True:\n", "unescaping in several passes"),
     (_ESCAPING, "    if not lenient:\n", "    if False:\n", "unescape bears undefined sequences"),
     (
@@ -147,6 +148,27 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         "frames behind the first are not kept for their version",
     ),
     (_PARSER, "self._single = self._paused = False", "self._single = False", "a switch does not go on"),
+    (_PARSER, "if not all(map(learned.check, runs)):", "if False:", "values of learned heads are believed"),
+    (_PARSER, "or source[stop] or stop - start > most:", "or stop - start > most:", "no NUL behind a learned frame"),
+    (_PARSER, "or source[stop] or stop - start > most:", "or source[stop]:", "a body of a learned frame is too long"),
+    (_PARSER, "start if shape.bodyless else find", "find", "a learned RECEIPT has a body"),
+    (
+        _PARSER,
+        'at = stop + 2 if source.startswith(b"\\n", stop + 1) else stop + 1',
+        "at = stop + 1",
+        "the line end behind a learned frame counts",
+    ),
+    (_PARSER, "runs[-1].names &= shape.names", "pass", "a learned run has names that some of its frames lack"),
+    (_LEARNED, "if max(map(len, heads)) > self._harmless:", "if False:", "a learned head is too long"),
+    (_LEARNED, "self._off = grammar.draft or grammar", "self._off = grammar", "heads of the draft are learned"),
+    (_LEARNED, "and name not in places:", "and True:", "the last content-length of a learned head counts"),
+    (_LEARNED, 'if bodyless and b"content-length" in places:', "if False:", "a learned RECEIPT has a length"),
+    (
+        _LEARNED,
+        'rb"\\r\\n" if self._grammar.crlf and line.endswith(b"\\r") else rb"\\n"',
+        'rb"\\n"',
+        "CR LF is not learned",
+    ),
     (_ENCODER, 'or "\\\\" in text\n', "", "backslashes are written raw"),
     (_ENCODER, 'text.count(":") != len(pairs)', "False", "colons are written raw"),
     (_ENCODER, 'or text.count("\\n") != len(pairs)\n', "", "a line end goes through into a header"),

@@ -126,8 +126,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_CLIENT, '("accept-version", "heart-beat", "receipt")', '("accept-version", "heart-beat")', "receipt on CONNECT"),
     (
         _CLIENT,
-        "            if self.state is State.FAILED:\n                break\n            try:",
-        "            try:",
+        "                if self.state is State.FAILED:\n                    break\n                try:",
+        "                try:",
         "the client hears what follows ERROR",
     ),
     (
