@@ -2,7 +2,7 @@
 
 | thread | does here | lock |
 |---|---|---|
-| reader | `receipt`, `call_soon` | a dispatcher's queue (leaf) |
+| reader | `receipts`, `call_soon` | a dispatcher's queue (leaf) |
 | who opens or replaces a link | `connected`, `lost`, `tell`, with the supervisor's lock: must not block | the same |
 | any caller | `new_dispatcher` | dispatchers (leaf) |
 """
@@ -19,6 +19,7 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, HeartBeatTimeout, StompError
 from stompy.frames.frame import Frame
+from stompy.frames.learned import Run, frames_of
 from stompy.link.link import Link
 from stompy.link.locks import Event, Rank, make_lock
 
@@ -61,9 +62,11 @@ class Callbacks:
         for job in self._heard_by(event, *arguments):
             self.call_soon(job)
 
-    def receipt(self, link: Link, frame: Frame) -> None:
-        """Tell listeners of a RECEIPT."""
-        if self.listeners:
+    def receipts(self, link: Link, frames: Frame | Run) -> None:
+        """Tell listeners of RECEIPTs."""
+        if not self.listeners:
+            return
+        for frame in frames_of([frames]):
             # Counted like a message: a flood of receipts must not pile up in front of a slow listener.
             link.gate.added(1, frame.headers.size)
             self.tell("on_receipt", frame)

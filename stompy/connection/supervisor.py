@@ -81,7 +81,7 @@ class Supervisor:
         self._config = config
         self._name = name
         # What a link tells (`reader.LinkOwner`), with `ended` below.
-        self.messages, self.receipt, self.call_soon = messages, callbacks.receipt, callbacks.call_soon
+        self.messages, self.receipts, self.call_soon = messages, callbacks.receipts, callbacks.call_soon
         self._registry = registry
         self._callbacks = callbacks
         self._unconfirmed = unconfirmed

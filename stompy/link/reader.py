@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _LOG = logging.getLogger("stompy.link")
+_RECEIPT_ID = b"receipt-id:"
 
 
 class LinkOwner(Protocol):
@@ -33,8 +34,8 @@ class LinkOwner(Protocol):
         """Take the MESSAGE frames of one read, in order."""
         ...
 
-    def receipt(self, link: Link, frame: Frame) -> None:
-        """Hear of a RECEIPT."""
+    def receipts(self, link: Link, frames: Frame | Run) -> None:
+        """Hear of one RECEIPT or several."""
         ...
 
     def ended(self, link: Link, reason: StompError | None) -> None:
@@ -114,19 +115,33 @@ class Reader(HouseThread):
             if rows:
                 link.owner.messages(link, rows)
                 rows = []
+            if item.command == "RECEIPT":
+                self._receipts(item)
+                continue
             for frame in frames_of([item]):
-                if frame.command == "RECEIPT":
-                    self._receipt(frame)
-                elif frame.command == "ERROR":
-                    link.fail_by_error(frame)
+                link.fail_by_error(frame)
         if rows:
             link.owner.messages(link, rows)
 
-    def _receipt(self, frame: Frame) -> None:
-        # Listeners first: who waits for the receipt may end the connection, and with it the dispatcher.
-        self._link.owner.receipt(self._link, frame)
-        if not self._link.receipts.confirm(frame.headers["receipt-id"]):
-            _LOG.debug("a receipt that nobody waits for: %r", frame)
+    def _receipts(self, item: Frame | Run) -> None:
+        link = self._link
+        # Listeners first: who waits for a receipt may end the connection, and with it the dispatcher.
+        link.owner.receipts(link, item)
+        if isinstance(item, Run):
+            confirm, at = link.receipts.confirm, len(_RECEIPT_ID)
+            # Our ids have nothing to be escaped: where the raw text is one of them, it is that one.
+            item.rows = [
+                row
+                for row in item.rows
+                if not (
+                    isinstance(head := row[0], bytes)
+                    and head.startswith(_RECEIPT_ID)
+                    and confirm(head[at:-1].decode("utf-8", "replace"))
+                )
+            ]
+        for frame in frames_of([item]):
+            if not link.receipts.confirm(frame.headers["receipt-id"]):
+                _LOG.debug("a receipt that nobody waits for: %r", frame)
 
 
 def _count(frames: Sequence[Frame | Run]) -> int:

@@ -57,7 +57,7 @@ def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
     after.wait(WITHIN)
     receipt.wait(0)
     assert linked.link.alive
-    assert linked.owner.receipts == [receipt.id, receipt.id, "unknown", "", after.id]
+    assert linked.owner.receipt_ids == [receipt.id, receipt.id, "unknown", "", after.id]
 
 
 @pytest.mark.requirement("SRV-17", "SRV-18")

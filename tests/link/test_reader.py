@@ -88,7 +88,7 @@ def test_frames_that_came_with_connected_are_routed_first(linking: Linking) -> N
     linked.peer.raw(scribe.message(b"half", id="h")[10:])
     linked.owner.await_messages(2)
     assert linked.owner.bodies == [b"early", b"half"]
-    assert linked.owner.receipts == ["r"]
+    assert linked.owner.receipt_ids == ["r"]
 
 
 def test_an_offence_that_came_with_connected_ends_the_link(linking: Linking) -> None:
@@ -109,7 +109,7 @@ def test_messages_are_handed_over_in_whole_runs_and_in_order(linking: Linking) -
     receipt = peer.encoded("RECEIPT", {"receipt-id": "r"})
     peer.raw(peer.message(b"0") + peer.message(b"1") + receipt + receipt + peer.message(b"2") + receipt)
     linked.link.start()
-    until(lambda: len(linked.owner.receipts) == 3)
+    until(lambda: len(linked.owner.receipt_ids) == 3)
     assert [[frame.body for frame in run] for run in linked.owner.runs] == [[b"0", b"1"], [b"2"]]
     assert linked.link.counters.frames_in == 6
 

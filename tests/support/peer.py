@@ -20,6 +20,7 @@ from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import grammar_of, handshake_grammar
 from stompy.frames.headers import Headers
+from stompy.frames.learned import frames_of
 from stompy.frames.version import Version, parse_version
 from stompy.link.handshake import open_session
 from stompy.link.link import Link
@@ -29,7 +30,7 @@ from stompy.protocol.server import ServerProtocol
 
 if TYPE_CHECKING:
     from stompy.errors import StompError
-    from stompy.frames.learned import Row
+    from stompy.frames.learned import Row, Run
     from stompy.transport.base import Transport
 
 WITHIN = 20.0
@@ -297,7 +298,7 @@ class RecordingOwner:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.runs: list[list[Frame]] = []
-        self.receipts: list[str] = []
+        self.receipt_ids: list[str] = []
         self.reason: StompError | None = None
         self.times_ended = 0
         self.over = threading.Event()
@@ -316,8 +317,8 @@ class RecordingOwner:
         if self.on_messages is not None:
             self.on_messages(link, frames)
 
-    def receipt(self, link: Link, frame: Frame) -> None:
-        self.receipts.append(frame.headers["receipt-id"])
+    def receipts(self, link: Link, frames: Frame | Run) -> None:
+        self.receipt_ids += [frame.headers["receipt-id"] for frame in frames_of([frames])]
 
     def ended(self, link: Link, reason: StompError | None) -> None:
         self.reason = reason
