@@ -1,0 +1,204 @@
+"""stompy, measured."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import stompy
+from benchmarks.clients import worker
+from benchmarks.clients.worker import BODY, QUEUE, WAIT, Action, Feed, Round, order
+from stompy import Connection, Message
+
+BATCH = 1000
+"""Messages of a batch or a transaction."""
+
+
+def connect(port: int, feed: Feed) -> Connection:
+    """Connect to the peer."""
+    if "certificate" in feed:
+        tls = stompy.Tls(ca=feed["certificate"])
+        return stompy.connect(f"stomp+ssl://localhost:{port}", heartbeat=(0, 0), tls=tls)
+    return stompy.connect(f"stomp://127.0.0.1:{port}", heartbeat=(0, 0))
+
+
+def untouched(message: Message) -> None:
+    """Take the body alone."""
+    message.body  # noqa: B018
+
+
+def read_headers(message: Message) -> None:
+    """Take the body and two headers."""
+    message.body, message.headers["message-id"], message.headers["priority"]
+
+
+def acknowledged(message: Message) -> None:
+    """Take the body and acknowledge the message."""
+    message.body  # noqa: B018
+    message.ack()
+
+
+def handled(look: Callable[[Message], object], **subscribing: object) -> Action:
+    """Return an action that gives each message to a handler."""
+
+    def action(port: int, feed: Feed) -> Round:
+        connection = connect(port, feed)
+        done = threading.Event()
+        left = 0
+
+        def handle(message: Message) -> None:
+            nonlocal left
+            look(message)
+            left -= 1
+            if not left:
+                done.set()
+
+        for number in range(feed.get("subscriptions", 1)):
+            connection.subscribe(f"/control/{number}", handle, **subscribing)  # type: ignore[arg-type]
+
+        def run(count: int) -> None:
+            nonlocal left
+            left = count
+            done.clear()
+            connection.send("/control/give", order(feed, count))
+            if not done.wait(WAIT):
+                raise TimeoutError(f"{left} messages did not come")
+
+        return run
+
+    return action
+
+
+def iterate(port: int, feed: Feed) -> Round:
+    """Take messages in a loop."""
+    connection = connect(port, feed)
+    subscription = connection.subscribe("/control/0")
+
+    def run(count: int) -> None:
+        connection.send("/control/give", order(feed, count))
+        left = count
+        for message in subscription:
+            untouched(message)
+            left -= 1
+            if not left:
+                break
+
+    return run
+
+
+def send(port: int, feed: Feed) -> Round:
+    """Send messages, one call and one write each."""
+    connection = connect(port, feed)
+    body = b"x" * feed.get("body", len(BODY))
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            connection.send(QUEUE, body)
+
+    return run
+
+
+def send_differing(port: int, feed: Feed) -> Round:
+    """Send messages with a header that differs each time."""
+    connection = connect(port, feed)
+
+    def run(count: int) -> None:
+        for number in range(count):
+            connection.send(QUEUE, BODY, headers={"number": str(number)})
+
+    return run
+
+
+def send_batch(port: int, feed: Feed) -> Round:
+    """Send batches."""
+    connection = connect(port, feed)
+
+    def run(count: int) -> None:
+        for start in range(0, count, BATCH):
+            with connection.batch():
+                for _ in range(min(BATCH, count - start)):
+                    connection.send(QUEUE, BODY)
+
+    return run
+
+
+def send_transaction(port: int, feed: Feed) -> Round:
+    """Send transactions."""
+    connection = connect(port, feed)
+
+    def run(count: int) -> None:
+        for start in range(0, count, BATCH):
+            with connection.transaction() as transaction:
+                for _ in range(min(BATCH, count - start)):
+                    transaction.send(QUEUE, BODY)
+
+    return run
+
+
+def send_receipts(port: int, feed: Feed) -> Round:
+    """Send messages with receipts, as many under way as the feed says, and wait for each."""
+    connection = connect(port, feed)
+    window = feed.get("window", BATCH)
+    if "window" in feed:
+        connection.send("/control/hold", str(window))
+
+    def run(count: int) -> None:
+        for _ in range(0, count, window):
+            receipts = [connection.send(QUEUE, BODY, receipt=True) for _ in range(window)]
+            for receipt in receipts:
+                receipt.wait()
+
+    return run
+
+
+def send_threads(port: int, feed: Feed) -> Round:
+    """Send messages from several threads on one connection."""
+    connection = connect(port, feed)
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            connection.send(QUEUE, BODY)
+
+    def run(count: int) -> None:
+        threads = [threading.Thread(target=work, args=(count // feed["threads"],)) for _ in range(feed["threads"])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return run
+
+
+def latency(port: int, feed: Feed) -> Round:
+    """Send a message, and wait until the handler has its reply."""
+    connection = connect(port, feed)
+    came = threading.Event()
+    connection.subscribe("/control/0", lambda message: came.set())
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            came.clear()
+            connection.send("/control/echo", BODY)
+            if not came.wait(WAIT):
+                raise TimeoutError("no reply came")
+
+    return run
+
+
+ACTIONS: Mapping[str, Action] = {
+    "receive": handled(untouched),
+    "receive-headers": handled(read_headers),
+    "receive-ack": handled(acknowledged, ack="client-individual"),
+    "iterate": iterate,
+    "send": send,
+    "send-differing": send_differing,
+    "send-batch": send_batch,
+    "send-transaction": send_transaction,
+    "send-receipts": send_receipts,
+    "send-threads": send_threads,
+    "latency": latency,
+    "import": worker.importing("import stompy; stompy.connect"),
+}
+
+if __name__ == "__main__":
+    worker.main(ACTIONS)
