@@ -182,7 +182,9 @@ $(BENCH_VENV)/.installed: setup.cfg
 	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	@touch $@
 
+# Where Go is, the Go client is measured too.
 bench: $(BENCH_VENV)/.installed
+	@! command -v go >/dev/null || (cd benchmarks/clients/go_stomp && go build -o $(abspath build)/bench-go-stomp .)
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
 
 bench-quick: $(BENCH_VENV)/.installed

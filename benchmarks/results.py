@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import Row
+from benchmarks.rows import SECTION_OF, Row
 
 FOLDER = Path(__file__).resolve().parent / "results"
 DISTRIBUTIONS = {"stompy": "stompy-client", "stomp.py": "stomp.py", "stompest": "stompest", "stompman": "stompman"}
@@ -52,6 +52,7 @@ def commit() -> str:
 def row(measured: Row, figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of a run."""
     return {
+        "section": SECTION_OF.get(measured.name, "brokers"),
         "title": measured.title,
         "unit": measured.unit,
         "reference": measured.reference,
@@ -85,7 +86,8 @@ def lines(name: str, run: Run, before: Run) -> Iterator[str]:
     """Yield a row for the terminal: the figures of each client, its ratio beside that of the run before."""
     measured = run["rows"][name]
     goal = f", goal {measured['goal']}" if measured["goal"] else ""
-    yield f"{name}: {measured['title']} (ratio to {measured['reference']}{goal})"
+    to = f"ratio to {measured['reference']}" if measured["reference"] else "figure"
+    yield f"{name}: {measured['title']} ({to}{goal})"
     for client, figures in measured["clients"].items():
         line = f"    {client:12} {number(figures['value']):>8} {measured['unit']}"
         if "ratio" in figures:

@@ -2,6 +2,7 @@
 
     make bench                               every row; the result is kept in benchmarks/results/
     make bench ARGS="--rows send,receive"    these rows alone; nothing is kept
+    make bench ARGS="--rows= --brokers"      messages through ActiveMQ and RabbitMQ alone
     make bench-quick                         the ratios to stomp.py, in half a minute
 
 Each client runs alone in a process, its peer, a raw socket server, in another. A figure is the time of the processor
@@ -13,17 +14,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import trustme
+
 from benchmarks import results
-from benchmarks.rows import ALL, BY_NAME, PROGRAMS, ROWS, SLOW, TABLE, Entry, Row
+from benchmarks.rows import ALL, BY_NAME, PROGRAMS, SECTIONS, SLOW, TABLE, Entry, Row
 
 TOP = Path(__file__).resolve().parent.parent
 GO = TOP / "build" / "bench-go-stomp"
@@ -88,20 +93,38 @@ def program(client: str) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.clients.{PROGRAMS[client][0]}"]
 
 
-def start(entry: Entry, port: int, ending: contextlib.ExitStack) -> Child | None:
+@contextlib.contextmanager
+def peer(*, tls: bool) -> Iterator[Mapping[str, Any]]:
+    """Start a raw socket server; yield what a client must know of it."""
+    with contextlib.ExitStack() as ending:
+        arguments, certificate = [], {}
+        if tls:
+            folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
+            arguments, certificate = [str(folder / "server.pem")], {"certificate": str(folder / "authority.pem")}
+            authority = trustme.CA()
+            authority.cert_pem.write_to_path(certificate["certificate"])
+            authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(arguments[0])
+        server = Child(sys.executable, "-m", "benchmarks.server", *arguments)
+        ending.callback(server.close)
+        yield {"port": server.read(), **certificate}
+
+
+def start(entry: Entry, feed: Mapping[str, Any], ending: contextlib.ExitStack) -> Child | None:
     """Start a client, and return it once it is connected; `None` if it does not have that action."""
-    child = Child(*program(entry.client), entry.action, str(port), json.dumps(dict(entry.feed)))
+    child = Child(*program(entry.client), entry.action, str(feed["port"]), json.dumps({**entry.feed, **feed}))
     ending.callback(child.close)
     return child if child.read()["ready"] else None
 
 
-def measure(row: Row, clients: Sequence[str], port: int, *, rounds: int, count: int) -> dict[str, Figures]:
+def measure(
+    row: Row, server: Mapping[str, Any], *, clients: Sequence[str], rounds: int, part: int
+) -> dict[str, Figures]:
     """Run the rounds of a row, the clients in turn, and return the figures of each."""
     with contextlib.ExitStack() as ending:
         children: dict[str, tuple[Child, int]] = {}
         for name, entry in row.entries().items():
-            if entry.client in clients and (child := start(entry, port, ending)) is not None:
-                children[name] = child, max(1, count // SLOW.get(entry.client, 1))
+            if entry.client in clients and (child := start(entry, server, ending)) is not None:
+                children[name] = child, max(1, entry.count // part // SLOW.get(entry.client, 1))
         seen: dict[str, list[Figures]] = {name: [] for name in children}
         for number in range(rounds + 1):
             for name, (child, share) in children.items():
@@ -130,14 +153,18 @@ def _rounded(figure: Any) -> Any:
     return [_rounded(one) for one in figure] if isinstance(figure, list) else float(f"{figure:.4g}")
 
 
-def measured(rows: Sequence[Row], clients: Sequence[str], *, rounds: int, part: int) -> Iterator[tuple[Row, Any]]:
+def measured(
+    rows: Sequence[Row], clients: Sequence[str], *, rounds: int, part: int, through_brokers: bool = False
+) -> Iterator[tuple[Row, dict[str, Figures]]]:
     """Yield what was measured of each row."""
     with contextlib.ExitStack() as ending:
-        server = Child(sys.executable, "-m", "benchmarks.server")
-        ending.callback(server.close)
-        port = server.read()
+        servers = {tls: ending.enter_context(peer(tls=tls)) for tls in {row.tls for row in rows}}
         for row in rows:
-            yield row, measure(row, clients, port, rounds=rounds, count=max(1, row.count // part))
+            yield row, measure(row, servers[row.tls], clients=clients, rounds=rounds, part=part)
+    if through_brokers:
+        from benchmarks import brokers
+
+        yield from brokers.measured(functools.partial(measure, clients=clients, rounds=min(rounds, 3), part=part))
 
 
 def slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -155,10 +182,11 @@ def chosen(names: str) -> list[Row]:
     Raises:
         SystemExit: there is none of that name.
     """
-    unknown = set(names.split(",")) - set(BY_NAME)
+    wanted = [name for name in names.split(",") if name]
+    unknown = set(wanted) - set(BY_NAME)
     if unknown:
         raise SystemExit(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}")
-    return [BY_NAME[name] for name in names.split(",")]
+    return [BY_NAME[name] for name in wanted]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -168,9 +196,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", metavar="A,B", help=f"of {', '.join(ALL)}")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"that are counted (default: {ROUNDS})")
     parser.add_argument("--part", type=int, metavar="N", default=1, help="send the Nth part of a row's messages only")
+    parser.add_argument("--long", action="store_true", help="with the rows that take minutes")
+    parser.add_argument("--brokers", action="store_true", help="through ActiveMQ and RabbitMQ too")
     parser.add_argument("--quick", action="store_true", help="the table alone, against stomp.py, with fewer messages")
     options = parser.parse_args(argv)
-    rows = chosen(options.rows) if options.rows else TABLE if options.quick else ROWS
+    every = [row for section, rows in SECTIONS.items() for row in rows if options.long or section != "long"]
+    rows = chosen(options.rows) if options.rows is not None else TABLE if options.quick else every
     clients = options.clients.split(",") if options.clients else QUICK_CLIENTS if options.quick else ALL
     missing = [client for client in clients if not installed(client)]
     if missing:
@@ -182,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = results.last()
     run = results.new(clients, rounds)
     print(results.title(run), flush=True)
-    for row, figures in measured(rows, clients, rounds=rounds, part=part):
+    for row, figures in measured(rows, clients, rounds=rounds, part=part, through_brokers=options.brokers):
         run["rows"][row.name] = results.row(row, figures)
         print(*results.lines(row.name, run, before), sep="\n", flush=True)
     if options.rows is None and not options.quick and not options.clients:

@@ -15,12 +15,15 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import islice
 
 READ = 1 << 18
+UNHURRIED = 0.001
+"""Seconds between reads of what needs no answer: so no write of the client pays for waking this process."""
 CHUNK = 10_000
 """Messages that are made once and sent again and again."""
 CHUNK_BYTES = 1 << 23
@@ -94,10 +97,9 @@ def give(transport: socket.socket, order: bytes, subscriptions: Sequence[bytes])
     while left:
         number = min(left, at_once)
         octets = chunk(feed, tuple(subscriptions), number)
-        for start in range(0, len(octets), feed.write) if feed.write else ():
-            transport.send(octets[start : start + feed.write])
-        if not feed.write:
-            transport.sendall(octets)
+        step = feed.write or len(octets)
+        for start in range(0, len(octets), step):
+            transport.sendall(octets[start : start + step])
         left -= number
 
 
@@ -110,7 +112,7 @@ class Session:
         self._held: list[bytes] = []
         self._hold = 0
         self._orders: dict[bytes, Callable[[bytes], None]] = {
-            b"give": lambda body: give(self._transport, body, self._subscriptions),
+            b"give": self._give,
             b"echo": lambda body: self._transport.sendall(Feed().message(1, self._subscriptions[0])),
             b"hold": self._set_hold,
         }
@@ -125,19 +127,24 @@ class Session:
                 # The tail of a read is the head of the next.
                 end = buffer.rfind(b"\0", start) + 1
                 if end:
-                    self._answer(bytes(buffer[:end]))
+                    answered = self._answer(bytes(buffer[:end]))
                     del buffer[:end]
+                    if not (answered or len(octets) == READ or isinstance(self._transport, ssl.SSLSocket)):
+                        time.sleep(UNHURRIED)
         except OSError:
             pass  # clients end without a farewell
         finally:
             self._transport.close()
 
-    def _answer(self, frames: bytes) -> None:
-        if b"receipt:" in frames:
+    def _answer(self, frames: bytes) -> bool:
+        """Answer frames, and return whether there was anything to answer."""
+        receipts = b"receipt:" in frames
+        orders = b"/control/" in frames or b"CONNECT\n" in frames or b"STOMP\n" in frames
+        if receipts:
             self._confirm(_RECEIPT.findall(frames))
-        if b"/control/" in frames or b"CONNECT\n" in frames or b"STOMP\n" in frames:
-            for frame in frames.split(b"\0"):
-                self._obey(frame.lstrip(b"\r\n"))
+        for frame in frames.split(b"\0") if orders else ():
+            self._obey(frame.lstrip(b"\r\n"))
+        return receipts or orders
 
     def _confirm(self, receipts: list[bytes]) -> None:
         self._held += receipts
@@ -155,6 +162,10 @@ class Session:
             self._subscriptions.append(headers[b"id"])
         elif command == b"SEND" and headers[b"destination"].startswith(b"/control/"):
             self._orders[headers[b"destination"].rpartition(b"/")[2]](body)
+
+    def _give(self, order: bytes) -> None:
+        # On a thread of its own: a client that acknowledges what it gets is read meanwhile.
+        threading.Thread(target=give, args=(self._transport, order, list(self._subscriptions)), daemon=True).start()
 
     def _set_hold(self, body: bytes) -> None:
         self._hold = int(body)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from collections.abc import Mapping
 
 from benchmarks.clients import worker
-from benchmarks.clients.worker import BODY, QUEUE, Action, Feed, Round, order
+from benchmarks.clients.worker import BATCH, BODY, OWN_QUEUE, QUEUE, Action, Feed, Round, order
 
-BATCH = 1000
 READ = 1 << 18
 
 
 def connect(port: int, feed: Feed) -> socket.socket:
-    """Connect to the peer, with one subscription for each that the feed asks for."""
-    raw = socket.create_connection(("127.0.0.1", port))
+    """Connect to the peer, with as many subscriptions as the feed asks for."""
+    raw = socket.create_connection((feed.get("host", "127.0.0.1"), port))
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if "certificate" in feed:
         context = ssl.create_default_context(cafile=feed["certificate"])
         raw = context.wrap_socket(raw, server_hostname="localhost")
-    raw.sendall(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
+    login = "login:{login}\npasscode:{passcode}\n".format(**feed) if "login" in feed else ""
+    raw.sendall(f"CONNECT\naccept-version:1.2\nhost:{feed.get('vhost', '/')}\n{login}\n\0".encode())
     take(raw, 1)
     for number in range(feed.get("subscriptions", 1)):
         raw.sendall(f"SUBSCRIBE\nid:{number}\ndestination:/control/{number}\n\n\0".encode())
@@ -52,7 +53,7 @@ def receive(port: int, feed: Feed) -> Round:
 def send(port: int, feed: Feed) -> Round:
     """Write one prepared frame, one call each."""
     raw = connect(port, feed)
-    octets = frame(QUEUE, BODY)
+    octets = frame(QUEUE, b"x" * feed.get("body", len(BODY)))
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -111,6 +112,26 @@ def latency(port: int, feed: Feed) -> Round:
     return run
 
 
+def through(port: int, feed: Feed) -> Round:
+    """Send messages to a queue of a broker and receive them from there."""
+    sender, receiver = (connect(port, {**feed, "subscriptions": 0}) for _ in range(2))
+    receiver.sendall(f"SUBSCRIBE\nid:0\ndestination:{OWN_QUEUE}\nack:auto\nreceipt:0\n\n\0".encode())
+    take(receiver, 1)
+    octets = frame(OWN_QUEUE, BODY)
+
+    def produce(count: int) -> None:
+        for _ in range(count):
+            sender.sendall(octets)
+
+    def run(count: int) -> None:
+        producer = threading.Thread(target=produce, args=(count,))
+        producer.start()
+        take(receiver, count)
+        producer.join()
+
+    return run
+
+
 ACTIONS: Mapping[str, Action] = {
     "receive": receive,
     "send": send,
@@ -119,6 +140,7 @@ ACTIONS: Mapping[str, Action] = {
     "send-transaction": send_batch,
     "send-receipts": send_receipts,
     "latency": latency,
+    "through": through,
     "import": worker.importing("import socket, ssl, threading, logging, dataclasses, json"),
 }
 

@@ -9,9 +9,7 @@ from typing import Any
 import stomp
 
 from benchmarks.clients import worker
-from benchmarks.clients.worker import QUEUE, TEXT, WAIT, Action, Feed, Round, order
-
-BATCH = 1000
+from benchmarks.clients.worker import BATCH, OWN_QUEUE, QUEUE, TEXT, WAIT, Action, Feed, Round, order
 
 
 class Listener:
@@ -42,10 +40,11 @@ class Listener:
 
 def connect(port: int, feed: Feed) -> Any:
     """Connect to the peer."""
-    connection = stomp.Connection12([("localhost" if "certificate" in feed else "127.0.0.1", port)])
+    host = "localhost" if "certificate" in feed else feed.get("host", "127.0.0.1")
+    connection = stomp.Connection12([(host, port)], vhost=feed.get("vhost"))
     if "certificate" in feed:
-        connection.set_ssl([("localhost", port)], ca_certs=feed["certificate"])
-    connection.connect(wait=True)
+        connection.set_ssl([(host, port)], ca_certs=feed["certificate"])
+    connection.connect(feed.get("login"), feed.get("passcode"), wait=True)
     return connection
 
 
@@ -156,6 +155,42 @@ def latency(port: int, feed: Feed) -> Round:
     return run
 
 
+def through(port: int, feed: Feed) -> Round:
+    """Send messages to a queue of a broker and receive them from there."""
+    sender, receiver, listener = connect(port, feed), connect(port, feed), Listener(lambda frame: None)
+    receiver.set_listener("", listener)
+    receiver.subscribe(OWN_QUEUE, id="0")
+
+    def run(count: int) -> None:
+        listener.expect(count)
+        for _ in range(count):
+            sender.send(OWN_QUEUE, TEXT)
+        listener.wait()
+
+    return run
+
+
+def hold(port: int, feed: Feed) -> Round:
+    """Keep messages, and return what each takes."""
+    connection, kept = connect(port, feed), list[Any]()
+    listener = Listener(kept.append)
+    connection.set_listener("", listener)
+    connection.subscribe("/control/0", id="0")
+
+    def grow(count: int) -> None:
+        listener.expect(count)
+        connection.send("/control/give", order(feed, count))
+        listener.wait()
+
+    return lambda count: worker.growth(grow, count)
+
+
+def idle(port: int, feed: Feed) -> Round:
+    """Open connections, and return what each takes."""
+    kept: list[Any] = []
+    return lambda count: worker.growth(lambda number: kept.extend(connect(port, feed) for _ in range(number)), count)
+
+
 ACTIONS: Mapping[str, Action] = {
     "receive": handled(untouched),
     "receive-headers": handled(read_headers),
@@ -168,6 +203,9 @@ ACTIONS: Mapping[str, Action] = {
     "send-receipts": send,  # it does not wait for receipts
     "send-threads": send_threads,
     "latency": latency,
+    "through": through,
+    "hold": hold,
+    "idle": idle,
     "import": worker.importing("import stomp"),
 }
 

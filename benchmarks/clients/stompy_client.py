@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
 
 import stompy
 from benchmarks.clients import worker
-from benchmarks.clients.worker import BODY, QUEUE, WAIT, Action, Feed, Round, order
+from benchmarks.clients.worker import BATCH, BODY, OWN_QUEUE, QUEUE, WAIT, Action, Feed, Round, order
 from stompy import Connection, Message
-
-BATCH = 1000
-"""Messages of a batch or a transaction."""
+from stompy.broker import Broker
 
 
 def connect(port: int, feed: Feed) -> Connection:
     """Connect to the peer."""
+    if "url" in feed:
+        return stompy.connect(feed["url"], heartbeat=(0, 0))
     if "certificate" in feed:
         tls = stompy.Tls(ca=feed["certificate"])
         return stompy.connect(f"stomp+ssl://localhost:{port}", heartbeat=(0, 0), tls=tls)
@@ -38,31 +41,45 @@ def acknowledged(message: Message) -> None:
     message.ack()
 
 
+class Counter:
+    """Counts messages down and knows when all have come."""
+
+    def __init__(self, look: Callable[[Message], object]) -> None:
+        self._look = look
+        self._left = 0
+        self._done = threading.Event()
+
+    def expect(self, count: int) -> None:
+        """Begin a round."""
+        self._left = count
+        self._done.clear()
+
+    def handle(self, message: Message) -> None:
+        """Take a message."""
+        self._look(message)
+        self._left -= 1
+        if not self._left:
+            self._done.set()
+
+    def wait(self) -> None:
+        """Wait for the last message."""
+        if not self._done.wait(WAIT):
+            raise TimeoutError(f"{self._left} messages did not come")
+
+
 def handled(look: Callable[[Message], object], **subscribing: object) -> Action:
     """Return an action that gives each message to a handler."""
 
     def action(port: int, feed: Feed) -> Round:
         connection = connect(port, feed)
-        done = threading.Event()
-        left = 0
-
-        def handle(message: Message) -> None:
-            nonlocal left
-            look(message)
-            left -= 1
-            if not left:
-                done.set()
-
+        counter = Counter(look)
         for number in range(feed.get("subscriptions", 1)):
-            connection.subscribe(f"/control/{number}", handle, **subscribing)  # type: ignore[arg-type]
+            connection.subscribe(f"/control/{number}", counter.handle, **subscribing)  # type: ignore[arg-type]
 
         def run(count: int) -> None:
-            nonlocal left
-            left = count
-            done.clear()
+            counter.expect(count)
             connection.send("/control/give", order(feed, count))
-            if not done.wait(WAIT):
-                raise TimeoutError(f"{left} messages did not come")
+            counter.wait()
 
         return run
 
@@ -185,6 +202,59 @@ def latency(port: int, feed: Feed) -> Round:
     return run
 
 
+def through(port: int, feed: Feed) -> Round:
+    """Send messages to a queue of a broker and receive them from there."""
+    sender, receiver, counter = connect(port, feed), connect(port, feed), Counter(untouched)
+    receiver.subscribe(OWN_QUEUE, counter.handle)
+
+    def run(count: int, _held: Connection = receiver) -> None:  # what nobody holds is closed
+        counter.expect(count)
+        for _ in range(count):
+            sender.send(OWN_QUEUE, BODY)
+        counter.wait()
+
+    return run
+
+
+def hold(port: int, feed: Feed) -> Round:
+    """Keep messages, and return what each takes."""
+    connection, kept = connect(port, feed), list[Message]()
+    counter = Counter(kept.append)
+    connection.subscribe("/control/0", counter.handle)
+
+    def grow(count: int) -> None:
+        counter.expect(count)
+        connection.send("/control/give", order(feed, count))
+        counter.wait()
+
+    return lambda count: worker.growth(grow, count)
+
+
+def idle(port: int, feed: Feed) -> Round:
+    """Open connections, and return what each takes."""
+    kept: list[Connection] = []
+    return lambda count: worker.growth(lambda number: kept.extend(connect(port, feed) for _ in range(number)), count)
+
+
+def embedded_broker(port: int, feed: Feed) -> Round:
+    """Be the embedded broker, between a producer and a consumer in another process."""
+    address = urlsplit(Broker().start().url)
+    raw = [sys.executable, "-m", "benchmarks.clients.raw_client", "through", str(address.port)]
+    pipe = subprocess.PIPE
+    other = subprocess.Popen([*raw, "{}"], stdin=pipe, stdout=pipe, text=True, bufsize=1)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    said, ask = other.stdout, other.stdin
+    said.readline()
+
+    def run(count: int) -> None:
+        ask.write(f"{count}\n")
+        if not said.readline():
+            raise RuntimeError("the producer and consumer ended")
+
+    return run
+
+
 ACTIONS: Mapping[str, Action] = {
     "receive": handled(untouched),
     "receive-headers": handled(read_headers),
@@ -197,6 +267,10 @@ ACTIONS: Mapping[str, Action] = {
     "send-receipts": send_receipts,
     "send-threads": send_threads,
     "latency": latency,
+    "through": through,
+    "hold": hold,
+    "idle": idle,
+    "embedded-broker": embedded_broker,
     "import": worker.importing("import stompy; stompy.connect"),
 }
 

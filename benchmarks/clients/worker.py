@@ -3,7 +3,9 @@
     python -m benchmarks.clients.NAME ACTION PORT FEED
 
 An action takes the port and the feed (a dictionary, JSON on the command line), connects, and returns what runs one
-round. The first line out says that it is connected, or that the client has no such action.
+round. The first line out says that it is connected, or that the client has no such action. Of the feed, this loop looks
+at `parts` (a figure is for each of so many of a message), `copies` (the figure is how often the body was in memory) and
+`wall` (the figure is wall time).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import resource
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,11 @@ Action = Callable[[int, Feed], Round]
 BODY = b"x" * 256
 TEXT = BODY.decode()
 QUEUE = "/queue/bench"
-WAIT = 300.0
+OWN_QUEUE = f"{QUEUE}-{uuid.uuid4().hex}"
+"""Of a broker that others use too."""
+BATCH = 1000
+"""Messages of a batch, of a transaction, or receipts under way."""
+WAIT = 120.0
 """Seconds after which a measurement has failed."""
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -51,6 +58,13 @@ def order(feed: Feed, count: int) -> str:
     return json.dumps({**feed, "count": count})
 
 
+def growth(grow: Callable[[int], object], count: int) -> float:
+    """Return by how many octets the memory grows for each of so many."""
+    before = memory()
+    grow(count)
+    return (memory() - before) / count
+
+
 def importing(statement: str) -> Action:
     """Return an action that measures what a statement of imports costs, each in a Python of its own, in µs."""
     program = f"import time; began = time.process_time(); {statement}; print(time.process_time() - began)"
@@ -71,7 +85,8 @@ def main(actions: Mapping[str, Action]) -> None:
     if name not in actions:
         print(json.dumps({"ready": False}), flush=True)
         return
-    run = actions[name](int(port), json.loads(feed))
+    settings = json.loads(feed)
+    run = actions[name](int(port), settings)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         count = int(line)
@@ -81,8 +96,13 @@ def main(actions: Mapping[str, Action]) -> None:
         began, used = time.perf_counter(), cpu()
         figure = run(count)
         used, wall = cpu() - used, time.perf_counter() - began
-        value = 1e6 * used / count if figure is None else figure
-        result = {"value": value, "rate": count / wall, "peak": memory("VmHWM"), "before": before}
+        value = 1e6 * used / count / settings.get("parts", 1) if figure is None else figure
+        peak = memory("VmHWM")
+        if "wall" in settings:
+            value = 1e6 * wall / count
+        if "copies" in settings:
+            value = (peak - before) / settings["body"]
+        result = {"value": value, "rate": count / wall, "peak": peak}
         print(json.dumps(result), flush=True)
     sys.stdout.flush()
     os._exit(0)  # nobody waits for threads and farewells

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import results, run
 from benchmarks.clients.stompy_client import ACTIONS
-from benchmarks.rows import ROWS, Row
+from benchmarks.rows import BY_NAME, Row
 from benchmarks.run import main, slower, summary
 
 
@@ -24,7 +24,7 @@ def test_rows_are_measured_end_to_end(capfd: pytest.CaptureFixture[str]) -> None
     assert re.search(r"^send: .*\n +stompy +[\d.,]+ µs .*\n +raw socket +[\d.,]+ µs ", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", BY_NAME.values(), ids=lambda row: row.name)
 def test_stompy_has_what_each_row_needs(row: Row) -> None:
     assert {entry.action for entry in row.entries().values() if entry.client == "stompy"} <= set(ACTIONS)
 
