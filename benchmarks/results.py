@@ -20,18 +20,19 @@ DISTRIBUTIONS = {"stompy": "stompy-client", "stomp.py": "stomp.py", "stompest": 
 Run = dict[str, Any]
 
 
-def new(clients: Sequence[str], rounds: int) -> Run:
+def new(clients: Sequence[str], rounds: int, part: int) -> Run:
     """Return a run without rows: what ran where."""
     versions = {name: importlib.metadata.version(DISTRIBUTIONS[name]) for name in clients if name in DISTRIBUTIONS}
     if "go-stomp" in clients:
         versions["go-stomp"] = go_version()
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
         "rounds": rounds,
+        "part": part,
         "versions": versions,
         "rows": {},
     }
@@ -69,9 +70,10 @@ def last() -> Run:
 
 
 def keep(run: Run) -> Path:
-    """Write a run to its file, named by the day and the commit."""
+    """Write a run to its file, named by the time (UTC) and the commit."""
     FOLDER.mkdir(exist_ok=True)
-    file = FOLDER / f"{run['date']}-{run['commit'].rstrip('+') or 'unknown'}.json"
+    when = run["date"].replace(" ", "-").replace(":", "")
+    file = FOLDER / f"{when}-{run['commit'].rstrip('+') or 'unknown'}.json"
     file.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return file
 

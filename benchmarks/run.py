@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     part = QUICK_PART if options.quick else options.part
 
     before = results.last()
-    run = results.new(clients, rounds)
+    run = results.new(clients, rounds, part)
     print(results.title(run), flush=True)
     for row, figures in measured(rows, clients, rounds=rounds, part=part, through_brokers=options.brokers):
         run["rows"][row.name] = results.row(row, figures)

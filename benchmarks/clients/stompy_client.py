@@ -155,12 +155,12 @@ def send_transaction(port: int, feed: Feed) -> Round:
 def send_receipts(port: int, feed: Feed) -> Round:
     """Send messages with receipts, as many under way as the feed says, and wait for each."""
     connection = connect(port, feed)
-    window = feed.get("window", BATCH)
-    if "window" in feed:
-        connection.send("/control/hold", str(window))
 
     def run(count: int) -> None:
-        for _ in range(0, count, window):
+        for start in range(0, count, feed.get("window", BATCH)):
+            window = min(feed.get("window", BATCH), count - start)
+            if "window" in feed:
+                connection.send("/control/hold", str(window))
             receipts = [connection.send(QUEUE, BODY, receipt=True) for _ in range(window)]
             for receipt in receipts:
                 receipt.wait()

@@ -50,11 +50,11 @@ def test_only_twice_the_recorded_ratio_is_too_slow() -> None:
     assert list(slower({}, ratio(9))) == []
 
 
-def test_a_run_is_kept_by_day_and_commit(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_kept_by_time_and_commit(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     assert results.last() == {"rows": {}}
-    first = {"date": "2026-01-02", "commit": "0123456789", "rows": {"send": {}}}
-    second = {"date": "2026-01-03", "commit": "00aa456789+", "rows": {}}
-    assert results.keep(second).name == "2026-01-03-00aa456789.json"
+    first = {"date": "2026-01-03 09:05", "commit": "ff23456789", "rows": {"send": {}}}
+    second = {"date": "2026-01-03 11:00", "commit": "00aa456789+", "rows": {}}
+    assert results.keep(second).name == "2026-01-03-1100-00aa456789.json"
     results.keep(first)
     assert results.last() == second
