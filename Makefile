@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 .PHONY: help demo flights test test-tools test-brokers test-transports test-pythons test-load test-spark test-spark-oldest \
 	test-spark-release test-spark-brokers test-long test-long-client test-long-spark fuzz mutation check-long images \
-	bench-spark dev lint format types conformance docs architecture audit coverage build check clean
+	bench bench-quick bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@echo "make demo               the tour on the embedded broker"
@@ -38,6 +38,8 @@ help:
 	@echo "make test-spark-oldest  those that depend on Spark, on the oldest release that is supported"
 	@echo "make test-spark-brokers the data pipeline against real brokers"
 	@echo "make test-long          what takes an hour or more; its result is kept in .ci/gate-long.json"
+	@echo "make bench              what a message costs the client, beside other clients (ARGS=\"--rows send,receive\" for some rows)"
+	@echo "make bench-quick        the same in half a minute: fails if a row is twice as slow as it was recorded"
 	@echo "make bench-spark        what the data pipeline costs on this machine"
 	@echo "make images             images of real brokers, built on this machine"
 	@echo "make check              lint, types, tests, docs, build"
@@ -171,6 +173,22 @@ BROKER ?= embedded
 flights: $(SPARK_VENV)/.installed
 	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) \
 		$(SPARK_VENV)/bin/python examples/spark/flights.py --broker $(BROKER) $(ARGS)
+
+# The clients that are measured have an environment of their own (.venv-bench); BENCH_VENV chooses another one.
+BENCH_VENV ?= .venv-bench
+
+$(BENCH_VENV)/.installed: setup.cfg
+	@tools/make_venv $(BENCH_VENV) $(PYTHON)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	@touch $@
+
+# Where Go is, the Go client is measured too.
+bench: $(BENCH_VENV)/.installed
+	@! command -v go >/dev/null || (cd benchmarks/clients/go_stomp && go build -o $(abspath build)/bench-go-stomp .)
+	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
+
+bench-quick: $(BENCH_VENV)/.installed
+	$(BENCH_VENV)/bin/python -m benchmarks.run --quick $(ARGS)
 
 bench-spark: $(SPARK_VENV)/.installed
 	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) $(SPARK_VENV)/bin/python benchmarks/spark.py $(ARGS)

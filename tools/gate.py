@@ -60,6 +60,7 @@ IMAGES = {"STOMPY_BROKERS_FROM": "local"}
 GATE: tuple[Stage, ...] = (
     Stage("test", alone=True, tests=True),
     Stage("dev", alone=True),
+    Stage("bench-quick", alone=True),
     Stage("test-spark", alone=True, tests=True, limit=1500),
     Stage("images"),
     Stage("types"),

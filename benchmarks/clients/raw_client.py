@@ -1,0 +1,148 @@
+"""The limit: a socket and prepared octets, without a client."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+
+from benchmarks.clients import worker
+from benchmarks.clients.worker import BATCH, BODY, OWN_QUEUE, QUEUE, Action, Feed, Round, order
+
+READ = 1 << 18
+
+
+def connect(port: int, feed: Feed) -> socket.socket:
+    """Connect to the peer, with as many subscriptions as the feed asks for."""
+    raw = socket.create_connection((feed.get("host", "127.0.0.1"), port))
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if "certificate" in feed:
+        context = ssl.create_default_context(cafile=feed["certificate"])
+        raw = context.wrap_socket(raw, server_hostname="localhost")
+    login = "login:{login}\npasscode:{passcode}\n".format(**feed) if "login" in feed else ""
+    raw.sendall(f"CONNECT\naccept-version:1.2\nhost:{feed.get('vhost', '/')}\n{login}\n\0".encode())
+    take(raw, 1)
+    for number in range(feed.get("subscriptions", 1)):
+        raw.sendall(f"SUBSCRIBE\nid:{number}\ndestination:/control/{number}\n\n\0".encode())
+    return raw
+
+
+def take(raw: socket.socket, frames: int) -> None:
+    """Read so many frames."""
+    while frames:
+        frames -= raw.recv(READ).count(0)
+
+
+def frame(destination: str, body: bytes, header: str = "") -> bytes:
+    """Return a SEND frame."""
+    return f"SEND\ndestination:{destination}\ncontent-length:{len(body)}\n{header}\n".encode() + body + b"\0"
+
+
+def receive(port: int, feed: Feed) -> Round:
+    """Read, and count the ends of frames."""
+    raw = connect(port, feed)
+
+    def run(count: int) -> None:
+        raw.sendall(frame("/control/give", order(feed, count).encode()))
+        take(raw, count)
+
+    return run
+
+
+def send(port: int, feed: Feed) -> Round:
+    """Write one prepared frame, one call each."""
+    raw = connect(port, feed)
+    octets = frame(QUEUE, b"x" * feed.get("body", len(BODY)))
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            raw.sendall(octets)
+
+    return run
+
+
+def send_differing(port: int, feed: Feed) -> Round:
+    """Write frames with a header that differs."""
+    raw = connect(port, feed)
+
+    def run(count: int) -> None:
+        for number in range(count):
+            raw.sendall(frame(QUEUE, BODY, f"number:{number}\n"))
+
+    return run
+
+
+def send_batch(port: int, feed: Feed) -> Round:
+    """Write frames by the thousand."""
+    raw = connect(port, feed)
+    octets = frame(QUEUE, BODY)
+
+    def run(count: int) -> None:
+        for start in range(0, count, BATCH):
+            raw.sendall(b"".join([octets for _ in range(min(BATCH, count - start))]))
+
+    return run
+
+
+def send_receipts(port: int, feed: Feed) -> Round:
+    """Write frames with receipts, one call each, and read the answers after each thousand."""
+    raw = connect(port, feed)
+
+    def run(count: int) -> None:
+        for start in range(0, count, BATCH):
+            window = min(BATCH, count - start)
+            for number in range(window):
+                raw.sendall(frame(QUEUE, BODY, f"receipt:{number}\n"))
+            take(raw, window)
+
+    return run
+
+
+def latency(port: int, feed: Feed) -> Round:
+    """Write a frame and read its reply."""
+    raw = connect(port, feed)
+    octets = frame("/control/echo", BODY)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            raw.sendall(octets)
+            take(raw, 1)
+
+    return run
+
+
+def through(port: int, feed: Feed) -> Round:
+    """Send messages to a queue of a broker and receive them from there."""
+    sender, receiver = (connect(port, {**feed, "subscriptions": 0}) for _ in range(2))
+    receiver.sendall(f"SUBSCRIBE\nid:0\ndestination:{OWN_QUEUE}\nack:auto\nreceipt:0\n\n\0".encode())
+    take(receiver, 1)
+    octets = frame(OWN_QUEUE, BODY)
+
+    def produce(count: int) -> None:
+        for _ in range(count):
+            sender.sendall(octets)
+
+    def run(count: int) -> None:
+        producer = threading.Thread(target=produce, args=(count,))
+        producer.start()
+        take(receiver, count)
+        producer.join()
+
+    return run
+
+
+ACTIONS: Mapping[str, Action] = {
+    "receive": receive,
+    "send": send,
+    "send-differing": send_differing,
+    "send-batch": send_batch,
+    "send-transaction": send_batch,
+    "send-receipts": send_receipts,
+    "latency": latency,
+    "through": through,
+    "import": worker.importing("import socket, ssl, threading, logging, dataclasses, json"),
+}
+
+if __name__ == "__main__":
+    worker.main(ACTIONS)

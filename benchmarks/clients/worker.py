@@ -1,0 +1,108 @@
+"""The loop that all measured Python clients share: a line in says how many messages, a line out what they cost.
+
+    python -m benchmarks.clients.NAME ACTION PORT FEED
+
+An action takes the port and the feed (a dictionary, JSON on the command line), connects, and returns what runs one
+round. The first line out says that it is connected, or that the client has no such action. Of the feed, this loop looks
+at `parts` (a figure is for each of so many of a message), `copies` (the figure is how often the body was in memory) and
+`wall` (the figure is wall time).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Feed = dict[str, Any]
+Round = Callable[[int], "float | None"]
+"""Runs so many messages; may return the figure of the round, where that is not the time of the processor."""
+Action = Callable[[int, Feed], Round]
+
+BODY = b"x" * 256
+TEXT = BODY.decode()
+QUEUE = "/queue/bench"
+OWN_QUEUE = f"{QUEUE}-{uuid.uuid4().hex}"
+"""Of a broker that others use too."""
+BATCH = 1000
+"""Messages of a batch, of a transaction, or receipts under way."""
+WAIT = 120.0
+"""Seconds after which a measurement has failed."""
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+
+
+def cpu() -> float:
+    """Return the seconds of the processor that this process has used, its own and the system's for it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def memory(name: str = "VmRSS") -> int:
+    """Return the resident memory in octets, `VmHWM` for its peak; where the system does not tell, the peak."""
+    if not _STATUS.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def order(feed: Feed, count: int) -> str:
+    """Return the body of an order of messages."""
+    return json.dumps({**feed, "count": count})
+
+
+def growth(grow: Callable[[int], object], count: int) -> float:
+    """Return by how many octets the memory grows for each of so many."""
+    before = memory()
+    grow(count)
+    return (memory() - before) / count
+
+
+def importing(statement: str) -> Action:
+    """Return an action that measures what a statement of imports costs, each in a Python of its own, in µs."""
+    program = f"import time; began = time.process_time(); {statement}; print(time.process_time() - began)"
+
+    def action(port: int, feed: Feed) -> Round:
+        def run(count: int) -> float:
+            command = [sys.executable, "-c", program]
+            return sum(1e6 * float(subprocess.check_output(command)) for _ in range(count)) / count
+
+        return run
+
+    return action
+
+
+def main(actions: Mapping[str, Action]) -> None:
+    """Run rounds until standard input ends."""
+    name, port, feed = sys.argv[1:]
+    if name not in actions:
+        print(json.dumps({"ready": False}), flush=True)
+        return
+    settings = json.loads(feed)
+    run = actions[name](int(port), settings)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        count = int(line)
+        if _RESET.exists():
+            _RESET.write_text("5")  # the peak of memory begins anew
+        before = memory()
+        began, used = time.perf_counter(), cpu()
+        figure = run(count)
+        used, wall = cpu() - used, time.perf_counter() - began
+        value = 1e6 * used / count / settings.get("parts", 1) if figure is None else figure
+        peak = memory("VmHWM")
+        if "wall" in settings:
+            value = 1e6 * wall / count
+        if "copies" in settings:
+            value = (peak - before) / settings["body"]
+        result = {"value": value, "rate": count / wall, "peak": peak}
+        print(json.dumps(result), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # nobody waits for threads and farewells

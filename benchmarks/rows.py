@@ -1,0 +1,136 @@
+"""What is measured: the rows of the table, each with its clients and what its figures are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ALL = ("stompy", "stomp.py", "stompest", "stompman", "go-stomp", "raw socket")
+PROGRAMS = {
+    "stompy": ("stompy_client", "stompy"),
+    "stomp.py": ("stomp_py_client", "stomp"),
+    "stompest": ("stompest_client", "stompest"),
+    "stompman": ("stompman_client", "stompman"),
+    "raw socket": ("raw_client", "socket"),
+}
+"""Of the clients in Python: the module of `benchmarks.clients`, and what must be installed for it."""
+SLOW = {"stompman": 4}
+"""Clients that run a part of a round only."""
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One client of a row."""
+
+    client: str
+    action: str
+    count: int
+    feed: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table.
+
+    Attributes:
+        name: for the command line.
+        title: for the table.
+        action: what the clients do; those without that action are left out.
+        count: messages of a round.
+        clients: who is measured.
+        feed: what the peer sends; further settings of the action.
+        reference: the client that ratios are taken to; or a row, which stompy runs beside it then; or `""`.
+        goal: stompy's ratio that is aimed at, or its figure where there is no reference.
+        unit: of the figures.
+        tls: over TLS.
+    """
+
+    name: str
+    title: str
+    action: str
+    count: int = 20_000
+    clients: tuple[str, ...] = ALL
+    feed: Mapping[str, Any] = field(default_factory=dict)
+    reference: str = "stomp.py"
+    goal: float | None = None
+    unit: str = "µs"
+    tls: bool = False
+
+    def entries(self) -> dict[str, Entry]:
+        """Return what runs side by side, by the name it has in the table."""
+        entries = {client: Entry(client, self.action, self.count, self.feed) for client in self.clients}
+        if self.reference in BASES:
+            entries[self.reference] = BASES[self.reference].entries()["stompy"]
+        return entries
+
+
+def grown(name: str, title: str, base: str, count: int = 20_000, **feed: Any) -> Row:
+    """Return a row that is compared with another of stompy's, a base case."""
+    action = "send-threads" if "threads" in feed else BASES[base].action
+    return Row(name, title, action, count, ("stompy",), feed, reference=base, goal=1.3)
+
+
+PYTHONS = ("stompy", "stomp.py")
+LIMIT = (*PYTHONS, "raw socket")
+
+TABLE = (
+    Row("receive", "receive, handler, headers untouched", "receive", goal=0.10),
+    Row("receive-headers", "receive, headers read", "receive-headers", goal=0.16),
+    Row("iterate", "iteration", "iterate", goal=0.13),
+    Row("subscriptions", "1,000 subscriptions in turn", "receive", feed={"subscriptions": 1000}, goal=0.13),
+    Row("receive-ack", "receive and acknowledge one by one", "receive-ack", goal=0.30),
+    Row("send", "`send`, one call one write", "send", goal=0.50),
+    Row("send-differing", "`send`, a header that differs each time", "send-differing", goal=0.70),
+    Row("send-batch", "`send` in `batch()`; others: plain", "send-batch", goal=0.20),
+    Row("send-transaction", "`send` in a transaction", "send-transaction", goal=0.20),
+    Row("send-receipts", "receipts, pipelined, all awaited; stomp.py: none", "send-receipts", goal=1.0),
+    Row("latency", "send, reply, handler", "latency", count=2_000, goal=1.0),
+    Row("import", "`import`, as far as `connect`; raw socket: six modules", "import", 3, LIMIT,
+        reference="raw socket", goal=1.5),
+)  # fmt: skip
+BASES = {row.name: row for row in TABLE}
+
+ALSO = (
+    Row("receive-tls", "receive over TLS", "receive", clients=LIMIT, tls=True),
+    Row("send-tls", "`send` over TLS", "send", clients=LIMIT, tls=True),
+    Row("threads", "`send` from 16 threads on one connection", "send-threads", clients=PYTHONS, feed={"threads": 16}),
+    Row("memory", "a queued message", "hold", 10_000, PYTHONS, unit="B"),
+    Row("idle", "an idle connection", "idle", 50, PYTHONS, unit="B"),
+    Row("embedded-broker", "embedded broker, producer and consumer", "embedded-broker", 10_000, ("stompy",),
+        reference=""),
+)  # fmt: skip
+
+GROWTH = (
+    grown("10-subscriptions", "10 subscriptions", "receive", subscriptions=10),
+    grown("100-subscriptions", "100 subscriptions", "receive", subscriptions=100),
+    grown("1000-subscriptions", "1,000 subscriptions", "receive", subscriptions=1000),
+    grown("40-headers", "40 headers", "receive", headers=40),
+    grown("crlf", "lines that end with CR LF", "receive", crlf=True),
+    grown("no-content-length", "no content-length", "receive", length=False),
+    grown("binary", "binary bodies", "receive", binary=True),
+    Row("octets", "written byte by byte: each byte", "receive", 200, ("stompy",), {"write": 1, "parts": 600},
+        reference=""),
+    grown("10000-receipts", "10,000 receipts under way", "send-receipts", window=10_000),
+    grown("1-thread", "1 thread", "send", threads=1),
+    grown("4-threads", "4 threads on one connection", "send", threads=4),
+    grown("16-threads", "16 threads on one connection", "send", threads=16),
+    grown("empty-receive", "receive empty bodies", "receive", body=0),
+    grown("4k-receive", "receive bodies of 4 KiB", "receive", body=4096),
+    Row("1m-receive", "receive bodies of 1 MiB", "receive", 100, LIMIT, {"body": MIB}, reference="raw socket"),
+    grown("empty-send", "`send` empty bodies", "send", body=0),
+    grown("4k-send", "`send` bodies of 4 KiB", "send", body=4096),
+    Row("1m-send", "`send` bodies of 1 MiB", "send", 100, LIMIT, {"body": MIB}, reference="raw socket"),
+    Row("50m-receive", "receive 50 MiB: copies in memory", "receive", 1, PYTHONS, {"body": 50 * MIB, "copies": True},
+        reference="", goal=2.0, unit="copies"),
+    Row("50m-send", "`send` 50 MiB: copies beside the caller's", "send", 1, PYTHONS,
+        {"body": 50 * MIB, "copies": True}, reference="", goal=1.0, unit="copies"),
+)  # fmt: skip
+
+LONG = (grown("10-million", "10 million messages", "receive", 10_000_000),)
+"""What takes minutes: only by its name, or with `--long`."""
+
+SECTIONS = {"table": TABLE, "also": ALSO, "growth": GROWTH, "long": LONG}
+BY_NAME = {row.name: row for rows in SECTIONS.values() for row in rows}
+SECTION_OF = {row.name: section for section, rows in SECTIONS.items() for row in rows}

@@ -1,0 +1,197 @@
+"""The peer of a measured client: a raw STOMP server in a process of its own, that parses as little as it can.
+
+    python -m benchmarks.server [CERTIFICATE]     prints its port, and ends with its standard input
+
+It answers receipts and drops everything else, but for destinations that begin with /control/. A SUBSCRIBE to one is
+remembered, and a SEND to one is an order: `give` sends MESSAGE frames to the subscriptions in turn (the body is JSON,
+see `Feed`), `echo` sends one back, `hold` keeps receipts back until as many have come together as the body says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import islice
+
+READ = 1 << 18
+UNHURRIED = 0.001
+"""Seconds between reads of what needs no answer: so no write of the client pays for waking this process."""
+CHUNK = 10_000
+"""Messages that are made once and sent again and again."""
+CHUNK_BYTES = 1 << 23
+_RECEIPT = re.compile(rb"^receipt:([^\r\n]*)", re.MULTILINE)
+_CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.1.0\nheart-beat:0,0\nsession:bench\n\n\0"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Which messages a client gets.
+
+    Attributes:
+        body: octets of each.
+        headers: of each; at least the ten that ActiveMQ writes, two of them with escaped colons.
+        crlf: lines end with CR LF.
+        length: with a content-length.
+        binary: the body has every octet, NUL too, and no content type.
+        write: octets of a write; 0 for as many as the socket takes.
+    """
+
+    body: int = 256
+    headers: int = 10
+    crlf: bool = False
+    length: bool = True
+    binary: bool = False
+    write: int = 0
+
+    def message(self, number: int, subscription: bytes) -> bytes:
+        """Return the frame of the message of that number."""
+        host = rb"ID\cbroker-40361-1700000000000"
+        lines = [
+            b"MESSAGE",
+            b"expires:0",
+            b"destination:/queue/bench",
+            b"ack:%s-3\\c%d" % (host, number),
+            b"subscription:%s" % subscription,
+            b"priority:4",
+            b"message-id:%s-5\\c1\\c-1\\c1\\c%d" % (host, number),
+            b"timestamp:%d" % (1_700_000_000_000 + number),
+            b"persistent:true",
+            b"type:bench" if self.binary else b"content-type:text/plain",
+            b"content-length:%d" % self.body if self.length else b"redelivered:false",
+            *(b"extra-%d:value of header %d" % (extra, extra) for extra in range(10, self.headers)),
+        ]
+        octets = bytes(range(256)) if self.binary else bytes(range(32, 127))
+        body = (octets * (self.body // len(octets) + 1))[: self.body]
+        end = b"\r\n" if self.crlf else b"\n"
+        return end.join([*lines, b"", body]) + b"\0" + end
+
+    def frames(self, subscriptions: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield frames without an end, to the subscriptions in turn."""
+        number = 0
+        while True:
+            for subscription in subscriptions:
+                number += 1
+                yield self.message(number, subscription)
+
+
+@lru_cache(maxsize=4)
+def chunk(feed: Feed, subscriptions: tuple[bytes, ...], count: int) -> bytes:
+    """Return the frames of so many messages."""
+    return b"".join(islice(feed.frames(subscriptions), count))
+
+
+def give(transport: socket.socket, order: bytes, subscriptions: Sequence[bytes]) -> None:
+    """Send what a client has ordered."""
+    wanted = json.loads(order)
+    feed = Feed(**{field.name: wanted[field.name] for field in fields(Feed) if field.name in wanted})
+    at_once = max(1, min(CHUNK, CHUNK_BYTES // (feed.body + 300)))
+    left = wanted["count"]
+    while left:
+        number = min(left, at_once)
+        octets = chunk(feed, tuple(subscriptions), number)
+        step = feed.write or len(octets)
+        for start in range(0, len(octets), step):
+            transport.sendall(octets[start : start + step])
+        left -= number
+
+
+class Session:
+    """One client's connection."""
+
+    def __init__(self, transport: socket.socket) -> None:
+        self._transport = transport
+        self._subscriptions: list[bytes] = []
+        self._held: list[bytes] = []
+        self._hold = 0
+        self._orders: dict[bytes, Callable[[bytes], None]] = {
+            b"give": self._give,
+            b"echo": lambda body: self._transport.sendall(Feed().message(1, self._subscriptions[0])),
+            b"hold": self._set_hold,
+        }
+
+    def run(self) -> None:
+        """Answer until the client has gone."""
+        buffer = bytearray()
+        try:
+            while octets := self._transport.recv(READ):
+                start = len(buffer)
+                buffer += octets
+                # The tail of a read is the head of the next.
+                end = buffer.rfind(b"\0", start) + 1
+                if end:
+                    answered = self._answer(bytes(buffer[:end]))
+                    del buffer[:end]
+                    if not (answered or len(octets) == READ or isinstance(self._transport, ssl.SSLSocket)):
+                        time.sleep(UNHURRIED)
+        except OSError:
+            pass  # clients end without a farewell
+        finally:
+            self._transport.close()
+
+    def _answer(self, frames: bytes) -> bool:
+        """Answer frames, and return whether there was anything to answer."""
+        receipts = b"receipt:" in frames
+        orders = b"/control/" in frames or b"CONNECT\n" in frames or b"STOMP\n" in frames
+        if receipts:
+            self._confirm(_RECEIPT.findall(frames))
+        for frame in frames.split(b"\0") if orders else ():
+            self._obey(frame.lstrip(b"\r\n"))
+        return receipts or orders
+
+    def _confirm(self, receipts: list[bytes]) -> None:
+        self._held += receipts
+        if len(self._held) >= self._hold:
+            self._transport.sendall(b"".join([b"RECEIPT\nreceipt-id:%s\n\n\0" % receipt for receipt in self._held]))
+            self._held.clear()
+
+    def _obey(self, frame: bytes) -> None:
+        head, _, body = frame.partition(b"\n\n")
+        command, *lines = head.split(b"\n")
+        headers = dict(line.split(b":", 1) for line in reversed(lines))
+        if command in (b"CONNECT", b"STOMP"):
+            self._transport.sendall(_CONNECTED)
+        elif command == b"SUBSCRIBE":
+            self._subscriptions.append(headers[b"id"])
+        elif command == b"SEND" and headers[b"destination"].startswith(b"/control/"):
+            self._orders[headers[b"destination"].rpartition(b"/")[2]](body)
+
+    def _give(self, order: bytes) -> None:
+        # On a thread of its own: a client that acknowledges what it gets is read meanwhile.
+        threading.Thread(target=give, args=(self._transport, order, list(self._subscriptions)), daemon=True).start()
+
+    def _set_hold(self, body: bytes) -> None:
+        self._hold = int(body)
+
+
+def serve(listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    """Answer each client on a thread of its own."""
+    while True:
+        transport, _ = listener.accept()
+        transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            transport = context.wrap_socket(transport, server_side=True)
+        threading.Thread(target=Session(transport).run, daemon=True).start()
+
+
+def main(certificate: str | None = None) -> None:
+    """Listen until standard input ends."""
+    context = None
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        threading.Thread(target=serve, args=(listener, context), daemon=True).start()
+        print(listener.getsockname()[1], flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
