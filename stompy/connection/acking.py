@@ -10,7 +10,8 @@ import logging
 from stompy.connection.message import Message
 from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
-from stompy.frames.encoder import encode_head
+from stompy.frames.encoder import encode_head, encode_lines
+from stompy.frames.version import Version
 from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
 from stompy.protocol.ack import ack_headers
@@ -37,8 +38,7 @@ class Acker:
                 message.cover()
 
         try:
-            headers = self.claim(message, command, waiting, requeue=requeue)
-            head = encode_head(command, headers.items(), grammar=link.protocol.grammar)
+            head = self.claim(message, command, waiting, requeue=requeue)
             handle = link.receipts.make() if receipt else None
             more = b"" if handle is None else handle.line
             link.writer.write(b"%b%b\n\0" % (head, more), receipt=handle, on_left=left)
@@ -72,8 +72,8 @@ class Acker:
         *,
         requeue: bool | None = None,
         transaction: bool = False,
-    ) -> dict[str, str]:
-        """Claim a message for ACK or NACK and return the headers that name it.
+    ) -> bytes:
+        """Claim a message for ACK or NACK and return the command and header lines that name it.
 
         `claimant` is who may give it back; also after this has raised, as a signal may strike when the claim is made.
 
@@ -88,8 +88,7 @@ class Acker:
         link = message.link
         if not link.alive:
             raise AckError("the link that this message came by is gone; the broker will deliver it again")
-        headers = ack_headers(command, message.headers.peek, link.version)
-        alone = False
+        head, alone = _head(message, command), False
         if transaction or command == "NACK" or message.orphaned:
             dialect = link.dialect
             if message.orphaned and not dialect.ack_after_unsubscribe:
@@ -98,7 +97,7 @@ class Acker:
                 dialect.check_transacted(command)
             if command == "NACK":
                 alone = dialect.nack_alone
-                headers.update(dialect.nack_headers(requeue))
+                head += encode_lines(command, dialect.nack_headers(requeue).items(), grammar=link.protocol.grammar)
                 self._warn(message, dialect, requeue)
         with self._claims:
             if message.settled is not None:
@@ -110,7 +109,7 @@ class Acker:
                     " raised: settle that one first, by an ack() or nack() of its own"
                 )
             message.claim(command, claimant)
-        return headers
+        return head
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
         """Say, once a connection, that what seems a dead letter is a lost one."""
@@ -129,3 +128,16 @@ class Acker:
         with self._claims:
             if message.claimant is claimant:
                 message.claim(None, None)
+
+
+def _head(message: Message, command: str) -> bytes:
+    """Return the command of an ACK or NACK and the lines that name a message; raises as `ack_headers` does."""
+    link = message.link
+    grammar = link.protocol.grammar
+    if link.version is Version.V1_2:
+        # Escaped as it came, the token means the same on its way back.
+        token = message.headers.wire("ack")
+        if token is not None and "\r" not in token:
+            return f"{command}\nid:{token}\n".encode("utf-8", grammar.utf8_errors)
+    headers = ack_headers(command, message.headers.peek, link.version)
+    return encode_head(command, headers.items(), grammar=grammar)

@@ -14,7 +14,6 @@ from stompy.connection.message import Message
 from stompy.deadline import check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions
 from stompy.errors import LocalProtocolError, StompError, TransactionError
-from stompy.frames.encoder import encode_head
 
 if TYPE_CHECKING:
     from stompy.connection.sending import Sender
@@ -116,8 +115,7 @@ class Transaction:
         self._check()
         self._acked.append(message)
         try:
-            fields = self._acker.claim(message, command, self, transaction=True)
-            head = encode_head(command, fields.items(), grammar=self._link.protocol.grammar)
+            head = self._acker.claim(message, command, self, transaction=True)
             self._buffer.add(b"%b%b\n\0" % (head, self._line))
         except StompError:
             self._acked.remove(message)

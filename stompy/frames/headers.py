@@ -85,19 +85,27 @@ class Headers(Mapping[str, str]):
             return len(self._text)
         return sum(len(name) + len(value) + 2 for name, value in self.pairs)
 
-    def peek(self, name: str) -> str | None:
-        """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
-        if self._first is not None:
-            return self._first.get(name)
+    def wire(self, name: str) -> str | None:
+        """Return the first value of `name` as it stood on the wire, escapes and all; `None` where that is not known."""
         text = self._text
         start_of_line = _STARTS.get(name) or _start_of_line(name)
         if text is None or start_of_line is None:
-            return self._mapping().get(name)
+            return None
         start = text.find(start_of_line)
         if start < 0:
             return None
         start += len(start_of_line)
-        value = text[start : text.index("\n", start)]
+        return text[start : text.index("\n", start)]
+
+    def peek(self, name: str) -> str | None:
+        """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
+        if self._first is not None:
+            return self._first.get(name)
+        if self._text is None or not (name in _STARTS or _start_of_line(name)):
+            return self._mapping().get(name)
+        value = self.wire(name)
+        if value is None:
+            return None
         if self._grammar.trim:
             value = value.strip(" ")
         return _unescaped(value, self._grammar) if "\\" in value and self._escaped else value

@@ -34,6 +34,23 @@ def test_a_message_is_settled_once(talking: Talking, first: str, second: str) ->
     assert talk.peer.quiet()
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("token", ["ack-1", "ID:host-1:2", "a\\b", "\\", "ü", "ack:1"])
+def test_the_broker_gets_its_own_token_back(talking: Talking, version: str, token: str) -> None:
+    talk = talking(version)
+    message = talk.received(b"", **({"ack": token} if version == "1.2" else {"id": token}))
+    message.ack()
+    frame = talk.peer.expect("ACK")
+    assert frame.headers["id" if version == "1.2" else "message-id"] == token
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\rb", "\r", "\\n", "\\\\c:"])
+def test_a_token_with_line_ends_and_escapes_comes_back_too(talking: Talking, token: str) -> None:
+    talk = talking()
+    talk.received(b"", ack=token).ack()
+    assert talk.peer.expect("ACK").headers["id"] == token
+
+
 def test_of_many_threads_one_acks(talking: Talking, calling: Calling) -> None:
     talk = talking()
     message = talk.received(b"")
