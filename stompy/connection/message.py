@@ -97,12 +97,13 @@ class Message:
         size: octets of its body and, about, its headers: what it counts for in the inbox.
     """
 
-    __slots__ = ("_body", "_delivery", "_failed", "_headers", "_order", "_settled", "claimant", "counted", "size")
+    __slots__ = ("_body", "_failed", "_headers", "_order", "_settled", "claimant", "counted", "delivery", "size")
 
     _failed: bool
 
-    def __init__(self, delivery: Delivery[Source], headers: bytes | Headers, body: bytes) -> None:
-        self._delivery = delivery
+    def __init__(self, delivery: Delivery[Any], headers: bytes | Headers, body: bytes) -> None:
+        self.delivery = delivery
+        """What it has in common with others; for stompy's own use."""
         self._headers = headers
         self._body = body
         self.size = len(body) + (len(headers) if isinstance(headers, bytes) else headers.size)
@@ -121,17 +122,12 @@ class Message:
     @property
     def link(self) -> Link:
         """The link it came by."""
-        return self._delivery.link
-
-    @property
-    def source(self) -> Any:
-        """The subscription it came by, if it is known; for stompy's own use."""
-        return self._delivery.source
+        return self.delivery.link
 
     @property
     def ack_mode(self) -> str:
         """Of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
-        return self._delivery.ack_mode
+        return self.delivery.ack_mode
 
     @property
     def body(self) -> bytes:
@@ -161,7 +157,7 @@ class Message:
         headers = self._headers
         if isinstance(headers, bytes):
             # Two threads may both make them, which does no harm: they are alike, and one stays.
-            headers = self._headers = Headers.from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
+            headers = self._headers = Headers.from_head(headers, self.delivery.link.protocol.grammar, "MESSAGE")
         return headers
 
     @property
@@ -188,24 +184,24 @@ class Message:
     def settled(self) -> str | None:
         """`"ACK"` or `"NACK"` once one of them was sent for it or, in mode `client`, for a later one; else `None`."""
         if self._settled is None and self._order:
-            return self._delivery.covered(self._order)
+            return self.delivery.covered(self._order)
         return self._settled
 
     @property
     def orphaned(self) -> bool:
         """Whether its subscription was ended, so that the broker has taken it back; for stompy's own use."""
-        source = self._delivery.source
+        source = self.delivery.source
         return source is not None and source.leaving
 
     @property
     def is_first(self) -> bool:
         """Whether a cumulative ACK or NACK of it would settle no other message; for stompy's own use."""
-        return self._order <= 1 or self._delivery.covered(self._order - 1) is not None
+        return self._order <= 1 or self.delivery.covered(self._order - 1) is not None
 
     @property
     def failed_before(self) -> Message | None:
         """The first message that a cumulative ACK or NACK of this one would settle though its handler raised."""
-        failed = self._delivery.failed
+        failed = self.delivery.failed
         if not failed:
             return None
         return next((one for one in failed if one._order < self._order and one.settled is None), None)
@@ -216,11 +212,11 @@ class Message:
             return
         self._failed = True
         if self._order:
-            self._delivery.failed.append(self)
+            self.delivery.failed.append(self)
         if not nack or self.settled is not None:
             return
         try:
-            self._delivery.acker.refuse(self)
+            self.delivery.acker.refuse(self)
         except StompError as failed:
             if not self.link.alive or self.orphaned:
                 _LOG.info("message %r was not refused, as the broker takes it back: %s", self.message_id, failed)
@@ -240,7 +236,7 @@ class Message:
     def cover(self) -> None:
         """Note that earlier messages of a cumulative subscription are settled with this one; for stompy's own use."""
         if self._order and self._settled is not None:
-            self._delivery.cover(self._order, self._settled)
+            self.delivery.cover(self._order, self._settled)
 
     @overload
     def ack(self, *, receipt: Literal[True]) -> Receipt: ...
@@ -255,7 +251,7 @@ class Message:
             AckError: in mode `auto`, a second time, or its link or (at most brokers) its subscription is gone: then the
                 broker redelivers it.
         """
-        return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
+        return self.delivery.acker.acknowledge(self, "ACK", receipt=receipt)
 
     @overload
     def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
@@ -277,7 +273,7 @@ class Message:
             LocalProtocolError: STOMP 1.0 has no NACK.
             ConfigurationError: the broker would do another thing than was asked; nothing was sent.
         """
-        return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
+        return self.delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
 
     def __enter__(self) -> Message:
         return self

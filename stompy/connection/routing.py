@@ -82,7 +82,7 @@ class Router:
         if heard:
             messages = [one for one in messages if one not in unheard] if unheard else messages
         elif apart:
-            messages = [one for one in messages if one.source is not None and one.source.direct]
+            messages = [one for one in messages if one.delivery not in apart]
         self._hand_over(link, messages, heard, None)
 
     def _find(self, known: _Known, headers: bytes | Headers, key: bytes) -> Delivery[Subscription]:
@@ -156,29 +156,32 @@ class Router:
         """Hand messages to user code; on a dispatcher."""
         callbacks, gate = self._callbacks, link.gate
         done = octets = 0
-        for message in messages:
-            source = message.source
-            # Not one that the broker will send again.
-            wanted = not callbacks.discarding and (link.alive or message.ack_mode == "auto")
-            try:
-                if wanted:
-                    for listener in listeners:
-                        run_reported(partial(listener.on_message, message))
-                    if source is not None and source.handler is not None and source.dispatcher is own:
-                        source.handler(message)
-            except BaseException as error:
-                if is_for_caller(error):
-                    raise
-                _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
-                message.fail(nack=source is not None and source.on_error == "nack")
-                callbacks.handler_failed(message, error)
-            finally:
-                done += 1
-                octets += message.size
-                # Counted a few at a time, as that takes a lock; one at a time while the reader waits for it.
-                if done == _AT_ONCE or gate.shut or message is messages[-1]:
+        try:
+            for message in messages:
+                delivery = message.delivery
+                source = delivery.source
+                try:
+                    # Not one that the broker will send again.
+                    if not callbacks.discarding and (delivery.ack_mode == "auto" or link.alive):
+                        for listener in listeners:
+                            run_reported(partial(listener.on_message, message))
+                        if source is not None and source.handler is not None and source.dispatcher is own:
+                            source.handler(message)
+                except BaseException as error:
+                    if is_for_caller(error):
+                        raise
+                    _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
+                    message.fail(nack=source is not None and source.on_error == "nack")
+                    callbacks.handler_failed(message, error)
+                finally:
+                    done += 1
+                    octets += message.size
+                # Counted down a few at a time, as that takes a lock; one at a time while the reader waits for it.
+                if done == _AT_ONCE or gate.shut:
                     gate.removed(done, octets)
                     done = octets = 0
+        finally:
+            gate.removed(done, octets)
 
 
 def _hears_messages(listener: object) -> bool:

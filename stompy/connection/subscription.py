@@ -32,6 +32,8 @@ OnError = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
 
+_FOR_EVER = Deadline(None)
+
 _LOG = logging.getLogger("stompy.connection")
 
 _LOOK_AT_MAIN = 1.0
@@ -221,7 +223,7 @@ class Subscription:
         loop = object()
         try:
             self._loops[loop] = threading.get_ident()
-            while (message := self._next_of_loop()) is not None:
+            while (message := self._next(_FOR_EVER) if self._inbox else self._next_of_loop()) is not None:
                 yield message
         finally:
             # Without the lock: this may be the garbage collector's moment, in a thread that holds it.
@@ -250,7 +252,7 @@ class Subscription:
         taken: Message | None = None
         try:
             with self._condition:
-                if not self._await_message(deadline):
+                if not self._inbox and not self._await_message(deadline):
                     return None
                 taken = self._inbox[0]
                 try:

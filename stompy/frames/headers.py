@@ -64,11 +64,16 @@ class Headers(Mapping[str, str]):
 
     @classmethod
     def from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
-        """Return headers over the lines of a learned head, which were checked."""
-        text = "\n" + head.decode("utf-8", grammar.utf8_errors)
+        """Return headers over the lines of a learned head, behind a LF, which were checked."""
+        text = head.decode("utf-8", grammar.utf8_errors)
         if grammar.crlf and "\r" in text:
             text = text.replace("\r\n", "\n")
-        return cls.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
+        self = cls.__new__(cls)
+        self._pairs = self._first = None
+        self._text = text
+        self._grammar = grammar
+        self._escaped = "\\" in text and grammar.escaped(command)
+        return self
 
     @property
     def pairs(self) -> Pairs:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompy.frames.limits import Limits
 
 Row = tuple[bytes | Headers, bytes, bytes]
-"""A frame in a run: its header lines as they came, the value of `subscription` among them or nothing, and its body."""
+"""A frame in a run: its header lines behind a LF, the value of `subscription` among them or nothing, and its body."""
 
 _SEEN_BEFORE = 32
 """Frames that are checked the long way before the first head is learned; twice as many before each further one."""
@@ -141,7 +141,7 @@ class LearnedHeads:
         if bodyless and b"content-length" in places:
             return
         last = group + 1  # an empty group: the last one tells which head it is, and it stands for what is not there
-        self._patterns.append(re.escape(line) + rb"\n(" + b"".join(parts) + b")" + crlf + b"()")
+        self._patterns.append(re.escape(line) + rb"(\n" + b"".join(parts) + b")" + crlf + b"()")
         self.pattern = re.compile(b"|".join(self._patterns))
         self.shapes[last] = Shape(
             command,
@@ -162,7 +162,7 @@ class LearnedHeads:
         if max(map(len, heads)) > self._harmless:
             return False
         try:
-            self._checker.text(b"\n" + b"".join(heads), run.command)
+            self._checker.text(b"".join(heads), run.command)
         except RemoteProtocolError:
             return False
         return True

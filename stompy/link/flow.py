@@ -70,7 +70,8 @@ class Gate:
         self.holders: set[object] = set()
         """Who keeps the gate open; see `hold`."""
         self._shut = False
-        self._waiting = False
+        self.shut = False
+        """Whether the reader is stopped at the moment; written with the lock, and read without."""
         self._abandoned = False
         self.times_shut = 0
         """How often the reader had to wait."""
@@ -89,11 +90,6 @@ class Gate:
     def _weight(self) -> int:
         return self._octets + self._messages * self._marks.overhead
 
-    @property
-    def shut(self) -> bool:
-        """Whether the reader is stopped at the moment."""
-        return self._waiting
-
     def added(self, messages: int, octets: int) -> None:
         """Note messages that now wait for user code."""
         with self._condition:
@@ -107,7 +103,8 @@ class Gate:
         with self._condition:
             self._messages -= messages
             self._octets -= octets
-            self._open_again()
+            if self._shut or self.shut:
+                self._open_again()
 
     def taken(self, message: Counted) -> None:
         """Note that user code has taken a message, or that it was dropped; a second time is ignored."""
@@ -119,17 +116,18 @@ class Gate:
                 message.counted = False
                 self._messages -= 1
                 self._octets -= message.size
-                self._open_again()
+                if self._shut or self.shut:
+                    self._open_again()
             except BaseException:
                 # A signal: as it was, so that whoever tries again counts it down and wakes the reader.
                 message.counted, (self._messages, self._octets) = True, before
                 raise
 
     def _open_again(self) -> None:
-        if self._shut and self._messages * 2 <= self._marks.messages and self._weight * 2 <= self._marks.octets:
+        if self._messages * 2 <= self._marks.messages and self._weight * 2 <= self._marks.octets:
             self._shut = False
         # Also where the gate stays shut but is held and has fallen below the hard limit.
-        if self._waiting and not self._blocked():
+        if self.shut and not self._blocked():
             self._condition.notify_all()
 
     def hold(self, holder: object) -> None:
@@ -149,11 +147,11 @@ class Gate:
             if not self._blocked():
                 return
             self.times_shut += 1
-            self._waiting = True
+            self.shut = True
             while self._blocked():
                 self._condition.wait()
             # In the same critical section that opens the gate: else the pacemaker could look in between.
-            self._waiting = False
+            self.shut = False
             self._pulse.heard(time.monotonic())
 
     def _blocked(self) -> bool:
@@ -164,7 +162,7 @@ class Gate:
     def dead(self, now: float) -> bool:
         """Whether the peer was silent for too long while we were listening."""
         with self._condition:
-            return not self._waiting and self._pulse.dead(now)
+            return not self.shut and self._pulse.dead(now)
 
     def abandon(self) -> None:
         """Let the reader through for good: the link is over and must be cleaned up."""
