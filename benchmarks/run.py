@@ -41,6 +41,10 @@ TOO_MUCH = 2.0
 Figures = dict[str, Any]
 
 
+class Ended(Exception):
+    """A process that was measured has ended; what it said is on stderr."""
+
+
 class Child:
     """A process that reads a line and answers with one."""
 
@@ -53,12 +57,12 @@ class Child:
         """Return the next line it says, JSON.
 
         Raises:
-            SystemExit: it ended.
+            Ended: it ended.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"ended: {self._process.args!r}")
+            raise Ended(f"{self._process.args!r}")
         return json.loads(line)
 
     def ask(self, line: object) -> Any:
@@ -160,7 +164,10 @@ def measured(
     with contextlib.ExitStack() as ending:
         servers = {tls: ending.enter_context(peer(tls=tls)) for tls in {row.tls for row in rows}}
         for row in rows:
-            yield row, measure(row, servers[row.tls], clients=clients, rounds=rounds, part=part)
+            try:
+                yield row, measure(row, servers[row.tls], clients=clients, rounds=rounds, part=part)
+            except Ended as ended:
+                print(f"{row.name}: left out, as a client ended: {ended}", flush=True)
     if through_brokers:
         from benchmarks import brokers
 
@@ -216,11 +223,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row, figures in measured(rows, clients, rounds=rounds, part=part, through_brokers=options.brokers):
         run["rows"][row.name] = results.row(row, figures)
         print(*results.lines(row.name, run, before), sep="\n", flush=True)
+    lost = [row.name for row in rows if row.name not in run["rows"]]
     if options.rows is None and not options.quick and not options.clients:
         print(f"kept in {results.keep(run).relative_to(TOP)}")
     wrong = list(slower(before["rows"], run["rows"])) if options.quick else []
     print(*(f"twice as slow as recorded: {line}" for line in wrong), sep="\n", end="\n" if wrong else "")
-    return 1 if wrong else 0
+    return 1 if wrong or lost else 0
 
 
 if __name__ == "__main__":

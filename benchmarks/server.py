@@ -140,10 +140,10 @@ class Session:
         """Answer frames, and return whether there was anything to answer."""
         receipts = b"receipt:" in frames
         orders = b"/control/" in frames or b"CONNECT\n" in frames or b"STOMP\n" in frames
-        if receipts:
-            self._confirm(_RECEIPT.findall(frames))
         for frame in frames.split(b"\0") if orders else ():
             self._obey(frame.lstrip(b"\r\n"))
+        if receipts:  # after the orders, of which one may hold them back
+            self._confirm(_RECEIPT.findall(frames))
         return receipts or orders
 
     def _confirm(self, receipts: list[bytes]) -> None:

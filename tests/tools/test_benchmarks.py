@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
@@ -32,6 +33,14 @@ def test_stompy_has_what_each_row_needs(row: Row) -> None:
 def test_an_unknown_row_is_named() -> None:
     with pytest.raises(SystemExit, match="no such row: sent; there are receive"):
         main(["--rows", "send,sent"])
+
+
+def test_a_row_whose_client_ends_is_left_out_and_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "program", lambda client: [sys.executable, "-c", "pass"])
+    assert main(["--rows", "send", "--clients", "raw socket", "--rounds", "1"]) == 1
+    assert "send: left out, as a client ended" in capfd.readouterr().out
 
 
 def test_a_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
