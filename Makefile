@@ -112,33 +112,42 @@ test-pythons: $(VENV)/.installed-test
 SPARK ?= pyspark
 SPARK_VENV ?= .venv-spark
 SPARK_EXTRAS ?= spark-test,examples
+SPARK_REQUIRED ?= all
 SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/cli/test_spark.py::test_a_replay_is_told_of_in_one_line_and_needs_no_spark \
 	tests/documentation tests/examples/test_spark_flights.py
 # A test's Java is short-lived: it begins with the classes loaded, compiles in a hurry, and says on stderr what it has to say.
 SPARK_JAVA = JAVA_HOME=$$(tools/spark_java $(SPARK_VENV))
 SPARK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr
 SPARK_ARCHIVE = $(abspath $(SPARK_VENV))/spark.jsa
-SPARK_PYTEST = $(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS) -XX:SharedArchiveFile=$(SPARK_ARCHIVE)" \
-	STOMPY_REQUIRE_SPARK=1 $(SPARK_VENV)/bin/python -m pytest -q --timeout 180
+SPARK_PYTEST = $(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" STOMPY_REQUIRE_SPARK=$(SPARK_REQUIRED) \
+	$(SPARK_VENV)/bin/python -m pytest -q --timeout 180
+test-spark test-spark-brokers test-long-spark: private SPARK_JAVA_OPTIONS += -XX:SharedArchiveFile=$(SPARK_ARCHIVE)
 
+# What is not imported is not compiled.
 $(SPARK_VENV)/.installed: setup.cfg
 	@tools/make_venv $(SPARK_VENV) $(PYTHON)
-	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$(SPARK_EXTRAS)]" "$(SPARK)"
-	@rm -f $(SPARK_ARCHIVE)
-	@$(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" $(SPARK_VENV)/bin/python tools/spark_archive.py $(SPARK_ARCHIVE)
+	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--editable ".[$(SPARK_EXTRAS)]" "$(SPARK)"
 	@touch $@
 
-test-spark: $(SPARK_VENV)/.installed
+# Pays for itself where Java is started again and again. Java goes on writing it while the tests begin.
+$(SPARK_ARCHIVE): $(SPARK_VENV)/.installed
+	@rm -f $@
+	@$(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" $(SPARK_VENV)/bin/python tools/spark_archive.py $@
+
+# What starts a Java of its own is one group (`java`), so that it is one at a time: Spark gives a new Python ten seconds.
+test-spark: $(SPARK_VENV)/.installed $(SPARK_ARCHIVE)
 	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq \
-		$(SPARK_PYTEST) -n 3 --dist worksteal $(SPARK_TESTS) --ignore tests/spark/brokers $(ARGS)
+		$(SPARK_PYTEST) -n 3 --dist loadgroup $(SPARK_TESTS) --ignore tests/spark/brokers $(ARGS)
 
 test-spark-brokers: $(SPARK_VENV)/.installed
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(SPARK_PYTEST) tests/spark/brokers $(ARGS)
 
-# What depends on the release: the seam between Spark and Python, and what an older one does not have.
+# What depends on the release: the session, the options, the offsets; tables and streams, read and written.
 test-spark-oldest:
-	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_EXTRAS=spark-test \
-		SPARK_TESTS="tests/spark/source tests/spark/test_session.py tests/spark/test_datasource.py tests/spark/sink"
+	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_EXTRAS=spark,test \
+		SPARK_REQUIRED=pyarrow,pyspark SPARK_TESTS="$(addprefix tests/spark/,test_session.py test_datasource.py \
+		source/test_batch.py source/test_offsets.py source/test_stream.py sink/test_writer.py)"
 
 test-spark-release: $(SPARK_VENV)/.installed
 	$(SPARK_PYTEST) $(SPARK_TESTS) $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -156,6 +157,11 @@ def check_worker_python(spark: SparkSession) -> None:
         python = spark.sparkContext.pythonExec
     except Exception:  # a remote session refuses with an error of its own
         return
+    _check_python(python)
+
+
+@functools.cache  # what fits once is not started again for every `register`
+def _check_python(python: str) -> None:
     advice = (
         f"Set PYSPARK_PYTHON={sys.executable} (or the setting spark.pyspark.python) before the session starts; on a "
         "cluster the same must be installed there"

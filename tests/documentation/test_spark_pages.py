@@ -42,6 +42,7 @@ def test_each_program_of_a_page_is_saved_and_run(page: str) -> None:
     assert len(commands) == COMMANDS[page]
 
 
+@pytest.mark.xdist_group("java")
 @pytest.mark.broker
 @pytest.mark.needs("spark")
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_the_flights_of_the_year_come_by_their_hours_else_the_watermark_would_dr
     assert hours == sorted(hours)
 
 
+@pytest.mark.xdist_group("java")
 @pytest.mark.timeout(180)
 def test_flights_become_tables_alerts_and_a_picture(tmp_path: Path) -> None:
     check(run(tmp_path / "out", "embedded", "--flights", str(SOME), within=160), tmp_path / "out", SOME)

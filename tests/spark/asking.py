@@ -10,22 +10,16 @@ import pyspark
 import pytest
 
 from stompy.broker import Broker
-from tests.spark.receiver.filling import QUEUE, eventually
+from tests.spark.receiver.filling import QUEUE, eventually, url_of
+from tests.spark.work import ENOUGH, begin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ENOUGH = 90
-"""Seconds that a query may take."""
 
 WITH_LIMITS = tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2)
 """Whether this Spark has admission control and Trigger.AvailableNow for Python."""
 
 needs_available_now = pytest.mark.skipif(not WITH_LIMITS, reason="Spark before 4.2 has no AvailableNow for Python")
-
-
-def url_of(broker: Broker | str) -> str:
-    return broker if isinstance(broker, str) else broker.url
 
 
 def table(spark: SparkSession, broker: Broker | str, path: Path, **given: str) -> DataFrame:
@@ -52,12 +46,11 @@ def stream(spark: SparkSession, broker: Broker | str, path: Path, **given: str) 
 
 def run_once(frame: DataFrame, path: Path) -> Any:
     """Run a query over what is available into Parquet, and return it when it has ended."""
-    query = (
+    query = begin(
         frame.writeStream.format("parquet")
         .option("path", str(path / "out"))
         .option("checkpointLocation", str(path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
     assert query.awaitTermination(ENOUGH)
     return query

@@ -1,6 +1,6 @@
 """The data pipeline's tests: they run where pyarrow is, those with a session where pyspark is too.
 
-`make test-spark` sets STOMPY_REQUIRE_SPARK, and then what is missing is a failure.
+STOMPY_REQUIRE_SPARK names packages with commas between them, or `all`: where one of these is missing, it is a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-REQUIRED = bool(os.environ.get("STOMPY_REQUIRE_SPARK"))
+REQUIRED = os.environ.get("STOMPY_REQUIRE_SPARK", "").split(",")
 
 # Modules that can be tested without pyarrow and pyspark are tested everywhere.
 _WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
@@ -28,8 +28,8 @@ collect_ignore: list[str] = []
 _NEEDED = ("pyarrow", "pyspark", "fsspec", "s3fs", "moto", "grpc")
 _MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
-if REQUIRED and _MISSING:
-    raise pytest.UsageError(f"{', '.join(_MISSING)} required: pip install -e '.[spark-test]'")
+if lacking := [name for name in _MISSING if {"all", name} & {*REQUIRED}]:
+    raise pytest.UsageError(f"{', '.join(lacking)} required: pip install -e '.[spark-test]'")
 
 if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW

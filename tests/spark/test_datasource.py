@@ -11,8 +11,9 @@ import pytest
 from stompy.broker import Broker
 from stompy.spark import cause
 from stompy.spark.schema import COLUMNS
-from tests.spark.asking import ENOUGH, WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
+from tests.spark.asking import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
 from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.work import ENOUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,39 +168,3 @@ def test_another_schema_is_refused(stomp: SparkSession, broker: Broker, tmp_path
         stomp.read.format("stomp").schema("id INT").options(
             url=broker.url, destination=QUEUE, spoolDir=str(tmp_path)
         ).load().count()
-
-
-@needs_available_now
-def test_windows_over_a_restart_are_those_of_one_run(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    from stompy.connection.connecting import connect
-
-    minutes = [n // 3 for n in range(300)]
-
-    def send(numbers: range, shift: int = 0) -> None:
-        with connect(broker.url) as connection, connection.batch():
-            for n in numbers:
-                moment = 1_700_000_000_000 + 60_000 * (minutes[n] + shift)
-                connection.send(QUEUE, str(n).encode(), headers={"timestamp": moment})
-
-    def windows() -> DataFrame:
-        return (
-            stream(stomp, broker, tmp_path, maxMessagesPerTrigger="70")
-            .withWatermark("broker_timestamp", "1 minute")
-            .selectExpr("window(broker_timestamp, '5 minutes') AS span")
-            .groupBy("span")
-            .count()
-            .selectExpr("span.start AS start", "count")
-        )
-
-    send(range(160))
-    run_once(windows(), tmp_path)
-    send(range(160, 300))
-    run_once(windows(), tmp_path)
-    send(range(299, 300), shift=60)  # moves the watermark beyond all windows
-    run_once(windows(), tmp_path)
-    found = {row.start.timestamp(): row["count"] for row in stomp.read.parquet(str(tmp_path / "out")).collect()}
-    expected: dict[float, int] = {}
-    for minute in minutes:
-        start = (1_700_000_000 + 60 * minute) // 300 * 300
-        expected[start] = expected.get(start, 0) + 1
-    assert found == expected

@@ -88,9 +88,15 @@ def test_a_python_that_cannot_be_a_worker_is_told_of(tmp_path: Path, script: str
         check_worker_python(with_python(str(tmp_path / "nothing")))
 
 
-def test_this_python_can_be_a_worker(tmp_path: Path) -> None:
+def test_a_python_that_can_be_a_worker_is_asked_once(tmp_path: Path) -> None:
     top = Path(__file__).parent.parent.parent
-    check_worker_python(with_python(program(tmp_path / "python", f'PYTHONPATH={top} exec {sys.executable} "$@"')))
+    python = program(tmp_path / "python", "exit 3")
+    with pytest.raises(ConfigurationError):
+        check_worker_python(with_python(python))
+    program(tmp_path / "python", f'echo >>{tmp_path}/asked; PYTHONPATH={top} exec {sys.executable} "$@"')
+    for _ in range(2):
+        check_worker_python(with_python(python))
+    assert (tmp_path / "asked").read_text() == "\n"
 
 
 def test_of_a_remote_session_nothing_is_claimed() -> None:
@@ -121,6 +127,7 @@ def loud(*settings: str, **environment: str) -> str:
     return told.stderr
 
 
+@pytest.mark.xdist_group("java")
 @pytest.mark.timeout(180)
 def test_of_spark_a_program_shows_errors_only() -> None:
     lines = loud().splitlines()

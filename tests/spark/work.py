@@ -54,6 +54,16 @@ def targets(kind: str, **options: object) -> Iterator[Target]:
         yield Target(kind, broker, stable=kind in STABLE)
 
 
+def begin(writer: Any) -> Any:
+    """Start a query; anew where its Python came too late, for which Spark waits ten seconds, whatever is set."""
+    for _ in range(3):
+        query = writer.start()
+        eventually(lambda: not query.isActive or "Initializing" not in query.status["message"], within=ENOUGH)  # noqa: B023
+        if "failed to connect back" not in str(query.exception()):
+            break
+    return query
+
+
 class Work:
     """A queue, a spool, a checkpoint and what was written."""
 
@@ -97,7 +107,7 @@ class Work:
             .option("path", str(self.path / name))
             .option("checkpointLocation", str(self.path / f"{name}-checkpoint"))
         )
-        return (writer.trigger(availableNow=True) if available else writer).start()
+        return begin(writer.trigger(availableNow=True) if available else writer)
 
     def table(self, **given: str) -> DataFrame:
         """Return the queue as a table."""

@@ -22,6 +22,8 @@ COUNT = 250
 BODIES = [b"message %d" % number for number in range(COUNT)]
 TOP = Path(__file__).parents[3]
 
+pytestmark = [pytest.mark.xdist_group("java"), pytest.mark.timeout(400)]
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
@@ -67,7 +69,6 @@ def stored(broker: Broker, queue: str) -> list[bytes]:
         return [subscription.receive(timeout=20).body for _ in range(count)]
 
 
-@pytest.mark.timeout(400)
 def test_an_archive_is_written_and_counted_and_its_replay_keeps_the_order(
     seen: dict[str, Any], broker: Broker, folder: Path
 ) -> None:
@@ -86,17 +87,14 @@ def test_an_archive_is_written_and_counted_and_its_replay_keeps_the_order(
     assert replay(path=str(folder / "archive"), sink=sink, checkpoint=str(folder / "one"), which=which) == 1
 
 
-@pytest.mark.timeout(400)
 def test_a_stream_goes_from_a_queue_to_a_queue(seen: dict[str, Any], broker: Broker) -> None:
     assert Counter(stored(broker, "copied")) == Counter(BODIES)
 
 
-@pytest.mark.timeout(400)
 def test_a_table_is_read_and_written(seen: dict[str, Any], broker: Broker) -> None:
     assert Counter(stored(broker, "written")) == Counter(BODIES)
 
 
-@pytest.mark.timeout(400)
 def test_a_failure_is_said_in_one_line(seen: dict[str, Any]) -> None:
     assert seen["load"].startswith("ConfigurationError: option destination is missing")
     assert seen["executor"].startswith("PublishError: there was no broker to send to for 0 s")

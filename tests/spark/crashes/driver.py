@@ -1,14 +1,20 @@
 """A driver of its own: runs a query from a queue into Parquet until it is killed, or until everything is written.
 
-Arguments: URL, queue, folder, master, number of messages. Standard output tells `started` and `done`.
+Arguments: URL, queue, folder, master, number of messages. Standard output tells `started` and `done`. With
+STOMP_SECRET, which is the passcode, a query to the broker at STOMP_REFUSING follows, and it tells what that failed of.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow.parquet
+from pyspark.sql import DataFrame
 
 from stompy.spark import session
 
@@ -42,14 +48,41 @@ def main() -> None:
     sys.stdout.flush()
     while query.isActive:
         time.sleep(0.2)
-        done = Path(folder, "out", "_spark_metadata").is_dir()
-        if done and spark.read.schema("body BINARY").parquet(f"{folder}/out").distinct().count() >= int(expected):
+        if len({number for number, _ in written(Path(folder))}) >= int(expected):
             sys.stdout.write(f"done {query.lastProgress}\n")
             sys.stdout.flush()
             query.stop()
+            if "STOMP_REFUSING" in os.environ:
+                options |= {"url": os.environ["STOMP_REFUSING"], "spoolDir": f"{folder}/refused"}
+                tell_of_refusal(spark.readStream.format("stomp").options(**options).load())
             spark.stop()
             return
     raise SystemExit(str(query.exception()))
+
+
+def written(folder: Path) -> list[tuple[int, bool]]:
+    """Return what Spark's file sink has committed, as its log says, and whether it may be a second copy."""
+    found: list[tuple[int, bool]] = []
+    for name in committed(folder / "out"):
+        table = pyarrow.parquet.read_table(name, columns=["body", "possible_duplicate"])
+        bodies, flags = (table.column(place).to_pylist() for place in range(2))
+        found += [(int(body), flag) for body, flag in zip(bodies, flags, strict=True)]
+    return found
+
+
+def committed(out: Path) -> set[str]:
+    names: set[str] = set()
+    for log in (out / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            names.add(unquote(urlsplit(json.loads(line)["path"]).path))
+    return names
+
+
+def tell_of_refusal(frame: DataFrame) -> None:
+    try:
+        frame.writeStream.format("noop").start().awaitTermination()
+    except Exception as error:
+        sys.stdout.write(f"refused {error}\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Kill -9 of the driver's JVM, of executors and of Python workers at moments of chance; no secret in what is left "
-"behind."""
+"""Kill -9 of the driver's JVM, of executors and of Python workers at moments of chance; no secret in what is left."""
 
 from __future__ import annotations
 
@@ -13,13 +12,14 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
+from tests.spark.crashes.driver import written
 from tests.spark.receiver.filling import eventually
 from tests.spark.work import Target
 from tests.support.seed import TOLD
@@ -33,7 +33,7 @@ LONGEST_LIFE = 6.0
 PREFETCH = 300
 """What a broker sends ahead, as `driver.py` asks for it."""
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.xdist_group("java"), pytest.mark.timeout(900)]
 
 
 @contextmanager
@@ -111,35 +111,12 @@ def wait_for(process: subprocess.Popen[str], word: str, folder: Path) -> str:
     raise AssertionError((folder / "log").read_text()[-4000:])
 
 
-def send(url: str, queue: str, login: str | None = None, passcode: str | None = None) -> None:
-    with connect(url, login=login, passcode=passcode) as connection:
+def send(url: str, queue: str) -> None:
+    with connect(url) as connection:
         with connection.batch():
             for number in range(MESSAGES):
                 connection.send(queue, str(number).encode(), headers={"persistent": "true"})
         connection.flush()
-
-
-def written(folder: Path) -> list[tuple[int, bool]]:
-    """Return what Spark's file sink has committed, as its log says, and whether it may be a second copy."""
-    found: list[tuple[int, bool]] = []
-    for name in committed(folder / "out"):
-        table = pyarrow.parquet.read_table(name, columns=["body", "possible_duplicate"])
-        bodies, flags = (table.column(place).to_pylist() for place in range(2))
-        found += [(int(body), flag) for body, flag in zip(bodies, flags, strict=True)]
-    return found
-
-
-def committed(out: Path) -> set[str]:
-    import json
-    from urllib.parse import unquote, urlsplit
-
-    names: set[str] = set()
-    for log in (out / "_spark_metadata").iterdir():
-        if log.name.startswith("."):
-            continue
-        for line in log.read_text().splitlines()[1:]:
-            names.add(unquote(urlsplit(json.loads(line)["path"]).path))
-    return names
 
 
 def check(folder: Path, target: Target, *, kills: int) -> None:
@@ -163,26 +140,58 @@ def begin_anew_where_nothing_was_planned(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoint")
 
 
-def kill_the_jvm(target: Target, folder: Path, *, times: int) -> None:
+def kill_the_jvm(target: Target, folder: Path, *, times: int, **more: str) -> str:
+    """Kill the driver's JVM so many times, let it end at last, and return what it told then."""
     chance = chance_of("kills")
     queue = f"/queue/{uuid.uuid4().hex}"
     send(target.url, queue)
     for _ in range(times):
-        with driver(target.url, queue, folder) as process:
+        with driver(target.url, queue, folder, **more) as process:
             wait_for(process, "started", folder)
             time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of chance; nothing is waited for
             for jvm in named(process.pid, "SparkSubmit"):
                 strike(jvm)
             # The source's process outlives it for a moment; its successor comes at once.
         begin_anew_where_nothing_was_planned(folder)
-    with driver(target.url, queue, folder) as process:
-        wait_for(process, "done", folder)
-    check(folder, target, kills=times)
+    with driver(target.url, queue, folder, **more) as process:
+        assert process.stdout is not None
+        return wait_for(process, "done", folder) + process.stdout.read()
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What a driver with a passcode left behind that was killed once: its folder, and what its successor told."""
+
+    folder: Path
+    told: str
+
+
+SECRET = f"sesame-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def killed(activemq: Target, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    folder = tmp_path_factory.mktemp("killed")
+    with Broker(users={"victim": "another"}) as refusing:
+        return Killed(folder, kill_the_jvm(activemq, folder, times=1, STOMP_SECRET=SECRET, STOMP_REFUSING=refusing.url))
 
 
 @pytest.mark.hard_case("T4")
-def test_the_drivers_jvm_is_killed_at_moments_of_chance(activemq: Target, tmp_path: Path) -> None:
-    kill_the_jvm(activemq, tmp_path, times=2)
+def test_the_drivers_jvm_is_killed_at_a_moment_of_chance(killed: Killed, activemq: Target) -> None:
+    check(killed.folder, activemq, kills=1)
+
+
+@pytest.mark.hard_case("T23")
+def test_a_passcode_is_nowhere_in_what_spark_leaves_behind(killed: Killed) -> None:
+    # Also not in the words of a query that fails, with the local variables of every frame.
+    assert "login" in killed.told.partition("\nrefused ")[2].lower()
+    assert SECRET not in killed.told
+    kinds = set()
+    for path in killed.folder.rglob("*"):
+        if path.is_file():
+            kinds.add(path.relative_to(killed.folder).parts[0])
+            assert SECRET.encode() not in path.read_bytes(), path
+    assert {"events", "checkpoint", "spool", "out", "log"} <= kinds
 
 
 @pytest.mark.hard_case("T4")
@@ -190,6 +199,7 @@ def test_the_drivers_jvm_is_killed_at_moments_of_chance(activemq: Target, tmp_pa
 @pytest.mark.timeout(3600)
 def test_the_drivers_jvm_is_killed_twenty_times(target: Target, tmp_path: Path) -> None:
     kill_the_jvm(target, tmp_path, times=20)
+    check(tmp_path, target, kills=20)
 
 
 @pytest.mark.hard_case("T6", "T7")
@@ -207,28 +217,3 @@ def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, 
             time.sleep(chance.uniform(0.2, 1.5))  # the moment of chance
         wait_for(process, "done", tmp_path)
     check(tmp_path, activemq, kills=3)
-
-
-@pytest.mark.hard_case("T23")
-def test_a_passcode_is_nowhere_in_what_spark_leaves_behind(tmp_path: Path) -> None:
-    secret = f"sesame-{uuid.uuid4().hex}"
-    queue = "/queue/a"
-    with Broker(users={"victim": secret}) as broker:
-        send(broker.url, queue, "victim", secret)
-        with driver(broker.url, queue, tmp_path, STOMP_SECRET=secret) as process:
-            told = wait_for(process, "done", tmp_path)
-            process.wait(60)
-        # And in the words of a query that fails, with the local variables of every frame.
-        (tmp_path / "refused").mkdir()
-        with driver(broker.url, queue, tmp_path / "refused", STOMP_SECRET=f"wrong-{secret}") as process:
-            assert process.stdout is not None
-            told += process.stdout.read()
-            process.wait(120)
-    assert "login" in (tmp_path / "refused" / "log").read_text().lower()
-    assert secret not in told
-    kinds = set()
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            kinds.add(path.relative_to(tmp_path).parts[0])
-            assert secret.encode() not in path.read_bytes(), path
-    assert {"events", "checkpoint", "spool", "out", "log"} <= kinds

@@ -103,6 +103,7 @@ def test_a_stream_that_failed_sends_its_batch_again_with_the_same_ids(sending: S
     assert arrived.times() == {ATTEMPTS + 1: CHUNK, 2: PART, 1: 2 * ROWS - CHUNK - PART}
 
 
+@pytest.mark.xdist_group("java")
 @pytest.mark.hard_case("T20")
 def test_a_batch_that_the_drivers_death_cut_off_is_sent_again_with_the_same_ids(
     spark: SparkSession, embedded: Broker, tmp_path: Path

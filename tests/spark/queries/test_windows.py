@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
-from tests.spark.asking import ENOUGH, needs_available_now, run_once, stream, until
+from tests.spark.asking import needs_available_now, run_once, stream, until
 from tests.spark.spool.making import record, seal, spool_files, spool_writer
+from tests.spark.work import ENOUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

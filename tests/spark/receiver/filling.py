@@ -19,6 +19,10 @@ QUEUE = "/queue/a"
 SOON = 20.0
 
 
+def url_of(broker: Broker | str) -> str:
+    return broker if isinstance(broker, str) else broker.url
+
+
 def eventually(condition: Callable[[], object], *, within: float = SOON) -> None:
     """Return when the condition holds; fail when it does not in time."""
     give_up = time.monotonic() + within
@@ -41,9 +45,8 @@ def spool_in(path: Path, origin: str = QUEUE) -> Spool:
 @contextmanager
 def receiving(broker: Broker | str, path: Path, **given: str) -> Iterator[ReceiverPool]:
     """Fill a spool below `path` while the block runs."""
-    url = broker if isinstance(broker, str) else broker.url
     options = spool_options({
-        "url": url, "destination": QUEUE, "spooldir": str(path / "spool"), "locktimeout": "0", **given
+        "url": url_of(broker), "destination": QUEUE, "spooldir": str(path / "spool"), "locktimeout": "0", **given
     })  # fmt: skip
     pool = ReceiverPool(options, spool_in(path, options.origin))
     try:

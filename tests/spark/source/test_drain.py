@@ -11,7 +11,7 @@ from stompy.errors import ConfigurationError, SpoolMismatch
 from stompy.spark.source.drain import drain, read_folder
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import BatchOptions, batch_options
-from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.receiver.filling import QUEUE, eventually, fill, url_of
 from tests.spark.spool.making import records, seal, spool_files, spool_writer
 
 
@@ -21,9 +21,9 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def options(broker: Broker, path: Path, **given: str) -> BatchOptions:
+def options(broker: Broker | str, path: Path, **given: str) -> BatchOptions:
     return batch_options({
-        "url": broker.url, "destination": QUEUE, "spooldir": str(path / "spool"), "idletimeout": "1", **given
+        "url": url_of(broker), "destination": QUEUE, "spooldir": str(path / "spool"), "idletimeout": "1", **given
     })  # fmt: skip
 
 
