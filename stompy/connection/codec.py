@@ -75,7 +75,7 @@ def _encode_json(body: object, charset: str) -> bytes:
 
 def _with_charset(content_type: str) -> str:
     # A receiver takes a type that is not text for binary, unless the charset says otherwise.
-    return content_type if charset_of(content_type) is not None else f"{content_type};charset=utf-8"
+    return content_type if charset_of(content_type) is not None else content_type + ";charset=utf-8"
 
 
 def _check_type(content_type: str) -> None:
@@ -190,5 +190,5 @@ def header_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(value)
+        return f"{value:d}"
     raise LocalProtocolError(f"header {name!r} must be str, int or bool, not {type(value).__name__}")

@@ -146,7 +146,7 @@ class Dialect:
             # The broker compares with its own clock, so this is the one place where ours is the wall clock.
             start = time.time() if option == "expires" and not self.relative_expiry else 0.0
             return str(max(1, round((start + value) * 1000)))
-        return str(value)
+        return value if isinstance(value, str) else f"{value:d}"
 
     # SUBSCRIBE and UNSUBSCRIBE.
 

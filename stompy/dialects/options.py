@@ -34,7 +34,7 @@ class SendOptions:
     dedupe_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.persistent not in (None, True, False):
+        if self.persistent is not None and not isinstance(self.persistent, bool):
             raise ConfigurationError(f"persistent must be True, False or None, not {self.persistent!r}")
         if self.priority is not None and not (_is_count(self.priority) and 0 <= self.priority <= 9):
             raise ConfigurationError(f"priority must be a whole number from 0 to 9, not {self.priority!r}")

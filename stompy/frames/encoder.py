@@ -91,7 +91,7 @@ def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: G
     text = _plain_lines(pairs)
     if text is None:
         line = _escaped_line if grammar.escapes and grammar.escaped(command) else _raw_line
-        text = "".join([f"{line(command, name, value, grammar)}\n" for name, value in pairs])
+        text = "".join([line(command, name, value, grammar) + "\n" for name, value in pairs])
     try:
         return text.encode("utf-8", grammar.utf8_errors)
     except UnicodeEncodeError as error:
@@ -105,7 +105,8 @@ def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True)
 
 def _plain_lines(pairs: list[tuple[str, str]]) -> str | None:
     """Return the lines if nothing in them needs a second look, else `None`: one look at the text, not one a header."""
-    text = "".join([f"{name}:{value}\n" for name, value in pairs])
+    # Not formatted: of an enum's member that would be its name, where its text is meant.
+    text = "".join([name + ":" + value + "\n" for name, value in pairs])
     if (
         text.count(":") != len(pairs)
         or text.count("\n") != len(pairs)
@@ -124,7 +125,7 @@ def _escaped_line(command: str, name: str, value: str, grammar: Grammar) -> str:
         raise _unwritable(command, name, "an empty name or a NUL")
     if value.endswith("\r") and grammar.crlf and "\r" not in grammar.escapes:
         raise _unwritable(command, name, "a CR before the line end")
-    return f"{escape(name, grammar.escapes)}:{escape(value, grammar.escapes)}"
+    return escape(name, grammar.escapes) + ":" + escape(value, grammar.escapes)
 
 
 def _raw_line(command: str, name: str, value: str, grammar: Grammar) -> str:
@@ -135,7 +136,7 @@ def _raw_line(command: str, name: str, value: str, grammar: Grammar) -> str:
     stray_cr = "\r" in name + value if command in RAW_COMMANDS else value.endswith("\r")
     if "\n" in name + value or "\0" in name + value or stray_cr:
         raise _unwritable(command, name, "a line end or a NUL")
-    return f"{name}:{value}"
+    return name + ":" + value
 
 
 def _draft_pair(name: str, value: str) -> tuple[str, str]:

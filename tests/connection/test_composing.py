@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +66,32 @@ def test_what_every_subscription_says_is_overridden_by_hand_and_that_by_what_was
         link, "/queue/a", "auto", options=SubscribeOptions(**options), headers=headers, client_id=None
     )
     assert made == {"prefetch-count": said}
+
+
+class Place(str, enum.Enum):
+    A = "/queue/a"
+    HTML = "text/html"
+
+
+class Number(enum.IntEnum):
+    SEVEN = 7
+
+
+def test_members_of_an_enum_are_written_as_their_value_before_and_behind_plain_text(talking: Talking) -> None:
+    talk = talking(dialect="activemq")
+    for destination, content_type in [(Place.A, Place.HTML), ("/queue/a", "text/html")]:
+        by_hand = {"a": Place.A, "b": Number.SEVEN}
+        talk.conn.send(
+            destination, "x", content_type=content_type, headers=by_hand, group=Place.A, priority=Number.SEVEN
+        )
+        assert list(talk.peer.expect("SEND").headers.items())[:6] == [
+            ("destination", "/queue/a"),
+            ("content-type", "text/html"),
+            ("a", "/queue/a"),
+            ("b", "7"),
+            ("priority", "7"),
+            ("JMSXGroupID", "/queue/a"),
+        ]
 
 
 DIALECTS = (ACTIVEMQ, ARTEMIS, RABBITMQ, GENERIC)

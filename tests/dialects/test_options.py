@@ -25,6 +25,7 @@ from stompy.errors import ConfigurationError
         {"delay": 0},
         {"delay": "1"},
         {"persistent": "yes"},
+        {"persistent": 1},
         {"group": ""},
         {"group": 5},
         {"dedupe_id": ""},
