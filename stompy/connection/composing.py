@@ -21,6 +21,9 @@ _MOST_HEADS = 1_000
 Head = tuple[bytes, Callable[[Any], bytes]]
 """The first lines of a SEND, and what encodes its body."""
 
+_LONGEST_HEAD = 1_000
+"""Octets of a head that is kept."""
+
 _NOTHING: Mapping[str, object] = {}
 
 
@@ -86,6 +89,8 @@ class Composer:
         encode, content_type_sent = encoding_of(kind, content_type)
         fields = compose(self.link, destination, content_type_sent, None, None)
         made = encode_head("SEND", fields.items(), grammar=self.link.protocol.grammar), encode
+        if len(made[0]) > _LONGEST_HEAD:
+            return made
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
         self._heads[destination, content_type, kind] = made

@@ -30,6 +30,8 @@ _AT_ONCE = 16
 """Messages that are counted down from the gate at a time."""
 _KEYS = 10_000
 """Values of `subscription` that are kept in mind; a broker may write one in many ways."""
+_LONGEST_KEY = 255
+"""Octets of such a value; one of 1.0 may be padded."""
 
 
 class _Known:
@@ -95,7 +97,7 @@ class Router:
         if subscription is None:
             return known.unrouted
         delivery = subscription.delivery(known.link, self._acker)
-        if key and len(known.by_key) < _KEYS:
+        if 0 < len(key) <= _LONGEST_KEY and len(known.by_key) < _KEYS:
             known.by_key[key] = delivery
         return delivery
 

@@ -18,6 +18,7 @@ from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, StompError
 from stompy.transport.memory import memory_pair
 from tests.connection.conftest import Talking
+from tests.hostile.script import MIB, bounded
 from tests.support.peer import link_over
 
 
@@ -147,3 +148,10 @@ def outcome(make: Any) -> object:
         return make()
     except StompError:
         return "refused"
+
+
+def test_long_destinations_are_not_kept() -> None:
+    composer = Composer(link_over(*memory_pair(), start=False).link)
+    with bounded(4 * MIB):
+        for number in range(100):
+            composer.send(f"{number}{'x' * 200_000}", "", None, None, None, True)

@@ -21,6 +21,7 @@ from tests.connection.conftest import (
     Sessions,
     Talking,
 )
+from tests.hostile.script import MIB, bounded
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
@@ -45,6 +46,21 @@ def test_a_message_for_a_subscription_that_was_just_ended_is_counted_and_harms_n
     served.peer.deliver("late")
     until(lambda: conn.stats().unrouted == 1)
     conn.send("/queue/a", "x", confirm=True)
+
+
+def test_what_a_broker_pads_is_not_kept_in_mind(talking: Talking) -> None:
+    talk = talking("1.0")
+    subscription = talk.subscribe("/queue/a", id="1")
+
+    def deliver(padding: int) -> None:
+        talk.peer.deliver("", subscription="1" + " " * padding)
+        subscription.receive(WITHIN)
+
+    for _ in range(100):
+        deliver(0)
+    with bounded(3 * MIB):
+        for number in range(200):
+            deliver(40_000 + number)
 
 
 def test_handled_messages_leave_the_inbox_empty(serving: Serving) -> None:
