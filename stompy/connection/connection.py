@@ -230,7 +230,7 @@ class Connection:
         """
         deadline = Deadline(self._config.receipt_timeout if timeout is None else timeout)
         self._sender.flush_batch(timeout=deadline.remaining())
-        for receipt in self._sender.outstanding():
+        for receipt in self._sender.outstanding(deadline.remaining()):
             receipt.wait(deadline.remaining())
 
     def request(

@@ -106,7 +106,7 @@ class Replies:
     ) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         deadline = Deadline(timeout)
-        link = self._sender.live_link()
+        link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
         waiting, gate = _Waiting(), link.gate

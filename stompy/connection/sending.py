@@ -115,9 +115,9 @@ class Sender:
 
     # Sending.
 
-    def live_link(self) -> Link:
+    def live_link(self, timeout: float | None = None) -> Link:
         """Return the link to use now; waits and raises as `Supervisor.live` does."""
-        return self._links.live()
+        return self._links.live(timeout)
 
     def new_transaction_id(self) -> str:
         """Return an id that no other transaction of the connection has."""
@@ -151,7 +151,7 @@ class Sender:
         batch = self._batches.current
         if batch is not None:
             batch = self._current() if self._unconfirmed is None else self._batch(self._deadline(timeout))
-        began, link = monotonic(), self._links.ready if batch is None else batch.link
+        began, left, link = monotonic(), timeout, self._links.ready if batch is None else batch.link
         while True:
             composer = self._composer
             if composer is None or composer.link is not link:
@@ -165,7 +165,7 @@ class Sender:
                 return handle
             try:
                 if link is not None:
-                    link.writer.write(data, receipt=handle, timeout=timeout)
+                    link.writer.write(data, receipt=handle, timeout=left)
                     return handle
             except ConnectionLost as lost:
                 # Of a link that died just now nothing left, so the next one can have it without any doubt.
@@ -174,6 +174,7 @@ class Sender:
                 if self._remaining(began, timeout) <= 0:
                     raise
             link = self._links.live(self._remaining(began, timeout))
+            left = self._remaining(began, timeout)
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return Deadline(self._config.send_timeout if timeout is None else timeout)
@@ -182,10 +183,10 @@ class Sender:
         seconds = self._config.send_timeout if timeout is None else timeout
         return max(0.0, began + seconds - monotonic())
 
-    def outstanding(self) -> list[Receipt]:
+    def outstanding(self, timeout: float | None) -> list[Receipt]:
         """Return the receipts under way: those of the live link, and those that wait for the next one."""
         kept = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*kept, *self._links.live().receipts.outstanding()]))
+        return list(dict.fromkeys([*kept, *self._links.live(timeout).receipts.outstanding()]))
 
     def _send_kept(
         self,

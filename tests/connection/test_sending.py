@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import stompy
-from tests.connection.conftest import Talking
+from stompy.deadline import Budget
+from stompy.transport.sockets import SocketTransport
+from tests.connection.conftest import Sessions, Talking
 from tests.support.peer import until
 from tests.transport.conftest import Calling
 
 
-def test_one_deadline_covers_the_wait_for_a_link_and_the_write(talking: Talking, calling: Calling) -> None:
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda conn: conn.send("/queue/a", "x", timeout=0.01),
+        lambda conn: conn.request("/queue/a", "x", timeout=0.01),
+        lambda conn: conn.flush(timeout=0.01),
+    ],
+    ids=["send", "request", "flush"],
+)
+def test_one_deadline_covers_the_wait_for_a_link_and_all_that_follows(
+    talking: Talking, calling: Calling, act: Callable[[stompy.Connection], object]
+) -> None:
     policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
-    talk = talking(reconnect=policy)  # its listener is closed, so there will be no other link
+    talk = talking(reconnect=policy, send_timeout=1000.0)  # its listener is closed, so there will be no other link
     talk.peer.close()
     until(lambda: not talk.conn.connected)
-    sending = calling(lambda: talk.conn.send("/queue/a", "x", timeout=0.01))
+    sending = calling(lambda: act(talk.conn))
     with pytest.raises(stompy.ConnectionLost) as lost:
         sending.result()
     assert lost.value.outcome == "not-sent"
+
+
+def test_the_wait_for_a_link_is_taken_off_the_time_for_the_write(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[Budget] = []
+    send_all = SocketTransport.sendall
+
+    def sendall(self: SocketTransport, data: bytes, deadline: Budget) -> None:
+        if data.startswith(b"SEND\n"):
+            budgets.append(deadline)
+        send_all(self, data, deadline)
+
+    monkeypatch.setattr(SocketTransport, "sendall", sendall)
+    conn, peer = sessions.connect()
+    peer.close()
+    until(lambda: not conn.connected)
+    sending = calling(lambda: conn.send("/queue/a", "x", timeout=1000.0))
+    sessions.next().expect("SEND")
+    sending.result()
+    (budget,) = budgets
+    assert isinstance(budget, float)
+    assert budget < 1000.0
