@@ -140,4 +140,6 @@ def _head(message: Message, command: str) -> bytes:
         if token is not None and "\r" not in token:
             return f"{command}\nid:{token}\n".encode("utf-8", grammar.utf8_errors)
     headers = ack_headers(command, message.headers.peek, link.version)
+    if grammar.draft:
+        headers["content-length"] = "0"  # every frame has one there
     return encode_head(command, headers.items(), grammar=grammar)

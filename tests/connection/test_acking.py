@@ -318,3 +318,20 @@ def test_in_client_mode_a_transaction_that_aborts_later_does_not_lose_what_raise
     assert heard.await_event("handler_error")[2] == "ACK"
     assert isinstance(heard.await_event("handler_error", 2)[1], stompy.AckError)
     assert talk.peer.quiet()
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_an_acknowledgement_of_the_draft_counts_its_body_as_every_frame_there(
+    talking: Talking, transacted: bool
+) -> None:
+    talk = talking("1.0-draft", versions="1.0-draft", connected={"session": "s"})
+    message = talk.received("x")
+    if transacted:
+        with talk.conn.transaction() as transaction:
+            transaction.ack(message)
+            transaction.send("/queue/a", b"x" * 100_000)
+            talk.peer.expect("BEGIN")
+            transaction.abort()
+    else:
+        message.ack()
+    assert talk.peer.expect("ACK").headers["content-length"] == "0"
