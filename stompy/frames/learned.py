@@ -119,9 +119,12 @@ class LearnedHeads:
         self._odd += 1
         if self._odd < self._patience or self._off or not 1 < len(block) <= _LONGEST:
             return
+        self._odd = 0
+        if self.pattern is not None and self.pattern.match(line + block + (b"\r\n" if line[-1:] == b"\r" else b"\n")):
+            return  # it is known, and came the long way since it was not whole
         if len(self._patterns) == _SHAPES:
             self.forget()
-        self._odd, self._patience = 0, 2 * self._patience
+        self._patience *= 2
         self._learn(command, line, block[1:])
 
     def _learn(self, command: str, line: bytes, lines: bytes) -> None:
