@@ -351,9 +351,9 @@ class Supervisor:
     def close(self) -> None:
         """Let no new link come, and free who waits for one; the current one is the caller's to end."""
         self._closing.set()
-        self.ready = None
         self._opener.cancel()
         with self._changed:
+            self.ready = None
             coming = None if self._next is self._link else self._next
             # Not `link.ended`, which its reader sets a moment after it has said so here.
             over = self._link is None or self._down

@@ -288,7 +288,7 @@ class Receipts:
         """Resolve all others as unknown, but for those that are kept, and refuse new ones: the link is over."""
         with self._lock:
             self._over = True
-            left = list(self._pending.values())
+            left = list(self._pending.copy().values())
             self._pending.clear()
         for receipt in left:
             if receipt._keeper is None or not receipt._keeper.keeps(receipt):
@@ -297,4 +297,4 @@ class Receipts:
     def outstanding(self) -> list[Receipt]:
         """Return the receipts that still wait."""
         with self._lock:
-            return list(self._pending.values())
+            return list(self._pending.copy().values())

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from stompy.deadline import Deadline, deadline_of
 from stompy.errors import ConcurrencyError, ConnectionLost, SendTimeout, StompError
 from stompy.frames.encoder import HEARTBEAT
+from stompy.frames.frame import Frame
 from stompy.frames.limits import Limits
 from stompy.frames.parser import Parser
 from stompy.link.locks import Rank, make_lock
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _LOG = logging.getLogger("stompy.link")
-
-_STATELESS = frozenset({"SEND", "ACK", "NACK"})
-"""The frames that the book of the session does not note."""
 
 _UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
 
@@ -91,6 +89,9 @@ class Writer:
         lock, link = self._lock, self._link
         if lock._is_owned():
             raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
+        if _LOG.isEnabledFor(logging.DEBUG) and isinstance(data, bytes):
+            for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(data):
+                _LOG.debug("> %r", frame)
         budget: Deadline | float = self._send_timeout if timeout is None else timeout
         begun = False
         try:
@@ -101,8 +102,6 @@ class Writer:
             if receipt is not None:
                 link.receipts.register(receipt)
             octets = data if isinstance(data, bytes) else data()
-            if _LOG.isEnabledFor(logging.DEBUG):
-                self._show(octets)
             begun = self._torn = True
             self._transport.sendall(octets, budget)
             self.frames += frames
@@ -146,11 +145,15 @@ class Writer:
         """
         link = self._link
         handle = link.receipts.make() if receipt else None
+        if handle is not None:
+            headers = {**headers, "receipt": handle.id}
+        if _LOG.isEnabledFor(logging.DEBUG):
+            _LOG.debug("> %r", Frame(command, dict(headers)))
 
         def encoded() -> bytes:
             if handle is not None:
                 link.receipts.register(handle, always=command == "DISCONNECT")
-            data = self.encode(command, headers if handle is None else {**headers, "receipt": handle.id})
+            data = self.encode(command, headers)
             if command == "DISCONNECT":
                 link.leave()
             return data
@@ -160,7 +163,7 @@ class Writer:
         except BaseException as error:
             if handle is not None:
                 link.receipts.forget(handle)
-            if not isinstance(error, StompError) and command not in _STATELESS:
+            if not isinstance(error, StompError):
                 # A signal, and our book of subscriptions and transactions may name what the broker never heard of.
                 link.fail(ConnectionLost(f"a {command} frame was interrupted on its way out"))
             raise
@@ -187,10 +190,6 @@ class Writer:
         finally:
             self._lock.release()
         return True
-
-    def _show(self, octets: bytes) -> None:
-        for frame in Parser(self._link.protocol.grammar, _UNLIMITED).feed(octets):
-            _LOG.debug("> %r", frame)
 
     def _await_turn(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()

@@ -196,7 +196,9 @@ SESSIONS = (
     after("MESSAGE without a subscription", b"MESSAGE\nmessage-id:1\ndestination:/queue/a\n\n\0", words="subscription"),
     after("RECEIPT without an id", b"RECEIPT\n\n\0", words="receipt-id"),
     after("RECEIPT with a body", b"RECEIPT\nreceipt-id:1\n\nboo\0", words="must not have a body"),
-    after("receipts that nobody asked for", Flood(b"RECEIPT\nreceipt-id:1\n\n\0", MIB // 4), Fin(), words="closed the"),
+    after(
+        "receipts that nobody asked for", Flood(b"RECEIPT\nreceipt-id:1\n\n\0", MIB // 16), Fin(), words="closed the"
+    ),
     after(
         "receipts in front of a listener that hangs",
         Flood(b"RECEIPT\nreceipt-id:1\n\n\0", 16 * MIB),
