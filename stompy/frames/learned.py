@@ -77,12 +77,14 @@ class Shape:
         names: of the headers, as they stand on the wire.
         groups: of the match: the header lines, the value of `subscription`, that of `content-length`.
         bodyless: whether the frame has no body.
+        line_end: of its lines; the one after the NUL belongs to the frame.
     """
 
     command: str
     names: frozenset[str]
     groups: tuple[int, int, int]
     bodyless: bool
+    line_end: bytes
 
 
 class LearnedHeads:
@@ -128,7 +130,7 @@ class LearnedHeads:
         self._learn(command, line, block[1:])
 
     def _learn(self, command: str, line: bytes, lines: bytes) -> None:
-        crlf = rb"\r\n" if self._grammar.crlf and line.endswith(b"\r") else rb"\n"
+        line_end = b"\r\n" if self._grammar.crlf and line.endswith(b"\r") else b"\n"
         bodyless = command not in BODY_COMMANDS
         group = first = 1 + self.pattern.groups if self.pattern is not None else 1
         places: dict[bytes, int] = {}
@@ -140,17 +142,18 @@ class LearnedHeads:
                 group += 1
                 places[name] = group
                 value = rb"([0-9]{1,9})" if name == b"content-length" else rb"([^\n]*)"
-            parts.append(re.escape(name) + b":" + value + crlf)
+            parts.append(re.escape(name) + b":" + value + line_end)
         if bodyless and b"content-length" in places:
             return
         last = group + 1  # an empty group: the last one tells which head it is, and it stands for what is not there
-        self._patterns.append(re.escape(line) + rb"(\n" + b"".join(parts) + b")" + crlf + b"()")
+        self._patterns.append(re.escape(line) + rb"(\n" + b"".join(parts) + b")" + line_end + b"()")
         self.pattern = re.compile(b"|".join(self._patterns))
         self.shapes[last] = Shape(
             command,
             frozenset(name.decode("utf-8", "replace") for name in names),
             (first, places.get(b"subscription", last), places.get(b"content-length", last)),
             bodyless,
+            line_end,
         )
 
     def forget(self) -> None:

@@ -189,7 +189,9 @@ class Parser:
             if not start <= stop < end or source[stop] or stop - start > most:
                 break
             put((head, key, source[start:stop]))
-            at = stop + 2 if source.startswith(b"\n", stop + 1) else stop + 1
+            at = stop + 1
+            if source.startswith(shape.line_end, at):
+                at += len(shape.line_end)
         if at == begin:
             return at
         if runs and not runs[-1].rows:
@@ -270,7 +272,10 @@ class Parser:
             self._body = _Body(command, headers, data, None if length is None else length + 1)
             return len(source)
         self._emit(command, headers, source[start:stop], frames)
-        return stop + 2 if source[stop : stop + 2] == b"\0\n" else stop + 1
+        after = stop + 1
+        if source.startswith(b"\n", after):
+            return after + 1
+        return after + 2 if source[start - 2 : start] == b"\r\n" == source[after : after + 2] else after
 
     def _announced(self, text: str, headers: Headers) -> int | None:
         start = text.find("\ncontent-length:") + 16

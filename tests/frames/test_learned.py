@@ -17,6 +17,7 @@ from tests.support.codec import another, cut, parser, plain, taught, teach
 
 LINES = (b"subscription:1", b"message-id:a\\cb", b"destination:/q", b"content-length:2")
 GOOD = b"MESSAGE\n" + b"\n".join(LINES) + b"\n\nhi\0"
+CRLF = b"MESSAGE\r\n" + b"\r\n".join(LINES) + b"\r\n\r\nhi\0\r\n"
 UNCOUNTED = b"SEND\ndestination:/q\nk:\n\nhi\0"
 RECEIPT = b"RECEIPT\nreceipt-id:r\n\n\0"
 LIMITS = Limits(max_headers=5, max_header_line=40, max_header_block=100, max_body=12)
@@ -63,6 +64,8 @@ ODD = {
     "CR LF behind": GOOD + b"\r\n\n\r\n",
     "a CR behind": GOOD + b"\n\r",
     "a NUL behind": GOOD + b"\n\0",
+    "CR LF in it and behind": CRLF,
+    "CR LF in it and LF behind": CRLF[:-2] + b"\n\r\n",
     "a receipt": RECEIPT,
     "a receipt with a body": RECEIPT[:-1] + b"x\0",
     "a receipt with a length": b"RECEIPT\nreceipt-id:r\ncontent-length:0\n\n\0",
@@ -128,6 +131,12 @@ def test_line_ends_between_frames_keep_no_read_off_the_learned_way() -> None:
     reader = teach(parser(V1_2), GOOD)
     for read in (b"\n" + GOOD * 3, b"\n\n" + (GOOD + b"\n\n\n") * 3, b"\r\n" + (GOOD + b"\r\n") * 3):
         assert shown(reader.read(read)) == [("MESSAGE", 3)]
+
+
+def test_frames_whose_lines_end_with_cr_lf_come_as_one_run_too() -> None:
+    reader = teach(parser(V1_2), CRLF)
+    assert shown(reader.read(CRLF * 100)) == [("MESSAGE", 100)]
+    assert reader.line_ends == 0
 
 
 def test_a_frame_cut_by_the_end_of_a_read_is_alone_in_coming_the_long_way() -> None:

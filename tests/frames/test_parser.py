@@ -239,3 +239,5 @@ def test_line_ends_between_frames_are_counted() -> None:
     assert reader.line_ends == 4 + 2  # the one behind the NUL is taken with the frame
     reader.feed(b"ND\n\n\0")
     assert reader.line_ends == 6
+    reader.feed(b"SEND\r\n\r\n\0\r\n\r\n")
+    assert reader.line_ends == 6 + 2

@@ -154,8 +154,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_PARSER, "start if shape.bodyless else find", "find", "a learned RECEIPT has a body"),
     (
         _PARSER,
-        'at = stop + 2 if source.startswith(b"\\n", stop + 1) else stop + 1',
-        "at = stop + 1",
+        "at += len(shape.line_end)",
+        "pass",
         "the line end behind a learned frame counts",
     ),
     (_PARSER, "runs[-1].names &= shape.names", "pass", "a learned run has names that some of its frames lack"),
@@ -165,8 +165,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_LEARNED, 'if bodyless and b"content-length" in places:', "if False:", "a learned RECEIPT has a length"),
     (
         _LEARNED,
-        'rb"\\r\\n" if self._grammar.crlf and line.endswith(b"\\r") else rb"\\n"',
-        'rb"\\n"',
+        'b"\\r\\n" if self._grammar.crlf and line.endswith(b"\\r") else b"\\n"',
+        'b"\\n"',
         "CR LF is not learned",
     ),
     (_ENCODER, 'or "\\\\" in text\n', "", "backslashes are written raw"),
