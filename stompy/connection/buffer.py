@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConcurrencyError, ConnectionLost, StompError
+from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
@@ -40,11 +41,11 @@ class FrameBuffer:
         """Whether another may take over without a loss: the link is gone, and all that was in it goes to the next."""
         return not self.link.alive and not self._failed and self._all_kept()
 
-    def add(self, data: bytes, receipt: Receipt | None = None) -> None:
+    def add(self, data: Encoded, receipt: Receipt | None = None) -> None:
         """Add a frame, and write all of them out when enough has come together.
 
         Args:
-            data: its octets.
+            data: the frame.
             receipt: that of the frame.
 
         Raises:
@@ -53,6 +54,8 @@ class FrameBuffer:
             ConnectionLost: the link died.
         """
         link = self.link
+        if not isinstance(data, bytes):
+            data = b"".join(data)
         if not link.alive:
             link.check_open()
         try:

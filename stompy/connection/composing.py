@@ -12,7 +12,7 @@ from typing import Any
 from stompy.connection.codec import OWN_HEADERS, encode_body, encoding_of, header_texts, user_headers
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import LocalProtocolError
-from stompy.frames.encoder import encode_head, encode_lines, finish
+from stompy.frames.encoder import LARGE_BODY, Encoded, encode_head, encode_lines, finish
 from stompy.link.link import Link
 
 _MOST_HEADS = 1_000
@@ -53,8 +53,8 @@ class Composer:
         options: SendOptions | None,
         content_length: bool,
         more: bytes = b"",
-    ) -> bytes:
-        """Return the octets of a SEND; user headers come behind the protocol's own.
+    ) -> Encoded:
+        """Return a SEND; user headers come behind the protocol's own.
 
         Args:
             destination: as `Connection.send`, and so on to `options`.
@@ -80,7 +80,7 @@ class Composer:
             octets = encode(body)
         except UnicodeError:
             octets, _ = encode_body(body, content_type)  # which says what is wrong
-        if octets and content_length:
+        if octets and content_length and len(octets) < LARGE_BODY:
             return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(octets), octets)
         return finish(head + more, octets, grammar=self.link.protocol.grammar, content_length=content_length)
 

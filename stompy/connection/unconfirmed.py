@@ -33,7 +33,7 @@ from stompy.errors import (
     StompError,
     UnconfirmedFull,
 )
-from stompy.frames.encoder import encode_head, finish
+from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.link.link import Link
 from stompy.link.locks import Rank, make_condition, make_lock
 from stompy.link.receipts import Receipt
@@ -70,8 +70,8 @@ class Kept:
         """Whether a link took it, so that it will be sent again if need be."""
         self.suspicions = 0
 
-    def frame(self, link: Link) -> bytes:
-        """Return the octets for a link; what the program gave by hand stays.
+    def frame(self, link: Link) -> Encoded:
+        """Return the frame for a link; what the program gave by hand stays.
 
         Raises:
             LocalProtocolError: it cannot be written in the link's version.

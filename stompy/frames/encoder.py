@@ -14,6 +14,12 @@ from stompy.frames.version import Version
 HEARTBEAT = b"\n"
 """What is sent when there is nothing to say (STOMP 1.2, Heart-beating)."""
 
+LARGE_BODY = 256 * 1024
+"""Bytes of a body that is written by itself: to copy it behind its head costs more than a system call."""
+
+Encoded = bytes | tuple[bytes, bytes, bytes]
+"""A frame; one with a large body in parts: up to the body, the body, the NUL."""
+
 _KNOWN = CLIENT_COMMANDS | SERVER_COMMANDS
 _BODYLESS = _KNOWN - BODY_COMMANDS
 _COMMAND = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -69,9 +75,11 @@ def has_length(body: bytes, *, content_length: bool, grammar: Grammar) -> bool:
     return grammar.draft or bool(body and (content_length or b"\0" in body))
 
 
-def finish(head: bytes, body: bytes, *, grammar: Grammar, content_length: bool = True) -> bytes:
-    """Return the octets of a frame, given what `encode_head` and `encode_lines` made of all headers but its length."""
+def finish(head: bytes, body: bytes, *, grammar: Grammar, content_length: bool = True) -> Encoded:
+    """Return a frame, given what `encode_head` and `encode_lines` made of all headers but its length."""
     if has_length(body, content_length=content_length, grammar=grammar):
+        if len(body) >= LARGE_BODY:
+            return b"%bcontent-length:%d\n\n" % (head, len(body)), body, b"\0"
         return b"%bcontent-length:%d\n\n%b\0" % (head, len(body), body)
     return b"%b\n%b\0" % (head, body)
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from stompy.deadline import Deadline, deadline_of
 from stompy.errors import ConcurrencyError, ConnectionLost, SendTimeout, StompError
-from stompy.frames.encoder import HEARTBEAT
+from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
 from stompy.frames.limits import Limits
 from stompy.frames.parser import Parser
@@ -63,7 +63,7 @@ class Writer:
 
     def write(
         self,
-        data: bytes | Callable[[], bytes],
+        data: Encoded | Callable[[], bytes],
         *,
         frames: int = 1,
         receipt: Receipt | None = None,
@@ -73,7 +73,7 @@ class Writer:
         """Return when the carrier has the octets of one or more frames. Any thread.
 
         Args:
-            data: the octets, or what makes them in its turn, with the write lock.
+            data: what to write, or what returns it in its turn, with the write lock.
             frames: how many they are.
             receipt: registered before they leave.
             on_left: called with the write lock when all of them have left. Where a signal strikes before it was called,
@@ -89,8 +89,9 @@ class Writer:
         lock, link = self._lock, self._link
         if lock._is_owned():
             raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
-        if _LOG.isEnabledFor(logging.DEBUG) and isinstance(data, bytes):
-            for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(data):
+        if _LOG.isEnabledFor(logging.DEBUG) and not callable(data):
+            whole = data if isinstance(data, bytes) else b"".join(data)
+            for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(whole):
                 _LOG.debug("> %r", frame)
         budget: Deadline | float = self._send_timeout if timeout is None else timeout
         begun = False
@@ -101,11 +102,14 @@ class Writer:
                 self._check_line()
             if receipt is not None:
                 link.receipts.register(receipt)
-            octets = data if isinstance(data, bytes) else data()
+            encoded = data() if callable(data) else data
             begun = self._torn = True
-            self._transport.sendall(octets, budget)
+            if isinstance(encoded, bytes):
+                self._transport.sendall(encoded, budget)
+                self.octets += len(encoded)
+            else:
+                self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
-            self.octets += len(octets)
             link.pulse.last_sent = monotonic()
             if on_left is not None:
                 on_left()
@@ -190,6 +194,16 @@ class Writer:
         finally:
             self._lock.release()
         return True
+
+    def _send_parts(self, parts: tuple[bytes, ...], deadline: Deadline) -> None:
+        for part in parts:
+            try:
+                self._transport.sendall(part, deadline)
+            except ConnectionLost as lost:
+                if part is not parts[0]:
+                    lost.outcome = "unknown"
+                raise
+            self.octets += len(part)
 
     def _await_turn(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()

@@ -75,6 +75,36 @@ def test_many_frames_may_share_one_write(linking: Linking) -> None:
     assert link.writer.frames == 3
 
 
+def test_a_frame_in_parts_leaves_whole_between_those_of_other_threads(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=64)
+    parts = b"SEND\ndestination:/queue/a\n\n", b"y" * 500, b"\0"
+    calls = [calling(partial(send_many, linked.link, b"x" * 500, 5)) for _ in range(4)]
+    calls += [calling(partial(linked.link.writer.write, parts)) for _ in range(5)]
+    got = [linked.peer.expect("SEND").body for _ in range(25)]
+    for call in calls:
+        call.result()
+    assert sorted(got) == [b"x" * 500] * 20 + [b"y" * 500] * 5
+
+
+@pytest.mark.parametrize(("part", "outcome"), [(0, "not-sent"), (1, "unknown"), (2, "unknown")])
+def test_of_a_frame_of_which_a_part_has_left_nobody_knows_what_became(
+    linking: Linking, monkeypatch: pytest.MonkeyPatch, part: int, outcome: str
+) -> None:
+    linked = linking()
+    whole, parts = MemoryTransport.sendall, (b"SEND\ndestination:/queue/a\n\n", b"x", b"\0")
+
+    def lost(transport: MemoryTransport, data: bytes, deadline: Deadline) -> None:
+        if data == parts[part]:
+            raise ConnectionLost("connection to peer lost", outcome="not-sent")
+        whole(transport, data, deadline)
+
+    monkeypatch.setattr(MemoryTransport, "sendall", lost)
+    with pytest.raises(ConnectionLost) as caught:
+        linked.link.writer.write(parts)
+    assert caught.value.outcome == outcome
+    assert not linked.link.alive
+
+
 # Two full windows
 
 
