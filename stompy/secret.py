@@ -7,7 +7,6 @@ error that was raised while it lay open is `closed` before it goes on.
 
 from __future__ import annotations
 
-import hmac
 from typing import Any, Generic, NoReturn, TypeVar
 
 from stompy.errors import ConfigurationError
@@ -38,6 +37,8 @@ class Secret(Generic[T]):
         if not isinstance(other, Secret):
             return NotImplemented
         if isinstance(self._value, str) and isinstance(other._value, str):
+            import hmac  # it loads OpenSSL, which a plain connection does without
+
             return hmac.compare_digest(_octets(self._value), _octets(other._value))
         return bool(self._value == other._value)
 

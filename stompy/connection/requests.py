@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 
 from stompy.connection.message import Message
@@ -138,7 +138,7 @@ class Replies:
                 raise ReceiveTimeout("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
                 dialect = self._registry.links.link.dialect
-                inbox = ReplyInbox(self._registry, name=f"/temp-queue/{secrets.token_hex(8)}")
+                inbox = ReplyInbox(self._registry, name=f"/temp-queue/{os.urandom(8).hex()}")
                 try:
                     self._registry.add(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
                 except ReceiptTimeout as error:

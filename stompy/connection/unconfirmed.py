@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import secrets
+import os
 from collections.abc import Callable
 
 from stompy.connection.buffer import FrameBuffer
@@ -93,7 +93,7 @@ class Unconfirmed:
     def __init__(self, bounds: Resend, *, name: str) -> None:
         self._bounds = bounds
         self._prefix = f"{name}-kept-"
-        self._origin = secrets.token_hex(12)
+        self._origin = os.urandom(12).hex()
         self._numbers = itertools.count(1)
         self._receipt_lock = make_lock(Rank.LEAF, "kept receipts")
         self._changed = make_condition("unconfirmed")

@@ -50,7 +50,7 @@ class Leniency(enum.Flag):
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
-_ESCAPES_1_2 = {**_ESCAPES_1_1, "\r": "\\r"}
+_ESCAPES_1_2 = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}
 
 BodyPolicy = Literal["refuse", "drop", "keep"]
 

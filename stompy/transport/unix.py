@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import socket
 import stat
 import sys
@@ -166,7 +165,7 @@ def _listen(path: str, mode: int) -> socket.socket:
         _check_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Under a name of its own until it has its permissions: nobody shall slip in before.
-    draft = os.path.join(os.path.dirname(path), f".{secrets.token_hex(4)}")
+    draft = os.path.join(os.path.dirname(path), f".{os.urandom(4).hex()}")
     try:
         sock.setblocking(False)
         sock.bind(draft)
