@@ -25,7 +25,7 @@ FACETS = ("escapes", "crlf", "bare_cr", "trim", "unexpected_body", "draft")
         (Version.DRAFT, "", True, True, True, "drop", True),
         (Version.V1_0, "", True, True, True, "drop", False),
         (Version.V1_1, "\\\n:", False, True, False, "refuse", False),
-        (Version.V1_2, "\\\n:\r", True, False, False, "refuse", False),
+        (Version.V1_2, "\\\n\r:", True, False, False, "refuse", False),
     ],
 )
 def test_each_version_has_its_rules(
