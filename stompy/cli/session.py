@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import passcode_from
 from stompy.cli.tls import tls_from
-from stompy.connection.config import DEFAULT_HEARTBEAT, addresses_of
+from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
@@ -18,6 +18,7 @@ from stompy.connection.listener import ConnectionListener
 from stompy.errors import AckError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.version import NEGOTIABLE
+from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.transport.address import TLS, Address
 
 _HURRIED_GOODBYE = 2.0

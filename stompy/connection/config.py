@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from stompy.connection.credentials import Credentials, Login, Passcode, credentials_now
 from stompy.connection.reconnect import Reconnect, Resend
 from stompy.deadline import check_seconds
-from stompy.dialects.brokers import dialect_named, dialect_of, leniency_of
+from stompy.dialects.brokers import dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version, parse_version
-from stompy.link.flow import Marks
-from stompy.link.receipts import MAX_RECEIPTS
-from stompy.link.settings import LinkSettings
-from stompy.protocol.flood import DEFAULT_EOL_RATE
-from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
-from stompy.secret import Secret, hidden
+from stompy.errors import ConfigurationError, ConnectError
+from stompy.frames.version import Version, parse_version
+from stompy.link.settings import Credentials, LinkSettings
+from stompy.link.thread import is_for_caller
+from stompy.secret import Secret, check_text, closed, hidden
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
@@ -34,40 +27,28 @@ if TYPE_CHECKING:
 Order = Literal["given", "random", "priority"]
 """The order of addresses in one pass: as given, by chance, or the first one first and the others by chance."""
 
-DEFAULT_HEARTBEAT = (10.0, 10.0)
-"""Seconds: what we can send and what we want to hear by default."""
+Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
+"""The login, or a function that is asked at each connect; it may return a pair of login and passcode."""
+Passcode = str | Secret[str] | Callable[[], str | Secret[str]]
+"""The passcode, or a function that is asked at each connect."""
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Everything `connect` was told; durations in seconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(LinkSettings):
+    """All arguments of `connect`; durations in seconds. `vhost` is that of all addresses.
 
     Attributes:
         addresses: of the brokers.
         order: in which the addresses are tried.
         login: overrides the address's; a function is asked at each connect.
         passcode: overrides the address's; a function is asked at each connect. Kept as a `Secret`, never shown.
-        vhost: the `host` header; `None` takes the address's path, else what the dialect says, else the host name.
         client_id: names this client to the broker, and its durable subscriptions.
-        versions: offered to the broker.
-        heartbeat: what we can send and what we want to hear, 0 for not at all.
-        heartbeat_tolerance: agreed intervals of silence after which the broker counts as dead.
         connect_timeout: for one address: dial, handshake, CONNECTED.
         startup_timeout: for the first session, with as many attempts as fit in; `None` makes one.
-        send_timeout: for one frame to leave.
-        receipt_timeout: the default wait for a receipt.
         close_timeout: the default of `disconnect`.
-        limits: maxima for a frame of the broker.
-        inbox: how much may wait for user code before the broker is held back.
-        max_receipts: receipts under way at most.
-        max_subscriptions: live subscriptions at most.
-        max_transactions: open transactions at most.
-        max_eol_rate: octets of line ends a second that the broker may send between frames.
-        headers: further headers of CONNECT.
         content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
         reconnect: how to replace a lost link; `None` does not.
         resend: bounds of what is sent again where a link died first; `None` sends nothing again.
-        leniency: deviations of the broker to bear with; `None` takes what the broker is known to need.
         dialect: the name of the broker's dialect; `None` chooses by what CONNECTED says.
         name: part of thread names and receipt ids.
         tls: for `stomp+ssl://` addresses; `None` is the system's authorities and no certificate of ours. An
@@ -80,27 +61,13 @@ class Config:
     order: Order = "given"
     login: Login | None = field(default=None, repr=False)
     passcode: Passcode | None = field(default=None, repr=False)
-    vhost: str | None = None
     client_id: str | None = None
-    versions: tuple[Version, ...] = NEGOTIABLE
-    heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
-    heartbeat_tolerance: float = DEFAULT_TOLERANCE
     connect_timeout: float = 10.0
     startup_timeout: float | None = None
-    send_timeout: float = 30.0
-    receipt_timeout: float = 30.0
     close_timeout: float = 10.0
-    limits: Limits = field(default_factory=Limits)
-    inbox: Marks = field(default_factory=Marks)
-    max_receipts: int = MAX_RECEIPTS
-    max_subscriptions: int = MAX_SUBSCRIPTIONS
-    max_transactions: int = MAX_TRANSACTIONS
-    max_eol_rate: int = DEFAULT_EOL_RATE
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_length: bool = True
     reconnect: Reconnect | None = None
     resend: Resend | None = None
-    leniency: Leniency | None = None
     dialect: str | None = None
     name: str = "connection"
     tls: Tls | ssl.SSLContext | None = None
@@ -108,24 +75,14 @@ class Config:
     proxy: Proxy | None = None
 
     def __post_init__(self) -> None:
+        LinkSettings.__post_init__(self)  # `super()` does not know a class that `slots=True` has made anew
         if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
             # Whoever gives certificates must not be left to believe that the line is protected.
             raise ConfigurationError("tls was given, but no address has it: write stomp+ssl:// instead of stomp://")
         object.__setattr__(self, "passcode", hidden(self.passcode))
-        for name in ("max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"):
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {count!r}")
-        for name in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
+        for name in ("connect_timeout", "close_timeout"):
             check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
         check_seconds(self.startup_timeout, "startup_timeout", positive=True, finite=True)
-        if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
-            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
-        if not _is_pair_of_numbers(self.heartbeat):
-            raise ConfigurationError(
-                f"heartbeat must be two numbers of seconds (send, receive), not {self.heartbeat!r}"
-            )
-        HeartbeatOffer.from_seconds(*self.heartbeat)
         if self.order not in get_args(Order):
             raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
         if self.dialect is not None:
@@ -164,9 +121,8 @@ class Config:
         login = self.login if self.login is not None else address.login
         return credentials_now(login, self.passcode, address=str(address))
 
-    def link_settings(self, address: Address, credentials: Credentials | None = None) -> LinkSettings:
-        """Return what a link to `address` needs to know; the credentials are needed to open it alone."""
-        who = credentials or Credentials()
+    def for_address(self, address: Address) -> LinkSettings:
+        """Return the settings of a link to `address`."""
         chosen = None if self.dialect is None else dialect_named(self.dialect)
         vhost = self.vhost if self.vhost is not None else address.vhost
         if vhost is None and chosen is not None:
@@ -174,37 +130,12 @@ class Config:
         leniency = self.leniency
         if leniency is None and chosen is not None:
             leniency = chosen.leniency
-        return LinkSettings(
-            versions=self.versions,
-            heartbeat=HeartbeatOffer.from_seconds(*self.heartbeat),
-            heartbeat_tolerance=self.heartbeat_tolerance,
-            login=who.login,
-            passcode=who.passcode,
-            vhost=vhost,
-            headers=self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id},
-            limits=self.limits,
-            marks=self.inbox,
-            max_receipts=self.max_receipts,
-            max_subscriptions=self.max_subscriptions,
-            max_transactions=self.max_transactions,
-            max_eol_rate=self.max_eol_rate,
-            leniency=leniency or Leniency.NONE,
-            leniency_for=leniency_of if leniency is None else None,
-            send_timeout=self.send_timeout,
-            receipt_timeout=self.receipt_timeout,
-        )
+        headers = self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id}
+        return replace(self, vhost=vhost, leniency=leniency, headers=headers, client_id=None)
 
 
 def _restored(values: dict[str, Any]) -> Config:
     return Config(**values)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_pair_of_numbers(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
 
 
 def addresses_of(url: str | Sequence[str]) -> tuple[Address, ...]:
@@ -231,3 +162,63 @@ def versions_of(versions: str | Version | Iterable[str | Version]) -> tuple[Vers
     if not parsed or (Version.DRAFT in parsed and len(parsed) > 1):
         raise ConfigurationError("offer at least one version; the 1.0-draft only by itself")
     return parsed
+
+
+def check_credentials(login: Secret[Login | None], passcode: object) -> Login | None:
+    """Return the login; both must be text or a function.
+
+    Args:
+        login: hidden, as it may be a pair by mistake, which holds the passcode.
+        passcode: hidden.
+
+    Raises:
+        ConfigurationError: one is something else; the error does not show it.
+    """
+    check_text("passcode", passcode)
+    if login.reveal() is not None and not callable(login.reveal()):
+        check_text("login", login)
+    return login.reveal()
+
+
+def credentials_now(login: Login | None, passcode: Passcode | None, *, address: str) -> Credentials:
+    """Return what to say to the broker now; functions are called, in the thread that connects.
+
+    Raises:
+        ConnectError: a function raised; it may do better the next time. Only the type of its own error is shown.
+        ConfigurationError: it returned something else than text.
+    """
+    passcode = hidden(passcode)
+    try:
+        return _said(login, passcode, address)
+    except ConfigurationError as error:
+        wrong = error
+    raise closed(wrong)
+
+
+def _said(login: Login | None, passcode: Passcode | None, address: str) -> Credentials:
+    name = _asked(login, "login", address)
+    if isinstance(name, tuple) and len(name) == 2:
+        if passcode is not None:
+            raise ConfigurationError("the login function gave a passcode, and passcode= is set too")
+        name, code = name
+    else:
+        code = _asked(passcode, "passcode", address)
+    code = hidden(code)
+    if not isinstance(name, (str, NoneType)) or not isinstance(code, (Secret, NoneType)):
+        kinds = f"{type(name).__name__} and {type(code).__name__}"
+        raise ConfigurationError(f"login and passcode must be text (str), not {kinds}")
+    check_text("passcode", code)
+    return Credentials(name, code)
+
+
+def _asked(given: Any, what: str, address: str) -> Any:
+    if not callable(given):
+        return given
+    try:
+        return given()
+    except BaseException as error:
+        if is_for_caller(error):
+            raise
+        kind = type(error).__name__
+    # Neither its words nor its frames, which would be its cause or context: whoever fetches a token may have it there.
+    raise ConnectError(f"the {what} function raised {kind}", address=address)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from stompy.connection.closing import Closing
 from stompy.connection.codec import user_headers
-from stompy.connection.config import DEFAULT_HEARTBEAT, Config, Order, addresses_of, versions_of
+from stompy.connection.config import Config, Login, Order, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.credentials import Login, Passcode, check_credentials
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.reconnect import Reconnect, Resend, reconnect_of, resend_of
@@ -23,6 +22,7 @@ from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
 from stompy.link.flow import Marks
 from stompy.link.receipts import MAX_RECEIPTS
+from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.acking import Acker
-from stompy.connection.browsing import Browsing
 from stompy.connection.buffer import Batch
 from stompy.connection.callbacks import Callbacks
 from stompy.connection.closing import Closing
@@ -24,7 +23,7 @@ from stompy.connection.requests import Replies
 from stompy.connection.routing import Router
 from stompy.connection.sending import Sender
 from stompy.connection.stats import ConnectionStats, measure
-from stompy.connection.subscription import AckMode, Handler, OnError, Subscription, check_ack_mode
+from stompy.connection.subscription import AckMode, Handler, OnError, QueueBrowser, Subscription, check_ack_mode
 from stompy.connection.supervisor import Supervisor
 from stompy.connection.transaction import Transaction
 from stompy.connection.unconfirmed import Unconfirmed
@@ -330,7 +329,7 @@ class Connection:
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
         dispatcher = self._callbacks.new_dispatcher() if own_thread and handler is not None else None
-        subscription = (Browsing if browse else Subscription)(
+        subscription = (QueueBrowser if browse else Subscription)(
             self._registry,
             id=id if id is not None else self._registry.new_id(),
             destination=destination,

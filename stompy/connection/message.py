@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
@@ -13,35 +13,14 @@ from stompy.frames.headers import Headers
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
+if TYPE_CHECKING:
+    from stompy.connection.acking import Acker
+    from stompy.connection.subscription import Subscription
+
 _LOG = logging.getLogger("stompy.connection")
 
 
-class MessageAcker(Protocol):
-    """Sends ACK and NACK."""
-
-    def acknowledge(
-        self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
-    ) -> Receipt | None:
-        """Send the right frame for the version."""
-        ...
-
-    def refuse(self, message: Message) -> None:
-        """Send NACK, if that costs nothing."""
-        ...
-
-
-class Source(Protocol):
-    """A subscription, as far as its messages go."""
-
-    ack: Literal["auto", "client", "client-individual"]
-    leaving: bool
-    """Whether the broker was told that it ends."""
-
-
-SourceT = TypeVar("SourceT", bound=Source, covariant=True)
-
-
-class Delivery(Generic[SourceT]):
+class Delivery:
     """What the messages of one subscription that came by one link have in common.
 
     Also which of them a cumulative ACK or NACK has settled. The broker takes the others back when that link ends, so
@@ -57,7 +36,7 @@ class Delivery(Generic[SourceT]):
 
     __slots__ = ("_by", "_covered", "_delivered", "ack_mode", "acker", "cumulative", "failed", "link", "source")
 
-    def __init__(self, link: Link, acker: MessageAcker, source: SourceT | None) -> None:
+    def __init__(self, link: Link, acker: Acker, source: Subscription | None) -> None:
         self.link = link
         self.acker = acker
         self.source = source
@@ -101,7 +80,7 @@ class Message:
 
     _failed: bool
 
-    def __init__(self, delivery: Delivery[Any], headers: bytes | Headers, body: bytes) -> None:
+    def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
         self.delivery = delivery
         """What it has in common with others; for stompy's own use."""
         self._headers = headers

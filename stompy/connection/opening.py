@@ -24,7 +24,7 @@ from stompy.dialects.refusals import client_id_in_use, knows_no_such_host
 from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
 from stompy.link.handshake import Opened, open_session
 from stompy.link.locks import Rank, make_lock
-from stompy.link.settings import LinkSettings
+from stompy.link.settings import Credentials, LinkSettings
 from stompy.transport.address import TLS, UNIX, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.proxy import ProxyDialer
@@ -99,10 +99,10 @@ class Opener:
         """Open a session with one address."""
         config = self._config
         dialer = _Watched(dialer_of(address, config), self)
-        settings = config.link_settings(address, config.credentials(address))
+        settings, credentials = config.for_address(address), config.credentials(address)
         deadline = until.sooner(config.connect_timeout)
         try:
-            return self._session(dialer, settings, deadline)
+            return self._session(dialer, settings, credentials, deadline)
         except ConnectRefused as refused:
             if client_id_in_use(refused.frame):
                 raise ClientIdInUse(_words(refused), frame=refused.frame, address=refused.address) from refused
@@ -110,11 +110,11 @@ class Opener:
                 raise
         # Nobody named a virtual host, and the specification's default, the machine's name, is none of this broker's.
         _LOG.info("%s is a RabbitMQ: trying its virtual host %r", dialer.address, RABBITMQ.host)
-        return self._session(dialer, replace(settings, vhost=RABBITMQ.host), deadline)
+        return self._session(dialer, replace(settings, vhost=RABBITMQ.host), credentials, deadline)
 
-    def _session(self, dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> Opened:
+    def _session(self, dialer: Dialer, settings: LinkSettings, credentials: Credentials, deadline: Deadline) -> Opened:
         try:
-            return open_session(dialer, settings, deadline)
+            return open_session(dialer, settings, deadline, credentials)
         finally:
             with self._lock:
                 self._transport = None

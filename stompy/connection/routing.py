@@ -19,7 +19,6 @@ from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Delivery, Message
 from stompy.connection.registry import Registry
-from stompy.connection.subscription import Subscription
 from stompy.frames.headers import Headers
 from stompy.frames.learned import Row
 from stompy.link.link import Link
@@ -42,8 +41,8 @@ class _Known:
     def __init__(self, link: Link, changes: int, acker: Acker) -> None:
         self.link = link
         self.changes = changes
-        self.by_key: dict[bytes, Delivery[Subscription]] = {}
-        self.unrouted: Delivery[Subscription] = Delivery(link, acker, None)
+        self.by_key: dict[bytes, Delivery] = {}
+        self.unrouted: Delivery = Delivery(link, acker, None)
 
 
 class Router:
@@ -72,7 +71,7 @@ class Router:
             known = self._known = _Known(link, changes, self._acker)
         by_key = known.by_key
         messages: list[Message] = []
-        apart: defaultdict[Delivery[Subscription], list[Message]] = defaultdict(list)
+        apart: defaultdict[Delivery, list[Message]] = defaultdict(list)
         for headers, key, body in rows:
             delivery = by_key.get(key) or self._find(known, headers, key)
             message = Message(delivery, headers, body)
@@ -87,7 +86,7 @@ class Router:
             messages = [one for one in messages if one.delivery not in apart]
         self._hand_over(link, messages, heard, None)
 
-    def _find(self, known: _Known, headers: bytes | Headers, key: bytes) -> Delivery[Subscription]:
+    def _find(self, known: _Known, headers: bytes | Headers, key: bytes) -> Delivery:
         """Return the delivery that a message belongs to by its headers."""
         if isinstance(headers, bytes):
             headers = Headers.from_head(headers, known.link.protocol.grammar, "MESSAGE")
@@ -101,7 +100,7 @@ class Router:
             known.by_key[key] = delivery
         return delivery
 
-    def _set_apart(self, delivery: Delivery[Subscription], messages: list[Message]) -> list[Message]:
+    def _set_apart(self, delivery: Delivery, messages: list[Message]) -> list[Message]:
         """Take the messages of a subscription that the dispatcher does not run; return what nobody may hear."""
         subscription = delivery.source
         if subscription is None:

@@ -84,12 +84,11 @@ class Past:
 
     def with_link(self, link: Link) -> Past:
         """Return it with another link, which is over."""
-        counters = link.counters
         return Past(
             frames_sent=self.frames_sent + link.writer.frames,
             octets_sent=self.octets_sent + link.writer.octets,
-            frames_received=self.frames_received + counters.frames_in,
-            octets_received=self.octets_received + counters.octets_in,
+            frames_received=self.frames_received + link.frames_in,
+            octets_received=self.octets_received + link.bytes_in,
             times_shut=self.times_shut + link.gate.times_shut,
             lingering=tuple(one for one in (*self.lingering, link) if one.gate.waiting_messages),
         )
@@ -106,8 +105,8 @@ def measure(
     return ConnectionStats(
         frames_sent=past.frames_sent + link.writer.frames,
         octets_sent=past.octets_sent + link.writer.octets,
-        frames_received=past.frames_received + link.counters.frames_in,
-        octets_received=past.octets_received + link.counters.octets_in,
+        frames_received=past.frames_received + link.frames_in,
+        octets_received=past.octets_received + link.bytes_in,
         receipts_pending=len({**kept, **dict.fromkeys(link.receipts.outstanding())}),
         unconfirmed=len(kept),
         unconfirmed_octets=0 if unconfirmed is None else unconfirmed.octets,

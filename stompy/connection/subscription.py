@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.message import Delivery, Message, MessageAcker
+from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
@@ -24,6 +24,7 @@ from stompy.link.link import Link
 from stompy.link.locks import make_condition
 
 if TYPE_CHECKING:
+    from stompy.connection.acking import Acker
     from stompy.connection.registry import Registry
 
 AckMode = Literal["auto", "client", "client-individual"]
@@ -101,7 +102,7 @@ class Subscription:
         """Called when messages were put into the inbox, and at the end; must not block. For stompy's own use."""
         self._warned = False
         self._reason: StompError | None = None
-        self._delivery: Delivery[Subscription] | None = None
+        self._delivery: Delivery | None = None
 
     # The reader's side.
 
@@ -109,7 +110,7 @@ class Subscription:
         """Whether a message is the mark behind the last one, and none itself."""
         return False
 
-    def delivery(self, link: Link, acker: MessageAcker) -> Delivery[Subscription]:
+    def delivery(self, link: Link, acker: Acker) -> Delivery:
         """Return what its messages have in common that come by `link`, the newest one; on the reader."""
         delivery = self._delivery
         if delivery is None or delivery.link is not link:
@@ -313,6 +314,27 @@ class Subscription:
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
         return f"<Subscription {self.destination!r} id={self.id} {self.ack} queued={self.queued}{state}>"
+
+
+class QueueBrowser(Subscription):
+    """The messages that lie in a queue; iteration ends after the last of them. Made by `subscribe(browse=True)`."""
+
+    def is_end(self, message: Message) -> bool:
+        """Whether it is ActiveMQ's mark behind the last message, which is no message itself."""
+        return message.headers.peek("browser") == "end"
+
+    def lost(self, reason: StompError) -> bool:
+        """End for good: on another link it would begin anew."""
+        self.end(reason)
+        return True
+
+    def _next(self, deadline: Deadline) -> Message | None:
+        message = super()._next(deadline)
+        if message is None:
+            # The reader, which met the mark, never writes; to the broker the subscription is still there.
+            with contextlib.suppress(StompError):
+                self.unsubscribe(timeout=deadline.remaining())
+        return message
 
 
 def _release(messages: Sequence[Message]) -> None:

@@ -207,7 +207,7 @@ class Supervisor:
         opened = self._opener.open(deadline)
         self._generation += 1
         name = self._name if self._generation == 1 else f"{self._name}.{self._generation}"
-        settings = self._config.link_settings(self._config.addresses[0])
+        settings = self._config.for_address(self._config.addresses[0])
         link = Link(opened, settings, self, name=name, dialect=self._config.dialect_for(opened.protocol.server))
         decided = Event()
         try:
@@ -265,7 +265,7 @@ class Supervisor:
                 self.reconnects += 1
                 self._past = self._past.with_link(self._link)
             self._link, self._down, self.ready = link, False, link
-            self._published, self._heard = time.monotonic(), link.counters.frames_in
+            self._published, self._heard = time.monotonic(), link.frames_in
             self._changed.notify_all()
 
     def _check_fresh(self, link: Link) -> None:
@@ -312,7 +312,7 @@ class Supervisor:
 
     def _was_of_use(self, link: Link, reason: StompError | None) -> bool:
         """Whether anything came of a link; a broker that ends each at once must not be asked without a pause."""
-        heard = link.counters.frames_in - self._heard - isinstance(reason, BrokerError)
+        heard = link.frames_in - self._heard - isinstance(reason, BrokerError)
         return heard > 0 or time.monotonic() - self._published >= _LONG_ENOUGH
 
     def finish(self, reason: StompError | None, *, failed: bool = False) -> None:

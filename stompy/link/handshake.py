@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
+from stompy.dialects.brokers import leniency_of
 from stompy.errors import (
     ConnectError,
     ConnectionLost,
@@ -21,15 +22,19 @@ from stompy.errors import (
     VersionMismatch,
 )
 from stompy.frames.frame import Frame
+from stompy.frames.grammar import Leniency
 from stompy.frames.version import Version
-from stompy.link.settings import LinkSettings
+from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.client import ClientProtocol, refusal
 from stompy.protocol.flood import EolMeter
-from stompy.secret import Secret, closed, hidden, revealed
+from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.secret import Secret, closed, revealed
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.greeting import GREETING_SIZE, protocol_of
 
 _LOG = logging.getLogger("stompy.link")
+
+_NOBODY = Credentials()
 
 _LAST_WORDS = 1.0
 """Seconds for a broker's reason, where CONNECT could not be sent."""
@@ -54,7 +59,9 @@ class Opened:
     address: str
 
 
-def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> Opened:
+def open_session(
+    dialer: Dialer, settings: LinkSettings, deadline: Deadline, credentials: Credentials = _NOBODY
+) -> Opened:
     """Dial and shake hands.
 
     Raises:
@@ -67,14 +74,15 @@ def open_session(dialer: Dialer, settings: LinkSettings, deadline: Deadline) -> 
     """
     protocol = ClientProtocol(
         versions=settings.versions,
-        heartbeat=settings.heartbeat,
-        leniency=settings.leniency,
-        leniency_for=settings.leniency_for,
+        heartbeat=HeartbeatOffer.from_seconds(*settings.heartbeat),
+        leniency=settings.leniency or Leniency.NONE,
+        leniency_for=leniency_of if settings.leniency is None else None,
         limits=settings.limits,
         max_subscriptions=settings.max_subscriptions,
         max_transactions=settings.max_transactions,
     )
-    request = _connect_frame(protocol, settings, settings.vhost if settings.vhost is not None else dialer.host)
+    host = settings.vhost if settings.vhost is not None else dialer.host
+    request = _connect_frame(protocol, host, settings.headers, credentials)
     transport = dialer.dial(deadline)
     try:
         listening = _Listening(transport, protocol, settings, dialer.address)
@@ -154,12 +162,12 @@ def _send(transport: Transport, request: Secret[bytes], listening: _Listening, d
         raise
 
 
-def _connect_frame(protocol: ClientProtocol, settings: LinkSettings, host: str) -> Secret[bytes]:
+def _connect_frame(
+    protocol: ClientProtocol, host: str, headers: Mapping[str, str], credentials: Credentials
+) -> Secret[bytes]:
     try:
-        passcode = hidden(settings.passcode)
-        return Secret(
-            protocol.connect(host=host, login=settings.login, passcode=revealed(passcode), headers=settings.headers)
-        )
+        login, passcode = credentials.login, credentials.passcode
+        return Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
     except BaseException as error:
         failure = error
     raise closed(failure)  # the frames on the way down held the passcode

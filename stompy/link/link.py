@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
@@ -30,7 +29,7 @@ from stompy.link.locks import Event, Rank, make_lock
 from stompy.link.pacemaker import Pacemaker
 from stompy.link.reader import LinkOwner, Reader
 from stompy.link.receipts import Receipts
-from stompy.link.settings import Counters, LinkSettings
+from stompy.link.settings import LinkSettings
 from stompy.link.writer import Writer
 from stompy.protocol.client import error_text
 from stompy.protocol.heartbeat import Pulse
@@ -64,15 +63,17 @@ class Link:
         self.address = opened.address
         self.connected = opened.connected
         self.name = name
-        self.counters = Counters()
+        self.frames_in = 0
+        self.bytes_in = 0
         self.owner = owner
         self.pulse = Pulse(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
-        self.gate = Gate(settings.marks, self.pulse)
+        self.gate = Gate(settings.inbox, self.pulse)
+        self.receipt_timeout = settings.receipt_timeout
+        """The default wait for a receipt in seconds."""
         self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
         self.max_eol_rate = settings.max_eol_rate
         self.ended = Event()
         """Set when the reader has cleaned up; nothing happens on this link any more."""
-        self._settings = settings
         self.protocol_lock = make_lock(Rank.PROTOCOL, "protocol")
         self._end_lock = make_lock(Rank.LEAF, "end")
         self._end: StompError | None = None
@@ -89,17 +90,6 @@ class Link:
         self._reader.start()
         if self._pacemaker is not None:
             self._pacemaker.start()
-
-    # What receipts need (`receipts.Surroundings`).
-
-    @property
-    def receipt_timeout(self) -> float:
-        """The default wait for a receipt in seconds."""
-        return self._settings.receipt_timeout
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a callback on the dispatcher."""
-        self.owner.call_soon(function)
 
     # The end.
 

@@ -74,7 +74,7 @@ class Reader(HouseThread):
                     break
                 now = time.monotonic()
                 link.pulse.heard(now)
-                link.counters.octets_in += len(data)
+                link.bytes_in += len(data)
                 self._take(data, now)
         except StompError as error:
             link.fail(error)
@@ -103,7 +103,7 @@ class Reader(HouseThread):
     def _route(self, frames: Sequence[Frame | Run]) -> None:
         """Hand the messages over as one, since each hand-over is what costs; only other frames between divide them."""
         link = self._link
-        link.counters.frames_in += _count(frames)
+        link.frames_in += _count(frames)
         if _LOG.isEnabledFor(logging.DEBUG):
             for frame in frames_of(frames):
                 _LOG.debug("< %r", frame)

@@ -17,39 +17,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import LimitExceeded, ReceiptTimeout, StompError
-from stompy.link.flow import Gate
 from stompy.link.locks import Event, Rank, make_lock
+
+if TYPE_CHECKING:
+    from stompy.link.link import Link
 
 MAX_RECEIPTS = 100_000
 """Receipts under way on one link: a broker that never confirms must not fill the memory."""
 
 Outcome = Literal["pending", "confirmed", "rejected", "unknown"]
-
-
-class Surroundings(Protocol):
-    """What a receipt needs of its link and connection."""
-
-    @property
-    def receipt_timeout(self) -> float:
-        """The default of `Receipt.wait` in seconds."""
-        ...
-
-    @property
-    def gate(self) -> Gate:
-        """Held open while a receipt is waited for."""
-        ...
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a callback on the dispatcher."""
-        ...
-
-    def check_open(self) -> None:
-        """Raise why the link is over, if it is, for a frame that was not sent."""
-        ...
 
 
 class Keeper(Protocol):
@@ -80,21 +60,21 @@ class Receipt:
         "_error",
         "_event",
         "_keeper",
+        "_link",
         "_lock",
         "_outcome",
-        "_surroundings",
         "id",
     )
 
     def __init__(
         self,
         receipt_id: str,
-        surroundings: Surroundings,
+        link: Link,
         lock: AbstractContextManager[object],
         keeper: Keeper | None = None,
     ) -> None:
         self.id = receipt_id
-        self._surroundings = surroundings
+        self._link = link
         self._lock = lock
         self._keeper = keeper
         self._before_wait: Callable[[], object] | None = None
@@ -144,7 +124,7 @@ class Receipt:
             before_wait = self._before_wait
             if before_wait is not None:
                 before_wait()
-            self._wait(self._surroundings.receipt_timeout if timeout is None else timeout)
+            self._wait(self._link.receipt_timeout if timeout is None else timeout)
         if self._error is not None:
             raise self._error.with_traceback(None)
 
@@ -156,7 +136,7 @@ class Receipt:
                     return
                 if self._event is None:
                     self._event = Event()
-                event, gate = self._event, self._surroundings.gate
+                event, gate = self._event, self._link.gate
             holder = object()
             try:
                 gate.hold(holder)
@@ -176,7 +156,7 @@ class Receipt:
             if not self.done:
                 self._callbacks = [*(self._callbacks or ()), callback]
                 return
-        self._surroundings.call_soon(lambda: callback(self))
+        self._link.owner.call_soon(lambda: callback(self))
 
     @property
     def kept(self) -> bool:
@@ -187,10 +167,10 @@ class Receipt:
         """Have `wait` call this first, as the frame has not left; `None` when it has."""
         self._before_wait = write_out
 
-    def _move(self, surroundings: Surroundings) -> None:
+    def _move(self, link: Link) -> None:
         """Belong to another link; who waits goes on waiting there. Called without the lock."""
         with self._lock:
-            self._surroundings = surroundings
+            self._link = link
             event, self._event = self._event, None
         if event is not None:
             event.set()
@@ -207,7 +187,7 @@ class Receipt:
         if event is not None:
             event.set()
         for callback in callbacks or ():
-            self._surroundings.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
+            self._link.owner.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
         if self._keeper is not None:
             self._keeper.settled(self)
 
@@ -220,14 +200,14 @@ class Receipts:
 
     Args:
         prefix: what the ids begin with; a link's own, so that an answer can never meet another link's receipt.
-        surroundings: handed to each receipt.
+        link: whose receipts they are.
         limit: how many may be under way.
     """
 
-    def __init__(self, prefix: str, surroundings: Surroundings, *, limit: int = MAX_RECEIPTS) -> None:
+    def __init__(self, prefix: str, link: Link, *, limit: int = MAX_RECEIPTS) -> None:
         self._prefix = prefix
         self._limit = limit
-        self._surroundings = surroundings
+        self._link = link
         self._lock = make_lock(Rank.LEAF, "receipts")
         self._pending: dict[str, Receipt] = {}
         self._numbers = itertools.count(1)
@@ -238,7 +218,7 @@ class Receipts:
 
     def make(self) -> Receipt:
         """Return a receipt that waits for nothing yet."""
-        return Receipt(f"{self._prefix}{next(self._numbers)}", self._surroundings, self._lock)
+        return Receipt(f"{self._prefix}{next(self._numbers)}", self._link, self._lock)
 
     def register(self, receipt: Receipt, *, always: bool = False) -> None:
         """Note a receipt that waits for its answer from now on, before its frame leaves.
@@ -257,14 +237,14 @@ class Receipts:
         keeper = receipt._keeper
         with self._lock:
             if self._over:
-                self._surroundings.check_open()
+                self._link.check_open()
             if len(self._pending) >= self._limit and keeper is None and not always:
                 raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
             self._pending[receipt.id] = receipt
         if keeper is not None:
             # Should the link end right here, `fail_all` asks the keeper before the next link is thought of.
             keeper.admitted(receipt)
-            receipt._move(self._surroundings)
+            receipt._move(self._link)
 
     def forget(self, receipt: Receipt) -> None:
         """Drop a receipt whose frame never left."""

@@ -1,10 +1,13 @@
-"""What a link needs to know of the connection's configuration."""
+"""What a link needs to know, and who we are to its broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stompy.deadline import check_seconds
+from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
@@ -13,58 +16,78 @@ from stompy.link.receipts import MAX_RECEIPTS
 from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
-from stompy.secret import Secret, hidden
+from stompy.secret import Secret
+
+DEFAULT_HEARTBEAT = (10.0, 10.0)
+"""Seconds: what we can send and what we want to receive."""
 
 
 @dataclass(frozen=True, slots=True)
+class Credentials:
+    """Login and passcode for one connect.
+
+    Attributes:
+        login: `None` sends none.
+        passcode: `None` sends none.
+    """
+
+    login: str | None = None
+    passcode: Secret[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
     """How to open and keep one session; durations in seconds.
 
     Attributes:
-        versions: offered to the broker.
-        heartbeat: offered to the broker.
-        heartbeat_tolerance: agreed intervals of silence after which the peer is dead.
-        login: sent in CONNECT where given.
-        passcode: sent in CONNECT where given; kept as a `Secret`, never shown.
         vhost: the `host` header; `None` takes the host name of the address.
-        headers: further headers of CONNECT.
+        versions: offered to the broker.
+        heartbeat: what we can send and what we want to receive, 0 for not at all.
+        heartbeat_tolerance: agreed intervals of silence after which the broker counts as dead.
+        send_timeout: how long one frame may take to leave.
+        receipt_timeout: the default wait for a receipt.
         limits: maxima for a frame of the broker.
-        marks: when the inbox is full.
+        inbox: how much may wait for user code before the broker is held back.
         max_receipts: receipts under way at most.
         max_subscriptions: live subscriptions at most.
         max_transactions: open transactions at most.
-        max_eol_rate: octets of line ends a second that the broker may send between frames.
-        leniency: deviations of the broker to bear with.
-        leniency_for: adds more of them, by the `server` header of CONNECTED.
-        send_timeout: how long one frame may take to leave.
-        receipt_timeout: the default wait for a receipt.
+        max_eol_rate: bytes of line ends a second that the broker may send between frames.
+        headers: further headers of CONNECT.
+        leniency: tolerated deviations of the broker; `None` takes what the broker is known to need.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
     """
 
-    versions: Sequence[Version] = NEGOTIABLE
-    heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
-    heartbeat_tolerance: float = DEFAULT_TOLERANCE
-    login: str | None = field(default=None, repr=False)
-    passcode: Secret[str] | str | None = field(default=None, repr=False)
     vhost: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    versions: tuple[Version, ...] = NEGOTIABLE
+    heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
+    heartbeat_tolerance: float = DEFAULT_TOLERANCE
+    send_timeout: float = 30.0
+    receipt_timeout: float = 30.0
     limits: Limits = field(default_factory=Limits)
-    marks: Marks = field(default_factory=Marks)
+    inbox: Marks = field(default_factory=Marks)
     max_receipts: int = MAX_RECEIPTS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
     max_transactions: int = MAX_TRANSACTIONS
     max_eol_rate: int = DEFAULT_EOL_RATE
-    leniency: Leniency = Leniency.NONE
-    leniency_for: Callable[[str | None], Leniency] | None = None
-    send_timeout: float = 30.0
-    receipt_timeout: float = 30.0
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    leniency: Leniency | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "passcode", hidden(self.passcode))
+        for name in ("max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {count!r}")
+        for name in ("send_timeout", "receipt_timeout"):
+            check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
+        if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
+            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
+        pair: object = self.heartbeat
+        if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_number, pair))):
+            raise ConfigurationError(f"heartbeat must be two numbers of seconds (send, receive), not {pair!r}")
+        HeartbeatOffer.from_seconds(*self.heartbeat)
 
 
-@dataclass(slots=True)
-class Counters:
-    """What came in by a link; written by its reader."""
-
-    frames_in: int = 0
-    octets_in: int = 0
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.composing import check_destination
-from stompy.connection.config import addresses_of
+from stompy.connection.config import addresses_of, check_credentials
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.credentials import check_credentials
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline, check_seconds

@@ -13,7 +13,7 @@ from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.version import Version
 from stompy.link.flow import Marks
-from stompy.link.settings import LinkSettings
+from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls_options import Tls
@@ -36,9 +36,13 @@ def test_settings_of_tls_and_tcp_travel() -> None:
 
 
 def linked(settings: Config) -> LinkSettings:
-    """Return what a link to the first address needs, as for a connect."""
-    address = settings.addresses[0]
-    return settings.link_settings(address, settings.credentials(address))
+    """Return the settings of a link to the first address."""
+    return settings.for_address(settings.addresses[0])
+
+
+def credentials(settings: Config) -> Credentials:
+    """Return the credentials for the first address."""
+    return settings.credentials(settings.addresses[0])
 
 
 def test_every_wait_has_a_finite_default() -> None:
@@ -83,7 +87,7 @@ def test_it_travels_to_another_process() -> None:
 def test_a_pickle_of_it_is_asked_for_and_takes_the_passcode_along() -> None:
     settings = config(login="george", passcode="sesame")
     assert settings.passcode == Secret("sesame")
-    assert linked(pickle.loads(pickle.dumps(settings))).passcode == Secret("sesame")
+    assert credentials(pickle.loads(pickle.dumps(settings))).passcode == Secret("sesame")
     with pytest.raises(TypeError, match="Secret is not pickled"):
         pickle.dumps(settings.passcode)
 
@@ -99,30 +103,30 @@ def test_a_limit_is_a_whole_number_of_at_least_one(name: str, value: Any) -> Non
 
 def test_the_address_gives_login_and_virtual_host() -> None:
     settings = config("stomp://fred:hidden@broker/%2Fprod")
-    link = linked(settings)
-    assert (link.login, link.passcode, link.vhost) == ("fred", Secret("hidden"), "/prod")
+    assert credentials(settings) == Credentials("fred", Secret("hidden"))
+    assert linked(settings).vhost == "/prod"
 
 
 def test_arguments_override_the_address() -> None:
     settings = config("stomp://fred:hidden@broker/prod", login="george", vhost="/")
-    link = linked(settings)
-    assert (link.login, link.passcode, link.vhost) == ("george", None, "/")
+    assert credentials(settings) == Credentials("george", None)
+    assert linked(settings).vhost == "/"
 
 
 def test_what_a_link_needs_is_handed_on() -> None:
     marks = Marks(messages=5)
     settings = config(
-        heartbeat=(1.5, 2),
+        heartbeat=(1.5, 2.0),
         heartbeat_tolerance=4.0,
         send_timeout=1.0,
         receipt_timeout=2.0,
         inbox=marks,
         headers={"a": "b"},
     )
-    link = settings.link_settings(settings.addresses[0])
-    assert str(link.heartbeat) == "1500,2000"
+    link = linked(settings)
+    assert link.heartbeat == (1.5, 2.0)
     assert (link.heartbeat_tolerance, link.send_timeout, link.receipt_timeout) == (4.0, 1.0, 2.0)
-    assert link.marks is marks
+    assert link.inbox is marks
     assert link.headers == {"a": "b"}
 
 

@@ -17,7 +17,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.credentials import Credentials, credentials_now
+from stompy.connection.config import credentials_now
+from stompy.link.settings import Credentials
 from stompy.secret import Secret
 from tests.connection.conftest import Recorder
 from tests.support.peer import until

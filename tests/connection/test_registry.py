@@ -49,7 +49,7 @@ def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
 
 @pytest.fixture
 def registry() -> Registry:
-    return Registry(Config(addresses_of("stomp://localhost")))
+    return Registry(Config(addresses=addresses_of("stomp://localhost")))
 
 
 def add(registry: Registry, linked: Linked, one: Subscription, calling: Calling) -> None:

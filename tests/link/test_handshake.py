@@ -22,8 +22,9 @@ from stompy.errors import (
 from stompy.frames.limits import Limits
 from stompy.frames.version import Version
 from stompy.link.handshake import Opened, open_session
-from stompy.link.settings import LinkSettings
-from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
+from stompy.link.settings import Credentials, LinkSettings
+from stompy.protocol.heartbeat import Heartbeats
+from stompy.secret import Secret
 from stompy.transport.memory import MemoryTransport, memory_pair
 from tests.support.peer import WITHIN, PairDialer, Peer, wire
 from tests.transport.conftest import Calling
@@ -37,10 +38,15 @@ def ends() -> Ends:
     return memory_pair()
 
 
-def opened(ends: Ends, answer: bytes, *, seconds: float = WITHIN, **settings: Any) -> Opened:
+NOBODY = Credentials()
+FRED = Credentials("fred", Secret("sesame"))
+
+
+def opened(ends: Ends, answer: bytes, *, seconds: float = WITHIN, who: Credentials = NOBODY, **settings: Any) -> Opened:
     """Shake hands with a broker that answers before it is asked."""
     ends[1].sendall(answer, Deadline(WITHIN))
-    return open_session(PairDialer(ends[0]), LinkSettings(**settings), Deadline(seconds))
+    chosen = LinkSettings(**{"heartbeat": (0, 0), **settings})
+    return open_session(PairDialer(ends[0]), chosen, Deadline(seconds), who)
 
 
 def is_dropped(ends: Ends) -> bool:
@@ -60,7 +66,7 @@ CONNECTED = wire("CONNECTED", {"version": "1.2", "server": "peer/1", "session": 
 
 @pytest.mark.requirement("CON-01", "CON-06", "CON-07", "CON-08", "CON-09", "CON-10", "CON-13", "CON-14", "HBT-02")
 def test_connect_is_the_first_frame_and_says_what_it_should(ends: Ends) -> None:
-    opened(ends, CONNECTED, heartbeat=HeartbeatOffer(300, 100), login="fred", passcode="sesame")
+    opened(ends, CONNECTED, heartbeat=(0.3, 0.1), who=FRED)
     frame = Peer(ends[1]).take_connect()
     assert frame.headers.pairs == (
         ("accept-version", "1.0,1.1,1.2"),
@@ -80,7 +86,7 @@ def test_connect_says_no_more_than_it_was_told(ends: Ends) -> None:
 
 @pytest.mark.requirement("CON-20", "HBT-03", "HBT-05", "HBT-06")
 def test_connected_gives_the_session(ends: Ends) -> None:
-    session = opened(ends, CONNECTED, heartbeat=HeartbeatOffer(300, 100))
+    session = opened(ends, CONNECTED, heartbeat=(0.3, 0.1))
     assert session.protocol.version is Version.V1_2
     assert (session.protocol.server, session.protocol.session) == ("peer/1", "s-7")
     assert session.protocol.heartbeats == Heartbeats(send=0.4, receive=0.2)
@@ -104,7 +110,7 @@ def test_connected_without_a_version_is_of_a_1_0_broker(ends: Ends) -> None:
 
 @pytest.mark.parametrize("cut", range(0, len(CONNECTED), 7))
 def test_connected_may_come_in_pieces(ends: Ends, cut: int, calling: Calling) -> None:
-    dialing = calling(lambda: open_session(PairDialer(ends[0]), LinkSettings(), Deadline(WITHIN)))
+    dialing = calling(lambda: open_session(PairDialer(ends[0]), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN)))
     ends[1].sendall(CONNECTED[:cut], Deadline(WITHIN))
     ends[1].sendall(CONNECTED[cut:], Deadline(WITHIN))
     assert dialing.result().protocol.version is Version.V1_2
@@ -156,7 +162,7 @@ RABBITMQ = (
 )
 def test_a_refusal_tells_the_brokers_own_words(ends: Ends, answer: bytes, words: str) -> None:
     with pytest.raises(ConnectRefused) as caught:
-        opened(ends, answer, login="guest", passcode="wrong-secret")
+        opened(ends, answer, who=Credentials("guest", Secret("wrong-secret")))
     assert words in str(caught.value)
     assert "peer:61613" in str(caught.value)
     assert "wrong-secret" not in str(caught.value)
@@ -171,7 +177,7 @@ def test_the_words_of_a_refusal_come_through_whatever_follows(ends: Ends, then: 
     if then == "end":
         ends[1].shutdown_write()
     with pytest.raises(ConnectRefused, match="invalid"):
-        open_session(PairDialer(ends[0]), LinkSettings(), Deadline(WITHIN))
+        open_session(PairDialer(ends[0]), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +218,7 @@ def test_a_broker_that_only_beats_costs_no_more(ends: Ends) -> None:
 def test_a_peer_that_reads_nothing_costs_no_more(calling: Calling) -> None:
     ours, theirs = memory_pair(capacity=16)
     with pytest.raises(ConnectTimeout):
-        open_session(PairDialer(ours), LinkSettings(), Deadline(0.05))
+        open_session(PairDialer(ours), LinkSettings(heartbeat=(0, 0)), Deadline(0.05))
     assert is_dropped((ours, theirs))
 
 
@@ -221,14 +227,14 @@ def test_a_stream_that_ends_before_connected_is_named(ends: Ends, said: bytes) -
     ends[1].sendall(said, Deadline(WITHIN))
     ends[1].shutdown_write()
     with pytest.raises(ConnectError, match="peer:61613: the broker closed the connection before CONNECTED"):
-        open_session(PairDialer(ends[0]), LinkSettings(), Deadline(WITHIN))
+        open_session(PairDialer(ends[0]), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN))
     assert is_dropped(ends)
 
 
 def test_a_stream_that_breaks_before_connected_is_a_connect_error(ends: Ends) -> None:
     ends[1].shutdown()
     with pytest.raises(ConnectError, match="before CONNECTED"):
-        open_session(PairDialer(ends[0]), LinkSettings(), Deadline(WITHIN))
+        open_session(PairDialer(ends[0]), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN))
 
 
 @pytest.mark.requirement("SRV-01", "BNF-12")
@@ -264,20 +270,22 @@ def test_an_endless_connected_is_cut_off(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("who", "settings"),
     [
-        {"login": "a\nb"},
-        {"passcode": "a\0b"},
-        {"vhost": "a\r"},
-        {"headers": {"receipt": "1"}},
-        {"headers": {"login": "x"}, "login": "y"},
-        {"headers": {"a\nb": "c"}},
+        (Credentials("a\nb"), {}),
+        (Credentials(None, Secret("a\0b")), {}),
+        (Credentials(), {"vhost": "a\r"}),
+        (Credentials(), {"headers": {"receipt": "1"}}),
+        (Credentials("y"), {"headers": {"login": "x"}}),
+        (Credentials(), {"headers": {"a\nb": "c"}}),
     ],
 )
-def test_what_connect_cannot_say_is_refused_before_anything_is_dialed(settings: dict[str, Any]) -> None:
+def test_what_connect_cannot_say_is_refused_before_anything_is_dialed(
+    who: Credentials, settings: dict[str, Any]
+) -> None:
     dialer = PairDialer()
     with pytest.raises(LocalProtocolError) as caught:
-        open_session(dialer, LinkSettings(**settings), Deadline(WITHIN))
+        open_session(dialer, LinkSettings(**settings), Deadline(WITHIN), who)
     assert dialer.dialed == 0
     assert "a\\x00b" not in str(caught.value)
 
@@ -288,13 +296,13 @@ def test_an_interrupted_handshake_lets_the_stream_go(ends: Ends, monkeypatch: py
 
     monkeypatch.setattr(MemoryTransport, "recv", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        open_session(PairDialer(ends[0]), LinkSettings(), Deadline(WITHIN))
+        open_session(PairDialer(ends[0]), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN))
     assert is_dropped(ends)
 
 
 def test_the_passcode_is_in_no_log(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        opened(ends, CONNECTED, login="fred", passcode="sesame")
+        opened(ends, CONNECTED, who=FRED)
     assert "CONNECT to peer:61613" in caplog.text
     assert "sesame" not in caplog.text
 
@@ -327,4 +335,4 @@ def test_the_reason_of_a_broker_that_does_not_even_take_connect_is_read(
     ends[1].sendall(answer, Deadline(WITHIN))
     ends[1].shutdown_write()
     with pytest.raises(kind, match=words):
-        open_session(PairDialer(ours), LinkSettings(), Deadline(WITHIN))
+        open_session(PairDialer(ours), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN))

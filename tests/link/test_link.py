@@ -132,7 +132,7 @@ def slow(linking: Linking) -> Linked:
     """A link whose messages nobody takes, over narrow pipes."""
     owner = RecordingOwner()
     owner.on_messages = counting
-    return linking(capacity=2_000, owner=owner, marks=FEW)
+    return linking(capacity=2_000, owner=owner, inbox=FEW)
 
 
 def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> None:

@@ -33,11 +33,11 @@ def chunks_of(data: bytes, sizes: Sequence[int]) -> list[bytes]:
 
 def feed(linked: Linked, pieces: Sequence[bytes]) -> None:
     """Let the reader read one piece at a time."""
-    read = linked.link.counters.octets_in
+    read = linked.link.bytes_in
     for piece in pieces:
         linked.peer.raw(piece)
         read += len(piece)
-        until(lambda: linked.link.counters.octets_in >= read)  # noqa: B023
+        until(lambda: linked.link.bytes_in >= read)  # noqa: B023
 
 
 BEATS = [b"\n", b"\n\n", b"\r\n", b"\r\n\r\n", b"\n\r\n\n\n\r\n", b"\n" * 50]
@@ -111,7 +111,7 @@ def test_messages_are_handed_over_in_whole_runs_and_in_order(linking: Linking) -
     linked.link.start()
     until(lambda: len(linked.owner.receipt_ids) == 3)
     assert [[frame.body for frame in run] for run in linked.owner.runs] == [[b"0", b"1"], [b"2"]]
-    assert linked.link.counters.frames_in == 6
+    assert linked.link.frames_in == 6
 
 
 def test_messages_come_on_the_reader_thread(linking: Linking) -> None:
@@ -133,7 +133,7 @@ def test_octets_are_counted(linking: Linking) -> None:
     linked = linking()
     data = b"\n" + linked.peer.message(b"x") + b"\n\n"
     linked.peer.raw(data)
-    until(lambda: linked.link.counters.octets_in == len(data))
+    until(lambda: linked.link.bytes_in == len(data))
 
 
 @pytest.mark.requirement("LIM-03")

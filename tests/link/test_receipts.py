@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import pytest
 
 from stompy.errors import BrokerError, ConnectionLost, LimitExceeded, ReceiptTimeout, StompTimeout
 from stompy.frames.frame import Frame
 from stompy.link.flow import Gate, Marks
+from stompy.link.link import Link
 from stompy.link.receipts import Receipt, Receipts
 from stompy.protocol.heartbeat import Heartbeats, Pulse
 from tests.support.peer import until
@@ -37,6 +39,7 @@ class Around:
 
     def __init__(self) -> None:
         self.receipt_timeout = 20.0
+        self.owner = self
         self.gate = WatchedGate()
         self.jobs: list[Callable[[], None]] = []
 
@@ -54,7 +57,7 @@ def around() -> Around:
 
 @pytest.fixture
 def receipts(around: Around) -> Receipts:
-    return Receipts("c-1-", around)
+    return Receipts("c-1-", cast("Link", around))
 
 
 def expected(receipts: Receipts, *, always: bool = False) -> Receipt:
@@ -277,7 +280,7 @@ class Keeping:
 
 
 def kept(around: Around, keeper: Keeping) -> Receipt:
-    return Receipt("kept-1", around, threading.Lock(), keeper)
+    return Receipt("kept-1", cast("Link", around), threading.Lock(), keeper)
 
 
 def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, around: Around) -> None:
@@ -287,7 +290,7 @@ def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, 
     receipts.fail_all(ConnectionLost("gone"))
     assert not receipt.done
     assert not receipts.confirm(receipt.id)
-    other = Receipts("c-2-", around)
+    other = Receipts("c-2-", cast("Link", around))
     other.register(receipt)
     assert other.confirm(receipt.id)
     assert receipt.outcome == "confirmed"
@@ -321,7 +324,7 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
     assert len(around.gate.holders) == 1
     receipts.fail_all(ConnectionLost("gone"))
     elsewhere = Around()
-    other = Receipts("c-2-", elsewhere)
+    other = Receipts("c-2-", cast("Link", elsewhere))
     other.register(receipt)
     until(lambda: len(elsewhere.gate.holders) == 1)
     assert len(around.gate.holders) == 0
@@ -336,7 +339,7 @@ def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Rece
 
 
 def test_no_more_than_the_limit_are_under_way_but_the_last_one_always_has_room(around: Around) -> None:
-    receipts = Receipts("c-1-", around, limit=2)
+    receipts = Receipts("c-1-", cast("Link", around), limit=2)
     first = expected(receipts)
     expected(receipts)
     with pytest.raises(LimitExceeded, match="max_receipts=2"):

@@ -388,7 +388,7 @@ def link_over(
     send, receive = heartbeat
     peer = Peer(theirs, version=version, heartbeat=peer_heartbeat or (receive, send))
     peer.raw(peer.connected_frame() + behind_connected)
-    chosen = LinkSettings(heartbeat=HeartbeatOffer.from_seconds(send, receive), **settings)
+    chosen = LinkSettings(heartbeat=heartbeat, **settings)
     opened = open_session(PairDialer(ours), chosen, Deadline(WITHIN))
     peer.take_connect()
     owner = owner or RecordingOwner()
