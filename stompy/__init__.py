@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stompy.connection.connection import Connection
     from stompy.connection.listener import ConnectionListener
     from stompy.connection.message import Message
-    from stompy.connection.reconnect import Reconnect, Resend
+    from stompy.connection.reconnect import Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from stompy.frames.headers import Headers
     from stompy.frames.limits import Limits
     from stompy.frames.version import Version
-    from stompy.link.flow import Marks
+    from stompy.link.flow import InboxLimits
     from stompy.link.receipts import Receipt
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import OutboxStats, SetAside
@@ -87,12 +87,12 @@ __all__ = [
     "FrameTooLarge",
     "Headers",
     "HeartBeatTimeout",
+    "InboxLimits",
     "InsecureTls",
     "Leniency",
     "LimitExceeded",
     "Limits",
     "LocalProtocolError",
-    "Marks",
     "Message",
     "MessageError",
     "NotConnected",
@@ -110,7 +110,7 @@ __all__ = [
     "ReceiveTimeout",
     "Reconnect",
     "RemoteProtocolError",
-    "Resend",
+    "ResendLimits",
     "SendTimeout",
     "SetAside",
     "StompError",
@@ -136,13 +136,13 @@ _LAZY = {
     "Headers": "stompy.frames.headers",
     "Leniency": "stompy.frames.grammar",
     "Limits": "stompy.frames.limits",
-    "Marks": "stompy.link.flow",
+    "InboxLimits": "stompy.link.flow",
     "Message": "stompy.connection.message",
     "Outbox": "stompy.outbox.outbox",
     "OutboxStats": "stompy.outbox.stats",
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
-    "Resend": "stompy.connection.reconnect",
+    "ResendLimits": "stompy.connection.reconnect",
     "SetAside": "stompy.outbox.stats",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",

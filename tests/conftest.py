@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-import stompy.link.locks
+import stompy.locks
 from tests.support.leaks import Watch, watching
 from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificates
 
-stompy.link.locks.checked = True  # every lock made in a test asserts its rank
+stompy.locks.checked = True  # every lock made in a test asserts its rank
 
 WATCH = pytest.StashKey[Watch]()
 OUTSIDE = pytest.StashKey[list[str]]()

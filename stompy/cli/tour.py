@@ -144,11 +144,11 @@ def heartbeats(stage: Stage, broker: Broker, conn: Connection) -> None:
     ):
         conn.flush()
         before, started = conn.stats(), time.monotonic()
-        _until(lambda: _beats(before.octets_received, conn.stats().octets_received) >= _BEATS)
+        _until(lambda: _beats(before.bytes_received, conn.stats().bytes_received) >= _BEATS)
         now = conn.stats()
         silent = now.frames_received == before.frames_received and now.frames_sent == before.frames_sent
-        theirs = _beats(before.octets_received, now.octets_received)
-        ours = _beats(before.octets_sent, now.octets_sent)
+        theirs = _beats(before.bytes_received, now.bytes_received)
+        ours = _beats(before.bytes_sent, now.bytes_sent)
         stage.happened("in silence", f"{time.monotonic() - started:.1f} s without a frame")
         stage.happened("beats", f"{theirs} from the broker, {ours} of ours")
         stage.check("both hearts beat", holds=silent and theirs >= _BEATS and ours > 0 and conn.connected)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stompy.connection.sending import Sender
 
 _FLUSH_AT = 64 * 1024
-"""Octets that are worth a write of their own."""
+"""Bytes that are worth a write of their own."""
 
 
 class FrameBuffer:

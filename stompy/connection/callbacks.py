@@ -3,7 +3,7 @@
 | thread | does here | lock |
 |---|---|---|
 | reader | `receipts`, `call_soon` | a dispatcher's queue (leaf) |
-| who opens or replaces a link | `connected`, `lost`, `tell`, with the supervisor's lock: must not block | the same |
+| who opens or replaces a link | `connected`, `lost`, `tell`, with the link manager's lock: must not block | the same |
 | any caller | `new_dispatcher` | dispatchers (leaf) |
 """
 
@@ -21,7 +21,7 @@ from stompy.errors import BrokerError, HeartBeatTimeout, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Run, frames_of
 from stompy.link.link import Link
-from stompy.link.locks import Event, Rank, make_lock
+from stompy.locks import Event, Rank, make_lock
 
 
 class Callbacks:
@@ -68,9 +68,9 @@ class Callbacks:
             return
         for frame in frames_of([frames]):
             # Counted like a message: a flood of receipts must not pile up in front of a slow listener.
-            link.gate.added(1, frame.headers.size)
+            link.flow.added(1, frame.headers.size)
             self.tell("on_receipt", frame)
-            self.call_soon(partial(link.gate.removed, 1, frame.headers.size))
+            self.call_soon(partial(link.flow.removed, 1, frame.headers.size))
 
     def handler_failed(self, message: Message, error: BaseException) -> None:
         """Tell listeners what a handler raised, before its next message where they share a dispatcher."""

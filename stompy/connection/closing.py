@@ -10,13 +10,13 @@ import logging
 
 from stompy.connection.callbacks import Callbacks
 from stompy.connection.config import Config
-from stompy.connection.registry import Registry
-from stompy.connection.supervisor import Supervisor
-from stompy.connection.unconfirmed import Unconfirmed
+from stompy.connection.link_manager import LinkManager
+from stompy.connection.resend_buffer import ResendBuffer
+from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConcurrencyError, StompError
-from stompy.link.locks import Event, Rank, make_lock
-from stompy.link.thread import HouseThread
+from stompy.locks import Event, Rank, make_lock
+from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.connection")
 _OF_THE_PARENT = "this connection belongs to the parent process; connect anew after a fork"
@@ -31,7 +31,7 @@ class Closing:
         config: timeouts.
         name: of the connection.
         links: the current link and its successors.
-        registry: the subscriptions.
+        subscriptions: the subscriptions.
         callbacks: the dispatchers.
         unconfirmed: sends that are kept; `None` where none are.
     """
@@ -40,15 +40,15 @@ class Closing:
         self,
         config: Config,
         name: str,
-        links: Supervisor,
-        registry: Registry,
+        links: LinkManager,
+        subscriptions: SubscriptionTable,
         callbacks: Callbacks,
-        unconfirmed: Unconfirmed | None,
+        unconfirmed: ResendBuffer | None,
     ) -> None:
         self._config = config
         self._name = name
         self._links = links
-        self._registry = registry
+        self._subscriptions = subscriptions
         self._callbacks = callbacks
         self._unconfirmed = unconfirmed
         self._leaving = make_lock(Rank.CALL, "leaving")
@@ -106,13 +106,13 @@ class Closing:
 
     def _drain(self, deadline: Deadline) -> None:
         """Let no more messages in, and let user code work off those that were received."""
-        subscriptions = self._registry.all()
+        subscriptions = self._subscriptions.all()
         for subscription in subscriptions:
             subscription.wind_up()
         try:
             for subscription in subscriptions:
                 if subscription.ack == "auto":
-                    self._registry.remove(subscription, timeout=deadline.remaining())
+                    self._subscriptions.remove(subscription, timeout=deadline.remaining())
                 subscription.wait_empty(deadline)
         except StompError as error:
             _LOG.info("draining %s ended early: %s", self._name, error)
@@ -134,7 +134,7 @@ class Closing:
         """Abandon from another thread, for a finaliser: the thread that it strikes may hold any of our locks."""
         self._callbacks.discarding = True
         with contextlib.suppress(RuntimeError):  # no thread can be started while the interpreter ends
-            _Forgetting(self, name=f"stompy-{self._name}-forgetting").start()
+            _FinalizerThread(self, name=f"stompy-{self._name}-forgetting").start()
 
     def orphan(self) -> None:
         """End this copy in a forked process, which has no threads; the parent's session is not touched."""
@@ -145,7 +145,7 @@ class Closing:
         self._links.orphan(reason)
 
 
-class _Forgetting(HouseThread):
+class _FinalizerThread(DaemonThread):
     """Abandons a connection that its user has forgotten."""
 
     def __init__(self, closing: Closing, *, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Bodies and header values: text, bytes and JSON to octets and back (STOMP 1.2, Header content-type)."""
+"""Bodies and header values: text, bytes and JSON to bytes and back (STOMP 1.2, Header content-type)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from stompy.errors import BodyDecodeError, LocalProtocolError
 
 Body = str | bytes | bytearray | memoryview | bool | int | float | Mapping[str, object] | list[Any] | tuple[Any, ...]
-"""What can be sent: text, octets, or a value to write as JSON, of which a mapping must be a `dict`."""
+"""What can be sent: text, bytes, or a value to write as JSON, of which a mapping must be a `dict`."""
 
 TEXT_TYPE = "text/plain;charset=utf-8"
 JSON_TYPE = "application/json"
@@ -24,7 +24,7 @@ OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-lengt
 
 
 def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | None]:
-    """Return octets and content type of a body.
+    """Return bytes and content type of a body.
 
     Args:
         body: `str` is encoded by the charset of the type (UTF-8 by default), bytes stay as they are, anything else is

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from stompy.connection.reconnect import Reconnect, Resend
+from stompy.connection.reconnect import Reconnect, ResendLimits
 from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
 from stompy.frames.version import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.link.thread import is_for_caller
 from stompy.secret import Secret, check_text, closed, hidden
+from stompy.threads import is_for_caller
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
@@ -67,7 +67,7 @@ class Config(LinkSettings):
     close_timeout: float = 10.0
     content_length: bool = True
     reconnect: Reconnect | None = None
-    resend: Resend | None = None
+    resend: ResendLimits | None = None
     dialect: str | None = None
     name: str = "connection"
     tls: Tls | ssl.SSLContext | None = None

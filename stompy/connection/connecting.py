@@ -14,13 +14,13 @@ from stompy.connection.config import Config, Login, Order, Passcode, addresses_o
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
-from stompy.connection.reconnect import Reconnect, Resend, reconnect_of, resend_of
+from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
-from stompy.link.flow import Marks
+from stompy.link.flow import InboxLimits
 from stompy.link.receipts import MAX_RECEIPTS
 from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.protocol.flood import DEFAULT_EOL_RATE
@@ -52,7 +52,7 @@ class ConnectOptions(TypedDict, total=False):
     receipt_timeout: float
     close_timeout: float
     limits: Limits | None
-    inbox: Marks | None
+    inbox: InboxLimits | None
     max_receipts: int
     max_subscriptions: int
     max_transactions: int
@@ -91,7 +91,7 @@ def connect(
     receipt_timeout: float = 30.0,
     close_timeout: float = 10.0,
     limits: Limits | None = None,
-    inbox: Marks | None = None,
+    inbox: InboxLimits | None = None,
     max_receipts: int = MAX_RECEIPTS,
     max_subscriptions: int = MAX_SUBSCRIPTIONS,
     max_transactions: int = MAX_TRANSACTIONS,
@@ -100,7 +100,7 @@ def connect(
     content_length: bool = True,
     order: Order | None = None,
     reconnect: bool | Reconnect | None = None,
-    resend_unconfirmed: bool | Resend = False,
+    resend_unconfirmed: bool | ResendLimits = False,
     leniency: Leniency | None = None,
     listeners: Iterable[ConnectionListener] = (),
     name: str = "connection",
@@ -139,7 +139,7 @@ def connect(
         max_receipts: receipts under way at most; one more raises `LimitExceeded`, as do the next two.
         max_subscriptions: live subscriptions at most.
         max_transactions: open transactions at most.
-        max_eol_rate: octets of line ends a second that the broker may send between frames before the link is ended.
+        max_eol_rate: bytes of line ends a second that the broker may send between frames before the link is ended.
         headers: further headers of CONNECT.
         content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
         reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
@@ -186,7 +186,7 @@ def connect(
         receipt_timeout=receipt_timeout,
         close_timeout=close_timeout,
         limits=limits or Limits(),
-        inbox=inbox or Marks(),
+        inbox=inbox or InboxLimits(),
         max_receipts=max_receipts,
         max_subscriptions=max_subscriptions,
         max_transactions=max_transactions,

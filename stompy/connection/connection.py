@@ -14,19 +14,19 @@ from stompy.connection.buffer import Batch
 from stompy.connection.callbacks import Callbacks
 from stompy.connection.closing import Closing
 from stompy.connection.codec import Body
-from stompy.connection.composing import compose_subscribe
 from stompy.connection.config import Config
+from stompy.connection.encoding import headers_of_subscribe
+from stompy.connection.link_manager import LinkManager
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Message
-from stompy.connection.registry import Registry
-from stompy.connection.requests import Replies
+from stompy.connection.requests import RequestReply
+from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.routing import Router
 from stompy.connection.sending import Sender
 from stompy.connection.stats import ConnectionStats, measure
 from stompy.connection.subscription import AckMode, Handler, OnError, QueueBrowser, Subscription, check_ack_mode
-from stompy.connection.supervisor import Supervisor
+from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
-from stompy.connection.unconfirmed import Unconfirmed
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnected
@@ -53,16 +53,16 @@ class Connection:
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
         self._acker = Acker()
-        self._unconfirmed = None if config.resend is None else Unconfirmed(config.resend, name=name)
+        self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
-        self._registry = Registry(config)
-        self._router = Router(self._registry, self._callbacks, self._acker)
-        self._links = Supervisor(
-            config, name, self._router.messages, self._registry, self._callbacks, self._unconfirmed
+        self._subscriptions = SubscriptionTable(config)
+        self._router = Router(self._subscriptions, self._callbacks, self._acker)
+        self._links = LinkManager(
+            config, name, self._router.messages, self._subscriptions, self._callbacks, self._unconfirmed
         )
         self._sender = Sender(config, name, self._links, self._unconfirmed)
-        self._replies = Replies(self._registry, self._sender)
-        self._closing = Closing(config, name, self._links, self._registry, self._callbacks, self._unconfirmed)
+        self._replies = RequestReply(self._subscriptions, self._sender)
+        self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks, self._unconfirmed)
 
     def _open(self) -> None:
         """Open the first link; for `connect`, which says what it raises."""
@@ -113,7 +113,7 @@ class Connection:
 
     def stats(self) -> ConnectionStats:
         """Return counters and gauges."""
-        return measure(self._links, self._registry, self._router, self._replies, self._unconfirmed)
+        return measure(self._links, self._subscriptions, self._router, self._replies, self._unconfirmed)
 
     # Sending.
 
@@ -165,7 +165,7 @@ class Connection:
         dedupe_id: str | None = None,
         timeout: float | None = None,
     ) -> Receipt | None:
-        """Send a message; when it returns, the operating system has every octet (STOMP 1.2, SEND).
+        """Send a message; when it returns, the operating system has every byte (STOMP 1.2, SEND).
 
         Args:
             destination: opaque text; the broker gives it its meaning.
@@ -325,13 +325,13 @@ class Connection:
             raise ConfigurationError("what is browsed comes to an end, so it is iterated: without a handler")
         options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
         link = self._links.link
-        extra = compose_subscribe(
+        extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
         dispatcher = self._callbacks.new_dispatcher() if own_thread and handler is not None else None
         subscription = (QueueBrowser if browse else Subscription)(
-            self._registry,
-            id=id if id is not None else self._registry.new_id(),
+            self._subscriptions,
+            id=id if id is not None else self._subscriptions.new_id(),
             destination=destination,
             ack=ack,
             handler=handler,
@@ -342,9 +342,9 @@ class Connection:
             on_error=on_error,
         )
         try:
-            self._registry.add(subscription, timeout=timeout)
+            self._subscriptions.add(subscription, timeout=timeout)
         except BaseException:
-            self._registry.withdraw(subscription)  # also ends the thread that was made for it
+            self._subscriptions.withdraw(subscription)  # also ends the thread that was made for it
             raise
         return subscription
 

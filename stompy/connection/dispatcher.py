@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stompy.deadline import Deadline
-from stompy.link.locks import make_condition
-from stompy.link.thread import HouseThread, is_for_caller
+from stompy.locks import make_condition
+from stompy.threads import DaemonThread, is_for_caller
 
 _LOG = logging.getLogger("stompy.connection")
 
 
-class Dispatcher(HouseThread):
+class Dispatcher(DaemonThread):
     """Runs jobs in the order they were put; what a job raises is logged.
 
     Args:

@@ -73,7 +73,7 @@ class Message:
     headers are split when somebody first looks.
 
     Attributes:
-        size: octets of its body and, about, its headers: what it counts for in the inbox.
+        size: bytes of its body and, about, its headers: what it counts for in the inbox.
     """
 
     __slots__ = ("_body", "_failed", "_headers", "_order", "_settled", "claimant", "counted", "delivery", "size")
@@ -110,7 +110,7 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The octets as received."""
+        """The bytes as received."""
         return self._body
 
     @property

@@ -13,12 +13,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from stompy.connection.message import Message
-from stompy.connection.registry import Registry
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription
+from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
-from stompy.link.locks import Event, Rank, make_lock
+from stompy.locks import Event, Rank, make_lock
 
 
 class _Waiting:
@@ -33,8 +33,10 @@ class _Waiting:
 class ReplyInbox(Subscription):
     """The subscription to the connection's own temporary queue; the reader settles requests through it."""
 
-    def __init__(self, registry: Registry, *, name: str) -> None:
-        super().__init__(registry, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None)
+    def __init__(self, subscriptions: SubscriptionTable, *, name: str) -> None:
+        super().__init__(
+            subscriptions, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None
+        )
         self.late = 0
         """Replies that nobody waited for any more."""
         self._lock = make_lock(Rank.LEAF, "waiting")
@@ -49,7 +51,7 @@ class ReplyInbox(Subscription):
     def offer(self, messages: Sequence[Message]) -> None:
         """Settle the requests that these messages answer; the rest is late and dropped."""
         for message in messages:
-            message.link.gate.taken(message)
+            message.link.flow.taken(message)
             correlation = message.headers.peek("correlation-id")
             with self._lock:
                 waiting = self.waiting.pop(correlation, None) if correlation is not None else None
@@ -75,16 +77,16 @@ class ReplyInbox(Subscription):
             waiting.arrived.set()
 
 
-class Replies:
+class RequestReply:
     """Requests of one connection.
 
     Args:
-        registry: subscribes.
+        subscriptions: subscribes.
         sender: sends.
     """
 
-    def __init__(self, registry: Registry, sender: Sender) -> None:
-        self._registry = registry
+    def __init__(self, subscriptions: SubscriptionTable, sender: Sender) -> None:
+        self._subscriptions = subscriptions
         self._sender = sender
         self._opening = make_lock(Rank.CALL, "opening the reply inbox")
         self._inbox: ReplyInbox | None = None
@@ -109,7 +111,7 @@ class Replies:
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
-        waiting, gate = _Waiting(), link.gate
+        waiting, gate = _Waiting(), link.flow
         try:
             inbox.expect(correlation, waiting)
             fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
@@ -137,10 +139,10 @@ class Replies:
             if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
                 raise ReceiveTimeout("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
-                dialect = self._registry.links.link.dialect
-                inbox = ReplyInbox(self._registry, name=f"/temp-queue/{os.urandom(8).hex()}")
+                dialect = self._subscriptions.links.link.dialect
+                inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
                 try:
-                    self._registry.add(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
+                    self._subscriptions.add(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
                 except ReceiptTimeout as error:
                     raise ReceiveTimeout("the reply queue could not be subscribed to in time") from error
                 self._inbox = inbox

@@ -18,11 +18,11 @@ from stompy.connection.callbacks import Callbacks
 from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Delivery, Message
-from stompy.connection.registry import Registry
+from stompy.connection.subscriptions import SubscriptionTable
 from stompy.frames.headers import Headers
 from stompy.frames.learned import Row
 from stompy.link.link import Link
-from stompy.link.thread import is_for_caller
+from stompy.threads import is_for_caller
 
 _LOG = logging.getLogger("stompy.connection")
 _AT_ONCE = 16
@@ -30,7 +30,7 @@ _AT_ONCE = 16
 _KEYS = 10_000
 """Values of `subscription` that are kept in mind; a broker may write one in many ways."""
 _LONGEST_KEY = 255
-"""Octets of such a value; one of 1.0 may be padded."""
+"""Bytes of such a value; one of 1.0 may be padded."""
 
 
 class _Known:
@@ -49,13 +49,13 @@ class Router:
     """Routes the MESSAGE frames of a connection.
 
     Args:
-        registry: the subscriptions.
+        subscriptions: the subscriptions.
         callbacks: listeners and dispatchers.
         acker: acknowledges messages.
     """
 
-    def __init__(self, registry: Registry, callbacks: Callbacks, acker: Acker) -> None:
-        self._registry = registry
+    def __init__(self, subscriptions: SubscriptionTable, callbacks: Callbacks, acker: Acker) -> None:
+        self._subscriptions = subscriptions
         self._callbacks = callbacks
         self._acker = acker
         self.unrouted = 0
@@ -65,7 +65,7 @@ class Router:
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Route the messages of one read; on the reader."""
-        known, changes = self._known, self._registry.changes
+        known, changes = self._known, self._subscriptions.changes
         # A reader of the last link may be at work beside that of the next: each goes on with the one it has in hand.
         if known is None or known.link is not link or known.changes != changes:
             known = self._known = _Known(link, changes, self._acker)
@@ -92,7 +92,7 @@ class Router:
             headers = Headers.from_head(headers, known.link.protocol.grammar, "MESSAGE")
         identity = headers.peek("subscription")
         destination = headers.peek("destination") if identity is None else None
-        subscription = self._registry.find(identity, destination)
+        subscription = self._subscriptions.find(identity, destination)
         if subscription is None:
             return known.unrouted
         delivery = subscription.delivery(known.link, self._acker)
@@ -113,7 +113,7 @@ class Router:
         if subscription.dispatcher is not None:
             self._hand_over(delivery.link, wanted, [], subscription.dispatcher)
         elif wanted:
-            delivery.link.gate.added(len(wanted), sum([one.size for one in wanted]))
+            delivery.link.flow.added(len(wanted), sum([one.size for one in wanted]))
             for one in wanted:
                 one.counted = True
             subscription.offer(wanted)
@@ -142,7 +142,7 @@ class Router:
         """Queue messages for user code in one go; where the dispatcher has ended, run it here and now."""
         if not messages:
             return
-        link.gate.added(len(messages), sum([one.size for one in messages]))
+        link.flow.added(len(messages), sum([one.size for one in messages]))
         job = partial(self._deliver, link, messages, listeners, own)
         if not (own or self._callbacks.dispatcher).put(job):
             run_reported(job)
@@ -155,8 +155,8 @@ class Router:
         own: Dispatcher | None,
     ) -> None:
         """Hand messages to user code; on a dispatcher."""
-        callbacks, gate = self._callbacks, link.gate
-        done = octets = 0
+        callbacks, gate = self._callbacks, link.flow
+        done = size = 0
         try:
             for message in messages:
                 delivery = message.delivery
@@ -176,13 +176,13 @@ class Router:
                     callbacks.handler_failed(message, error)
                 finally:
                     done += 1
-                    octets += message.size
+                    size += message.size
                 # Counted down a few at a time, as that takes a lock; one at a time while the reader waits for it.
                 if done == _AT_ONCE or gate.shut:
-                    gate.removed(done, octets)
-                    done = octets = 0
+                    gate.removed(done, size)
+                    done = size = 0
         finally:
-            gate.removed(done, octets)
+            gate.removed(done, size)
 
 
 def _hears_messages(listener: object) -> bool:

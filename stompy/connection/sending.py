@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypedDict
 
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import encode_body
-from stompy.connection.composing import Composer, compose
 from stompy.connection.config import Config
-from stompy.connection.unconfirmed import Kept, Unconfirmed
+from stompy.connection.encoding import SendEncoder, headers_of_send
+from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
 from stompy.dialects.options import SendOptions
 from stompy.errors import ConnectionLost, StompError
@@ -26,7 +26,7 @@ from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
-    from stompy.connection.supervisor import Supervisor
+    from stompy.connection.link_manager import LinkManager
 
 
 class SendArguments(TypedDict, total=False):
@@ -62,14 +62,14 @@ class Sender:
         unconfirmed: keeps receipted sends for the next link; `None` where they are not sent again.
     """
 
-    def __init__(self, config: Config, name: str, links: Supervisor, unconfirmed: Unconfirmed | None) -> None:
+    def __init__(self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer | None) -> None:
         self._config = config
         self._name = name
         self._transactions = itertools.count(1)
         self._links = links
         self._unconfirmed = unconfirmed
         self._batches = _Batches()
-        self._composer: Composer | None = None
+        self._encoder: SendEncoder | None = None
 
     # The open batch of this thread.
 
@@ -116,19 +116,19 @@ class Sender:
     # Sending.
 
     def live_link(self, timeout: float | None = None) -> Link:
-        """Return the link to use now; waits and raises as `Supervisor.live` does."""
+        """Return the link to use now; waits and raises as `LinkManager.live` does."""
         return self._links.live(timeout)
 
     def new_transaction_id(self) -> str:
         """Return an id that no other transaction of the connection has."""
         return f"{self._name}-tx{next(self._transactions)}"
 
-    def composer(self, link: Link) -> Composer:
+    def encoder(self, link: Link) -> SendEncoder:
         """Return what composes the frames for a link."""
-        composer = self._composer
-        if composer is None or composer.link is not link:
-            composer = self._composer = Composer(link)
-        return composer
+        encoder = self._encoder
+        if encoder is None or encoder.link is not link:
+            encoder = self._encoder = SendEncoder(link)
+        return encoder
 
     def send(
         self,
@@ -153,13 +153,13 @@ class Sender:
             batch = self._current() if self._unconfirmed is None else self._batch(self._deadline(timeout))
         began, left, link = monotonic(), timeout, self._links.ready if batch is None else batch.link
         while True:
-            composer = self._composer
-            if composer is None or composer.link is not link:
+            encoder = self._encoder
+            if encoder is None or encoder.link is not link:
                 # While there is none, what cannot be written at all is refused by the rules of the last one.
-                composer = self.composer(link or self._links.link)
-            handle = composer.link.receipts.make() if receipt else None
+                encoder = self.encoder(link or self._links.link)
+            handle = encoder.link.receipts.make() if receipt else None
             more = b"" if handle is None else handle.line
-            data = composer.send(destination, body, content_type, headers, options, content_length, more)
+            data = encoder.send(destination, body, content_type, headers, options, content_length, more)
             if batch is not None:
                 batch.add(data, handle)
                 return handle
@@ -190,7 +190,7 @@ class Sender:
 
     def _send_kept(
         self,
-        unconfirmed: Unconfirmed,
+        unconfirmed: ResendBuffer,
         destination: str,
         body: object,
         content_type: str | None,
@@ -199,12 +199,12 @@ class Sender:
         content_length: bool,
         timeout: float | None,
     ) -> Receipt:
-        octets, kind = encode_body(body, content_type)
-        fields = compose(self._links.link, destination, kind, headers, options)
+        data, kind = encode_body(body, content_type)
+        fields = headers_of_send(self._links.link, destination, kind, headers, options)
         deadline = self._deadline(timeout)
         link = self._links.live(deadline.remaining())
         identity = None if options is None else options.dedupe_id
-        one = unconfirmed.prepare(link, fields, octets, content_length=content_length, identity=identity)
+        one = unconfirmed.prepare(link, fields, data, content_length=content_length, identity=identity)
         try:
             unconfirmed.make_room(one, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
             self._hand_over(one, deadline)
@@ -213,7 +213,7 @@ class Sender:
             raise
         return one.receipt
 
-    def _hand_over(self, one: Kept, deadline: Deadline) -> None:
+    def _hand_over(self, one: PendingSend, deadline: Deadline) -> None:
         """Give a kept send to a link; from then on it is not the caller's care any more whether that link dies."""
         while True:
             batch = self._batch(deadline)

@@ -21,11 +21,11 @@ from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
 from stompy.link.link import Link
-from stompy.link.locks import make_condition
+from stompy.locks import make_condition
 
 if TYPE_CHECKING:
     from stompy.connection.acking import Acker
-    from stompy.connection.registry import Registry
+    from stompy.connection.subscriptions import SubscriptionTable
 
 AckMode = Literal["auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
@@ -63,7 +63,7 @@ class Subscription:
 
     def __init__(
         self,
-        registry: Registry,
+        subscriptions: SubscriptionTable,
         *,
         id: str,
         destination: str,
@@ -84,7 +84,7 @@ class Subscription:
         self.options = options
         self.acks_all = acks_all
         self.on_error: OnError = on_error
-        self._registry = registry
+        self._subscriptions = subscriptions
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
         self._loops: dict[object, int] = {}
@@ -93,7 +93,7 @@ class Subscription:
         self.told = True
         """Whether the broker was told of it: some reply queues it makes, and ends, by itself."""
         self.leaving = False
-        """Whether somebody is telling the broker that it ends; guarded by the registry's lock."""
+        """Whether somebody is telling the broker that it ends; guarded by the subscriptions's lock."""
         self.winding_up = False
         """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
         self.direct = handler is not None and dispatcher is None
@@ -209,7 +209,7 @@ class Subscription:
             ConnectionLost: the link died.
             LocalProtocolError: the subscription has a handler.
         """
-        seconds = self._registry.receive_timeout if timeout is None else timeout
+        seconds = self._subscriptions.receive_timeout if timeout is None else timeout
         message = self._next(Deadline(seconds))
         if message is None:
             raise NotConnected(f"subscription {self.id!r} is closed")
@@ -249,7 +249,7 @@ class Subscription:
     def _next(self, deadline: Deadline) -> Message | None:
         if self.handler is not None:
             raise LocalProtocolError("a subscription with a handler cannot be received from")
-        self._registry.links.check_process()
+        self._subscriptions.links.check_process()
         taken: Message | None = None
         try:
             with self._condition:
@@ -264,7 +264,7 @@ class Subscription:
                     self._restore(taken)
                     taken = None
                     raise
-            taken.link.gate.taken(taken)
+            taken.link.flow.taken(taken)
             return taken
         except BaseException:
             if taken is not None:
@@ -290,7 +290,7 @@ class Subscription:
     def _put_back(self, message: Message) -> None:
         """Leave a message for the next caller, as a signal struck before this one had it."""
         if self._counted and not message.counted:
-            message.link.gate.added(1, message.size)
+            message.link.flow.added(1, message.size)
             message.counted = True
         with self._condition:
             self._restore(message)
@@ -309,7 +309,7 @@ class Subscription:
             ConfigurationError: there is nothing durable to delete, or the timeout is no duration.
         """
         check_seconds(timeout)
-        self._registry.remove(self, timeout=timeout, delete=delete)
+        self._subscriptions.remove(self, timeout=timeout, delete=delete)
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
@@ -340,7 +340,7 @@ class QueueBrowser(Subscription):
 def _release(messages: Sequence[Message]) -> None:
     """Tell the gate of each message that it does not wait for user code any more."""
     for message in messages:
-        message.link.gate.taken(message)
+        message.link.flow.taken(message)
 
 
 def check_ack_mode(ack: str, on_error: str) -> None:

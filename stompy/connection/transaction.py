@@ -36,7 +36,7 @@ class Transaction:
         self._acker = acker
         self._content_length = content_length
         self._link = sender.live_link()
-        self._composer = sender.composer(self._link)
+        self._encoder = sender.encoder(self._link)
         self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
         self._begun = False
@@ -92,7 +92,7 @@ class Transaction:
         asked = (persistent, priority, expires, delay, group, dedupe_id)
         options = None if asked == NOTHING_ASKED else SendOptions(*asked)
         self._buffer.add(
-            self._composer.send(destination, body, content_type, headers, options, self._content_length, self._line)
+            self._encoder.send(destination, body, content_type, headers, options, self._content_length, self._line)
         )
 
     def ack(self, message: Message) -> None:

@@ -17,31 +17,31 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stompy.errors import ConfigurationError
-from stompy.link.locks import make_condition
+from stompy.locks import make_condition
 from stompy.protocol.heartbeat import Pulse
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class InboxLimits:
     """How much may wait in the inbox.
 
     The marks are soft: a read that passes them is still taken in whole, and one read holds many frames.
 
     Attributes:
         messages: the gate shuts at this many waiting messages.
-        octets: or at this many octets of their headers and bodies, with `overhead` for each message.
-        hard_octets: while a receipt is waited for, the gate stays open up to this many octets, counted alike.
-        overhead: octets that a message counts for besides: about what Python needs to hold it, so that a flood of
+        bytes: or at this many bytes of their headers and bodies, with `overhead` for each message.
+        hard_bytes: while a receipt is waited for, the gate stays open up to this many bytes, counted alike.
+        overhead: bytes that a message counts for besides: about what Python needs to hold it, so that a flood of
             empty ones does not pass for nothing.
     """
 
     messages: int = 10_000
-    octets: int = 64 * 1024 * 1024
-    hard_octets: int = 256 * 1024 * 1024
+    bytes: int = 64 * 1024 * 1024
+    hard_bytes: int = 256 * 1024 * 1024
     overhead: int = 1024
 
     def __post_init__(self) -> None:
-        if not (self.messages > 0 and 0 < self.octets <= self.hard_octets and self.overhead >= 0):
+        if not (self.messages > 0 and 0 < self.bytes <= self.hard_bytes and self.overhead >= 0):
             raise ConfigurationError(f"inbox limits must be positive, and the hard one the largest: {self}")
 
 
@@ -53,27 +53,27 @@ class Counted(Protocol):
     size: int
 
 
-class Gate:
+class FlowControl:
     """Counts what waits for user code, and stops the reader above the high mark until it falls to half of it.
 
     Args:
-        marks: when to shut.
+        limits: when to shut.
         pulse: re-armed when the reader goes on, so that the silence of a shut gate does not kill the link.
     """
 
-    def __init__(self, marks: Marks, pulse: Pulse) -> None:
-        self._marks = marks
+    def __init__(self, limits: InboxLimits, pulse: Pulse) -> None:
+        self._limits = limits
         self._pulse = pulse
         self._condition = make_condition("gate")
         self._messages = 0
-        self._octets = 0
+        self._size = 0
         self.holders: set[object] = set()
         """Who keeps the gate open; see `hold`."""
         self._shut = False
         self.shut = False
         """Whether the reader is stopped at the moment; written with the lock, and read without."""
         self._abandoned = False
-        self.times_shut = 0
+        self.times_paused = 0
         """How often the reader had to wait."""
 
     @property
@@ -82,27 +82,27 @@ class Gate:
         return self._messages
 
     @property
-    def waiting_octets(self) -> int:
-        """Octets of their headers and bodies."""
-        return self._octets
+    def waiting_bytes(self) -> int:
+        """Bytes of their headers and bodies."""
+        return self._size
 
     @property
     def _weight(self) -> int:
-        return self._octets + self._messages * self._marks.overhead
+        return self._size + self._messages * self._limits.overhead
 
-    def added(self, messages: int, octets: int) -> None:
+    def added(self, messages: int, size: int) -> None:
         """Note messages that now wait for user code."""
         with self._condition:
             self._messages += messages
-            self._octets += octets
-            if self._messages >= self._marks.messages or self._weight >= self._marks.octets:
+            self._size += size
+            if self._messages >= self._limits.messages or self._weight >= self._limits.bytes:
                 self._shut = True
 
-    def removed(self, messages: int, octets: int) -> None:
+    def removed(self, messages: int, size: int) -> None:
         """Note messages that user code has taken or that were dropped."""
         with self._condition:
             self._messages -= messages
-            self._octets -= octets
+            self._size -= size
             if self._shut or self.shut:
                 self._open_again()
 
@@ -111,20 +111,20 @@ class Gate:
         with self._condition:
             if not message.counted:
                 return
-            before = self._messages, self._octets
+            before = self._messages, self._size
             try:
                 message.counted = False
                 self._messages -= 1
-                self._octets -= message.size
+                self._size -= message.size
                 if self._shut or self.shut:
                     self._open_again()
             except BaseException:
                 # A signal: as it was, so that whoever tries again counts it down and wakes the reader.
-                message.counted, (self._messages, self._octets) = True, before
+                message.counted, (self._messages, self._size) = True, before
                 raise
 
     def _open_again(self) -> None:
-        if self._messages * 2 <= self._marks.messages and self._weight * 2 <= self._marks.octets:
+        if self._messages * 2 <= self._limits.messages and self._weight * 2 <= self._limits.bytes:
             self._shut = False
         # Also where the gate stays shut but is held and has fallen below the hard limit.
         if self.shut and not self._blocked():
@@ -146,7 +146,7 @@ class Gate:
         with self._condition:
             if not self._blocked():
                 return
-            self.times_shut += 1
+            self.times_paused += 1
             self.shut = True
             while self._blocked():
                 self._condition.wait()
@@ -157,7 +157,7 @@ class Gate:
     def _blocked(self) -> bool:
         if not self._shut or self._abandoned:
             return False
-        return not self.holders or self._weight >= self._marks.hard_octets
+        return not self.holders or self._weight >= self._limits.hard_bytes
 
     def dead(self, now: float) -> bool:
         """Whether the peer was silent for too long while we were listening."""

@@ -41,7 +41,7 @@ _LAST_WORDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSession:
     """A session that has just begun.
 
     Attributes:
@@ -61,7 +61,7 @@ class Opened:
 
 def open_session(
     dialer: Dialer, settings: LinkSettings, deadline: Deadline, credentials: Credentials = _NOBODY
-) -> Opened:
+) -> OpenedSession:
     """Dial and shake hands.
 
     Raises:
@@ -102,7 +102,7 @@ def open_session(
         transport.close()
         raise
     _LOG.debug("< %r", frames[0])
-    return Opened(transport, protocol, frames[0], frames[1:], dialer.address)
+    return OpenedSession(transport, protocol, frames[0], frames[1:], dialer.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class _Listening:
                 return frames  # CONNECTED; an offence or an ERROR behind it is the link's to report
             if protocol.error is not None:
                 raise protocol.error
-            if deadline.expired:  # octets that are there already come without a look at the clock
+            if deadline.expired:  # bytes that are there already come without a look at the clock
                 raise ConnectTimeout("the broker did not answer CONNECT in time", address=self.address)
 
     def _check_greeting(self, spoken: str | None) -> None:

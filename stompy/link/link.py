@@ -4,7 +4,7 @@
 |---|---|---|
 | any caller | `say_goodbye`; writes by `writer` | see `writer.py` |
 | reader | ends the link | see `reader.py` |
-| pacemaker | `fail` | see `pacemaker.py` |
+| pacemaker | `fail` | see `heartbeat.py` |
 
 | rank | lock | guards |
 |---|---|---|
@@ -23,14 +23,14 @@ from stompy.dialects.brokers import GENERIC
 from stompy.dialects.dialect import Dialect
 from stompy.errors import BrokerError, ConcurrencyError, ConnectionLost, NotConnected, Outcome, SendTimeout, StompError
 from stompy.frames.frame import Frame
-from stompy.link.flow import Gate
-from stompy.link.handshake import Opened
-from stompy.link.locks import Event, Rank, make_lock
-from stompy.link.pacemaker import Pacemaker
+from stompy.link.flow import FlowControl
+from stompy.link.handshake import OpenedSession
+from stompy.link.heartbeat import HeartbeatThread
 from stompy.link.reader import LinkOwner, Reader
 from stompy.link.receipts import Receipts
 from stompy.link.settings import LinkSettings
 from stompy.link.writer import Writer
+from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_text
 from stompy.protocol.heartbeat import Pulse
 from stompy.protocol.state import State
@@ -53,7 +53,7 @@ class Link:
     """
 
     def __init__(
-        self, opened: Opened, settings: LinkSettings, owner: LinkOwner, *, name: str, dialect: Dialect = GENERIC
+        self, opened: OpenedSession, settings: LinkSettings, owner: LinkOwner, *, name: str, dialect: Dialect = GENERIC
     ) -> None:
         assert opened.protocol.version is not None
         self.protocol = opened.protocol
@@ -67,7 +67,7 @@ class Link:
         self.bytes_in = 0
         self.owner = owner
         self.pulse = Pulse(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
-        self.gate = Gate(settings.inbox, self.pulse)
+        self.flow = FlowControl(settings.inbox, self.pulse)
         self.receipt_timeout = settings.receipt_timeout
         """The default wait for a receipt in seconds."""
         self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
@@ -83,13 +83,13 @@ class Link:
         """Whether frames can still be sent."""
         self.writer = Writer(self, send_timeout=settings.send_timeout)
         self._reader = Reader(self, opened.early)
-        self._pacemaker = Pacemaker(self) if self.pulse.next_look(time.monotonic()) is not None else None
+        self._heartbeat = HeartbeatThread(self) if self.pulse.next_look(time.monotonic()) is not None else None
 
     def start(self) -> None:
-        """Start the threads; raises as `HouseThread.start` does, and `discard` is left to the caller."""
+        """Start the threads; raises as `DaemonThread.start` does, and `discard` is left to the caller."""
         self._reader.start()
-        if self._pacemaker is not None:
-            self._pacemaker.start()
+        if self._heartbeat is not None:
+            self._heartbeat.start()
 
     # The end.
 
@@ -108,10 +108,10 @@ class Link:
             # A broker that refuses us says why and closes: the reason lies in front of the end of the stream.
             holder = object()
             try:
-                self.gate.hold(holder)
+                self.flow.hold(holder)
                 self.ended.wait(_LAST_WORDS)
             finally:
-                self.gate.holders.discard(holder)
+                self.flow.holders.discard(holder)
         self.fail(error)
         return _retold(self._end or error, error.outcome)
 
@@ -132,7 +132,7 @@ class Link:
                 self._farewell = self._closing and not isinstance(reason, BrokerError)
         if first and not self._closing:
             _LOG.info("link to %s is over: %s", self.address, reason)
-        self.gate.abandon()
+        self.flow.abandon()
         self.transport.shutdown()
 
     def fail_by_error(self, frame: Frame) -> None:
@@ -185,7 +185,7 @@ class Link:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads are gone; return whether they are. The current thread is not waited for."""
-        threads = [self._reader, self._pacemaker]
+        threads = [self._reader, self._heartbeat]
         ended = [thread.join_until(deadline) for thread in threads if thread is not None]
         return all(ended)
 
@@ -196,8 +196,8 @@ class Link:
         with self.protocol_lock:
             self.protocol.end()
         self.transport.close()
-        if self._pacemaker is not None:
-            self._pacemaker.stop()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         closed = ConnectionLost("the connection was closed before the broker confirmed")
         self.receipts.fail_all(closed if self._farewell else _retold(reason, "unknown"))
         try:

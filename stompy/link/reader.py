@@ -1,4 +1,4 @@
-"""The reader thread: octets in, frames routed, the link cleaned up.
+"""The reader thread: bytes in, frames routed, the link cleaned up.
 
 | owns | may block on | never |
 |---|---|---|
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 from stompy.errors import ConnectionLost, LimitExceeded, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Row, Run, frames_of
-from stompy.link.thread import HouseThread
 from stompy.protocol.flood import EolMeter
+from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
@@ -47,11 +47,11 @@ class LinkOwner(Protocol):
         ...
 
 
-class Reader(HouseThread):
+class Reader(DaemonThread):
     """Reads until the link is over, then releases it.
 
     Args:
-        link: whose octets are read.
+        link: whose bytes are read.
         early: frames that came with CONNECTED.
     """
 
@@ -68,7 +68,7 @@ class Reader(HouseThread):
             self._route(self._early)
             self._fail_on_offence()
             while link.end_reason is None:
-                link.gate.wait_open()
+                link.flow.wait_open()
                 data = link.transport.recv()
                 if not data:
                     break

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import LimitExceeded, ReceiptTimeout, StompError
-from stompy.link.locks import Event, Rank, make_lock
+from stompy.locks import Event, Rank, make_lock
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
@@ -32,7 +32,7 @@ MAX_RECEIPTS = 100_000
 Outcome = Literal["pending", "confirmed", "rejected", "unknown"]
 
 
-class Keeper(Protocol):
+class ResendStore(Protocol):
     """Sends frames again whose link died before it confirmed them; called without a lock, and takes none but leaves."""
 
     def admitted(self, receipt: Receipt) -> None:
@@ -71,7 +71,7 @@ class Receipt:
         receipt_id: str,
         link: Link,
         lock: AbstractContextManager[object],
-        keeper: Keeper | None = None,
+        keeper: ResendStore | None = None,
     ) -> None:
         self.id = receipt_id
         self._link = link
@@ -136,7 +136,7 @@ class Receipt:
                     return
                 if self._event is None:
                     self._event = Event()
-                event, gate = self._event, self._link.gate
+                event, gate = self._event, self._link.flow
             holder = object()
             try:
                 gate.hold(holder)

@@ -11,7 +11,7 @@ from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.frames.limits import Limits
 from stompy.frames.version import NEGOTIABLE, Version
-from stompy.link.flow import Marks
+from stompy.link.flow import InboxLimits
 from stompy.link.receipts import MAX_RECEIPTS
 from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
@@ -66,7 +66,7 @@ class LinkSettings:
     send_timeout: float = 30.0
     receipt_timeout: float = 30.0
     limits: Limits = field(default_factory=Limits)
-    inbox: Marks = field(default_factory=Marks)
+    inbox: InboxLimits = field(default_factory=InboxLimits)
     max_receipts: int = MAX_RECEIPTS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
     max_transactions: int = MAX_TRANSACTIONS

@@ -29,8 +29,8 @@ from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
 from stompy.frames.limits import Limits
 from stompy.frames.parser import Parser
-from stompy.link.locks import Rank, make_lock
 from stompy.link.receipts import Receipt
+from stompy.locks import Rank, make_lock
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
@@ -58,8 +58,8 @@ class Writer:
         self._torn = False
         self.frames = 0
         """Frames that left, heart-beats aside."""
-        self.octets = 0
-        """Octets that left."""
+        self.bytes = 0
+        """Bytes that left."""
 
     def write(
         self,
@@ -70,7 +70,7 @@ class Writer:
         on_left: Callable[[], None] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Return when the carrier has the octets of one or more frames. Any thread.
+        """Return when the carrier has the bytes of one or more frames. Any thread.
 
         Args:
             data: what to write, or what returns it in its turn, with the write lock.
@@ -106,7 +106,7 @@ class Writer:
             begun = self._torn = True
             if isinstance(encoded, bytes):
                 self._transport.sendall(encoded, budget)
-                self.octets += len(encoded)
+                self.bytes += len(encoded)
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
@@ -174,7 +174,7 @@ class Writer:
         return handle
 
     def encode(self, command: str, headers: Mapping[str, str]) -> bytes:
-        """Return the octets of a frame that may be sent now, and note it in the book; raises as `request` does."""
+        """Return the bytes of a frame that may be sent now, and note it in the book; raises as `request` does."""
         with self._link.protocol_lock:
             self._link.check_open()
             return self._link.protocol.send(command, headers)
@@ -187,7 +187,7 @@ class Writer:
             if self._torn:
                 self._check_line()
             self._transport.sendall(HEARTBEAT, 0.0)
-            self.octets += len(HEARTBEAT)
+            self.bytes += len(HEARTBEAT)
             self._link.pulse.last_sent = monotonic()
         except ConnectionLost:
             return False  # a full window, where bytes of ours are on the way; or the end, which the reader finds
@@ -203,7 +203,7 @@ class Writer:
                 if part is not parts[0]:
                     lost.outcome = "unknown"
                 raise
-            self.octets += len(part)
+            self.bytes += len(part)
 
     def _await_turn(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()

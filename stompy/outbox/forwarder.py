@@ -25,11 +25,11 @@ from stompy.connection.connection import Connection
 from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, StompError
-from stompy.link.thread import HouseThread
 from stompy.outbox.delivery import Delivery, Refusal, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
+from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -105,7 +105,7 @@ class _Silence:
         return [Refusal(one.row, f"{words}message was under way: {one.words}", hopeless=True) for one in alone]
 
 
-class Forwarder(HouseThread):
+class Forwarder(DaemonThread):
     """Sends what the store holds.
 
     Args:

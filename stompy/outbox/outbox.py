@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.codec import Body, encode_body, user_headers
-from stompy.connection.composing import check_destination
 from stompy.connection.config import addresses_of, check_credentials
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
+from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline, check_seconds
@@ -26,7 +26,7 @@ from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, Sto
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import grammar_of
 from stompy.frames.version import Version
-from stompy.link.locks import make_condition
+from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import OutboxStats, SetAside

@@ -26,12 +26,12 @@ from typing import Any, Generic, TypeVar, cast
 
 from stompy.deadline import Deadline
 from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
-from stompy.link.locks import make_condition
-from stompy.link.thread import HouseThread
+from stompy.locks import make_condition
 from stompy.outbox.faults import refused
 from stompy.outbox.guard import Guard
 from stompy.outbox.record import Ledger
 from stompy.outbox.schema import write_ledger
+from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -75,7 +75,7 @@ class _Task(Generic[T]):
         return cast("T", self._value)
 
 
-class Writer(HouseThread):
+class Writer(DaemonThread):
     """Runs jobs in shared transactions.
 
     Args:

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from stompy.errors import NotConnected
-from stompy.link.thread import HouseThread
+from stompy.threads import DaemonThread
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
@@ -61,7 +61,7 @@ class Member(Protocol):
         ...
 
 
-class Loop(HouseThread):
+class Loop(DaemonThread):
     """Serves members until it is stopped.
 
     Args:

@@ -14,7 +14,7 @@ from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
 from stompy.connection.closing import Closing
 from stompy.connection.connection import Connection
-from stompy.connection.opening import Opener
+from stompy.connection.connector import Connector
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected
 from tests.support.proxies import LittleProxy
@@ -177,18 +177,18 @@ def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch
     """The broker is started by the second attempt, which comes soon."""
     port = free_port()
     seen: list[str | None] = []
-    real = Opener.open
+    real = Connector.open
 
     with contextlib.ExitStack() as stack:
 
-        def open_late(self: Opener, deadline: Deadline) -> Any:
+        def open_late(self: Connector, deadline: Deadline) -> Any:
             attempts.append(1)
             if len(attempts) == 2:
                 stack.enter_context(Broker(port=port))
             return real(self, deadline)
 
         attempts: list[int] = []
-        monkeypatch.setattr(Opener, "open", open_late)
+        monkeypatch.setattr(Connector, "open", open_late)
         use(lambda conn: seen.append(conn.server), "--url", f"stomp://127.0.0.1:{port}", "--wait", "20")
     assert seen[0] is not None
     assert len(attempts) >= 2

@@ -12,7 +12,7 @@ from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.version import Version
-from stompy.link.flow import Marks
+from stompy.link.flow import InboxLimits
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret
 from stompy.transport.tcp import TcpOptions
@@ -80,7 +80,7 @@ def test_the_passcode_is_not_shown() -> None:
 
 
 def test_it_travels_to_another_process() -> None:
-    settings = config("stomp://fred:hidden@broker", inbox=Marks(messages=5), reconnect=Reconnect(attempts=3))
+    settings = config("stomp://fred:hidden@broker", inbox=InboxLimits(messages=5), reconnect=Reconnect(attempts=3))
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -114,7 +114,7 @@ def test_arguments_override_the_address() -> None:
 
 
 def test_what_a_link_needs_is_handed_on() -> None:
-    marks = Marks(messages=5)
+    marks = InboxLimits(messages=5)
     settings = config(
         heartbeat=(1.5, 2.0),
         heartbeat_tolerance=4.0,

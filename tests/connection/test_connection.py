@@ -514,7 +514,7 @@ def test_the_collector_may_strike_while_one_of_its_own_locks_is_held(lock: str, 
         conn = stompy.connect(broker.url, name="forgotten")
         link = conn._links.link
         held: Any = {
-            "gate": link.gate._condition,
+            "gate": link.flow._condition,
             "end": link._end_lock,
             "dispatcher": conn._callbacks.dispatcher._condition,
         }[lock]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stompy.connection.reconnect import Reconnect, Resend, keep_trying, reconnect_of, resend_of
+from stompy.connection.reconnect import Reconnect, ResendLimits, keep_trying, reconnect_of, resend_of
 from stompy.errors import ConfigurationError, ConnectError, StompError
-from stompy.link.locks import Event
+from stompy.locks import Event
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,17 @@ def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
     assert len(attempts) <= 2
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"messages": 0}, {"octets": 0}, {"messages": -1}, {"messages": True}, {"octets": 1.5}]
-)
+@pytest.mark.parametrize("wrong", [{"messages": 0}, {"bytes": 0}, {"messages": -1}, {"messages": True}, {"bytes": 1.5}])
 def test_a_bound_is_a_whole_number_of_one_or_more(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        Resend(**wrong)
+        ResendLimits(**wrong)
 
 
 def test_true_is_the_usual_bounds_and_false_is_none() -> None:
-    own = Resend(messages=2)
-    assert (resend_of(True), resend_of(False), resend_of(own)) == (Resend(), None, own)
+    own = ResendLimits(messages=2)
+    assert (resend_of(True), resend_of(False), resend_of(own)) == (ResendLimits(), None, own)
 
 
 def test_bounds_travel_to_another_process() -> None:
-    bounds = Resend(messages=2, octets=100)
+    bounds = ResendLimits(messages=2, bytes=100)
     assert pickle.loads(pickle.dumps(bounds)) == bounds

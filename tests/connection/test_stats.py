@@ -22,15 +22,15 @@ def test_it_counts_frames_octets_and_what_waits(talking: Talking) -> None:
     until(lambda: talk.conn.stats().unrouted == 1)
     after = talk.conn.stats()
     assert after.frames_sent == before.frames_sent + 1
-    assert after.octets_sent > before.octets_sent + 3
+    assert after.bytes_sent > before.bytes_sent + 3
     assert after.frames_received == before.frames_received + 3
-    assert after.octets_received > before.octets_received + 8
+    assert after.bytes_received > before.bytes_received + 8
     assert (after.queued_messages, after.receipts_pending) == (2, 1)
-    assert after.queued_octets > 8 + 2 * len("destination:/queue/a")
-    assert (after.gate_shut, after.times_shut, after.reconnects, after.late_replies) == (False, 0, 0, 0)
+    assert after.queued_bytes > 8 + 2 * len("destination:/queue/a")
+    assert (after.reading_paused, after.times_paused, after.reconnects, after.late_replies) == (False, 0, 0, 0)
     assert after.silent_for >= 0
     first = subscription.receive()
-    assert talk.conn.stats().queued_octets == after.queued_octets - first.size
+    assert talk.conn.stats().queued_bytes == after.queued_bytes - first.size
 
 
 def test_it_still_answers_after_the_end(talking: Talking) -> None:

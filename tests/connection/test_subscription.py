@@ -289,7 +289,7 @@ def test_a_subscription_with_a_handler_cannot_be_received_from(talking: Talking)
 
 
 def test_what_nobody_takes_after_unsubscribe_does_not_stop_the_others(talking: Talking, calling: Calling) -> None:
-    talk = talking(inbox=stompy.Marks(messages=4))
+    talk = talking(inbox=stompy.InboxLimits(messages=4))
     abandoned, other = talk.subscribe("/queue/a"), talk.subscribe("/queue/b")
     talk.peer.deliver(*"abcdef", subscription=abandoned.id)
     until(lambda: abandoned.queued == 6)
@@ -304,14 +304,14 @@ def test_what_nobody_takes_after_unsubscribe_does_not_stop_the_others(talking: T
 
 
 def test_a_full_inbox_shuts_the_gate_and_taking_opens_it(talking: Talking) -> None:
-    talk = talking(inbox=stompy.Marks(messages=4))
+    talk = talking(inbox=stompy.InboxLimits(messages=4))
     subscription = talk.subscribe("/queue/a")
     for number in range(20):
         talk.peer.deliver(str(number))
-    until(lambda: talk.conn.stats().gate_shut)
+    until(lambda: talk.conn.stats().reading_paused)
     assert [subscription.receive().text for _ in range(20)] == [str(number) for number in range(20)]
-    until(lambda: not talk.conn.stats().gate_shut)
-    assert talk.conn.stats().times_shut >= 1
+    until(lambda: not talk.conn.stats().reading_paused)
+    assert talk.conn.stats().times_paused >= 1
     assert talk.conn.stats().queued_messages == 0
 
 

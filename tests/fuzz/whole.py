@@ -164,21 +164,21 @@ def _converse(
         _say(theirs, data)
         theirs.shutdown_write()
     try:
-        with mock.patch("stompy.connection.opening.dialer_of", return_value=_Handed(ours)):
+        with mock.patch("stompy.connection.connector.dialer_of", return_value=_Handed(ours)):
             conn._open()
     except ConnectError:
         if properly:
             raise
         return
     handled = Subscription(
-        conn._registry, id="1", destination="/queue/a", ack="client", handler=look_at, headers={}, dispatcher=None
+        conn._subscriptions, id="1", destination="/queue/a", ack="client", handler=look_at, headers={}, dispatcher=None
     )
     taken = Subscription(
-        conn._registry, id="2", destination="/queue/b", ack="auto", handler=None, headers={}, dispatcher=None
+        conn._subscriptions, id="2", destination="/queue/b", ack="auto", handler=None, headers={}, dispatcher=None
     )
     for subscription in (handled, taken):
         with contextlib.suppress(StompError):
-            conn._registry.add(subscription, timeout=0, tell=False)
+            conn._subscriptions.add(subscription, timeout=0, tell=False)
     if properly:
         with contextlib.suppress(StompError):
             _say(theirs, data)

@@ -169,7 +169,9 @@ def test_an_ack_names_what_the_broker_sent_and_nothing_more(
     taps: Taps, token: str, subscription: str, nack: bool
 ) -> None:
     conn = taps.conn
-    source = Subscription(conn._registry, id="1", destination="/q", ack="client-individual", handler=None, headers={})
+    source = Subscription(
+        conn._subscriptions, id="1", destination="/q", ack="client-individual", handler=None, headers={}
+    )
     headers = Headers({"ack": token, "message-id": token, "subscription": subscription})
     message = stompy.Message(source.delivery(conn._links.link, conn._acker), headers, b"")
     for out in said(taps, message.nack if nack else message.ack, "ACK", "NACK"):

@@ -35,9 +35,9 @@ class Victim:
         self._conn = conn
         self._attack = attack
         self._subscription = Subscription(
-            conn._registry, id="1", destination="/queue/a", ack="auto", handler=None, headers={}, dispatcher=None
+            conn._subscriptions, id="1", destination="/queue/a", ack="auto", handler=None, headers={}, dispatcher=None
         )
-        conn._registry.add(self._subscription, timeout=0, tell=False)
+        conn._subscriptions.add(self._subscription, timeout=0, tell=False)
 
     def act(self) -> None:
         getattr(self, self._attack.act)()
@@ -72,7 +72,7 @@ class Victim:
         self._conn.subscribe("/queue/b")
 
     def request(self) -> None:
-        self._conn._registry.forget(self._subscription)
+        self._conn._subscriptions.forget(self._subscription)
         self._conn.request("/queue/a", "x", timeout=0.3)
 
     def transaction(self) -> None:
@@ -90,7 +90,7 @@ class Victim:
         hanging = Hanging()
         self._conn.add_listener(hanging)
         assert hanging.called.wait(WITHIN)
-        until(lambda: self._conn.stats().gate_shut, "the gate shuts")
+        until(lambda: self._conn.stats().reading_paused, "the gate shuts")
         hanging.go_on.set()
 
 

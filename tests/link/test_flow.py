@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.link.flow import Gate, Marks
+from stompy.link.flow import FlowControl, InboxLimits
 from stompy.protocol.heartbeat import Heartbeats, Pulse
 from tests.support.peer import until
 from tests.transport.conftest import Call, Calling
@@ -17,14 +17,14 @@ from tests.transport.conftest import calling as calling
 
 
 def gate_of(
-    messages: int = 4, octets: int = 100, hard_octets: int = 1000, receive: float = 1.0, overhead: int = 0
-) -> Gate:
+    messages: int = 4, octets: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
+) -> FlowControl:
     pulse = Pulse(Heartbeats(receive=receive), time.monotonic())
-    return Gate(Marks(messages=messages, octets=octets, hard_octets=hard_octets, overhead=overhead), pulse)
+    return FlowControl(InboxLimits(messages=messages, bytes=octets, hard_bytes=hard_bytes, overhead=overhead), pulse)
 
 
 @contextlib.contextmanager
-def held(gate: Gate) -> Iterator[None]:
+def held(gate: FlowControl) -> Iterator[None]:
     """Hold a gate open for a block."""
     holder = object()
     gate.hold(holder)
@@ -32,7 +32,7 @@ def held(gate: Gate) -> Iterator[None]:
     gate.holders.discard(holder)
 
 
-def stopped_at(gate: Gate, calling: Calling) -> Call:
+def stopped_at(gate: FlowControl, calling: Calling) -> Call:
     """Return a reader that waits at the gate."""
     reader = calling(gate.wait_open)
     until(lambda: gate.shut)
@@ -44,8 +44,8 @@ def test_below_its_marks_the_gate_is_open(messages: int, octets: int) -> None:
     gate = gate_of()
     gate.added(messages, octets)
     gate.wait_open()
-    assert (gate.shut, gate.times_shut) == (False, 0)
-    assert (gate.waiting_messages, gate.waiting_octets) == (messages, octets)
+    assert (gate.shut, gate.times_paused) == (False, 0)
+    assert (gate.waiting_messages, gate.waiting_bytes) == (messages, octets)
 
 
 @pytest.mark.parametrize(("messages", "octets"), [(4, 0), (1, 100), (100, 10_000)])
@@ -53,7 +53,7 @@ def test_a_mark_reached_shuts_the_gate(messages: int, octets: int, calling: Call
     gate = gate_of()
     gate.added(messages, octets)
     reader = stopped_at(gate, calling)
-    assert gate.times_shut == 1
+    assert gate.times_paused == 1
     gate.removed(messages, octets)
     reader.result()
     assert not gate.shut
@@ -103,7 +103,7 @@ def test_the_gate_stays_held_until_the_last_holder_is_gone(calling: Calling) -> 
 
 
 def test_the_hard_limit_shuts_a_held_gate(calling: Calling) -> None:
-    gate = gate_of(hard_octets=1000)
+    gate = gate_of(hard_bytes=1000)
     with held(gate):
         gate.added(1, 999)
         gate.wait_open()
@@ -143,7 +143,7 @@ def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Ca
 
 def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
     pulse = Pulse(Heartbeats(receive=1.0), time.monotonic() - 1000)
-    gate = Gate(Marks(messages=1), pulse)
+    gate = FlowControl(InboxLimits(messages=1), pulse)
     gate.added(1, 0)
     reader = stopped_at(gate, calling)
     before = time.monotonic()
@@ -157,18 +157,18 @@ def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> 
     "wrong",
     [
         {"messages": 0},
-        {"octets": 0},
-        {"octets": 100, "hard_octets": 99},
+        {"bytes": 0},
+        {"bytes": 100, "hard_bytes": 99},
         {"messages": -1},
     ],
 )
 def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="inbox limits"):
-        Marks(**wrong)
+        InboxLimits(**wrong)
 
 
 def test_empty_messages_weigh_something_too(calling: Calling) -> None:
-    gate = gate_of(messages=1_000_000, octets=100, hard_octets=1000, overhead=10)
+    gate = gate_of(messages=1_000_000, octets=100, hard_bytes=1000, overhead=10)
     gate.added(9, 0)
     gate.wait_open()
     gate.added(1, 0)
@@ -184,4 +184,4 @@ def test_empty_messages_weigh_something_too(calling: Calling) -> None:
 
 def test_an_overhead_below_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        Marks(overhead=-1)
+        InboxLimits(overhead=-1)

@@ -21,7 +21,7 @@ from stompy.errors import (
 )
 from stompy.frames.limits import Limits
 from stompy.frames.version import Version
-from stompy.link.handshake import Opened, open_session
+from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
 from stompy.secret import Secret
@@ -42,7 +42,9 @@ NOBODY = Credentials()
 FRED = Credentials("fred", Secret("sesame"))
 
 
-def opened(ends: Ends, answer: bytes, *, seconds: float = WITHIN, who: Credentials = NOBODY, **settings: Any) -> Opened:
+def opened(
+    ends: Ends, answer: bytes, *, seconds: float = WITHIN, who: Credentials = NOBODY, **settings: Any
+) -> OpenedSession:
     """Shake hands with a broker that answers before it is asked."""
     ends[1].sendall(answer, Deadline(WITHIN))
     chosen = LinkSettings(**{"heartbeat": (0, 0), **settings})

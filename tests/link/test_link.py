@@ -18,7 +18,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.frames.frame import Frame
-from stompy.link.flow import Marks
+from stompy.link.flow import InboxLimits
 from stompy.link.link import Link
 from tests.link.conftest import Linking, asked, reset, send
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
@@ -119,12 +119,12 @@ def test_whatever_a_broker_says_behind_its_error_is_passed_over(linking: Linking
 
 # Back-pressure
 
-FEW = Marks(messages=10, octets=10_000, hard_octets=100_000, overhead=0)
+FEW = InboxLimits(messages=10, bytes=10_000, hard_bytes=100_000, overhead=0)
 
 
 def counting(link: Link, frames: Sequence[Frame]) -> None:
     """What a connection does with messages that wait for user code."""
-    link.gate.added(len(frames), sum(len(frame.body) for frame in frames))
+    link.flow.added(len(frames), sum(len(frame.body) for frame in frames))
 
 
 @pytest.fixture
@@ -137,17 +137,17 @@ def slow(linking: Linking) -> Linked:
 
 def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> None:
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 1000))
-    until(lambda: slow.link.gate.shut)
+    until(lambda: slow.link.flow.shut)
     flood.until_blocked()
     held = len(slow.owner.frames)
     assert 10 <= held < 100
-    assert slow.link.gate.waiting_messages == held
+    assert slow.link.flow.waiting_messages == held
     while len(slow.owner.frames) < 1000:  # user code takes some
-        slow.link.gate.removed(slow.link.gate.waiting_messages, slow.link.gate.waiting_octets)
-        until(lambda: slow.link.gate.shut or len(slow.owner.frames) == 1000)
+        slow.link.flow.removed(slow.link.flow.waiting_messages, slow.link.flow.waiting_bytes)
+        until(lambda: slow.link.flow.shut or len(slow.owner.frames) == 1000)
     flood.result()
-    assert slow.link.gate.times_shut > 1
-    slow.link.gate.removed(slow.link.gate.waiting_messages, slow.link.gate.waiting_octets)
+    assert slow.link.flow.times_paused > 1
+    slow.link.flow.removed(slow.link.flow.waiting_messages, slow.link.flow.waiting_bytes)
 
 
 def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked, calling: Calling) -> None:
@@ -156,7 +156,7 @@ def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked
     confirmation = peer.encoded("RECEIPT", {"receipt-id": receipt.id})
     data = b"".join(peer.message(b"x" * 100) for _ in range(200)) + confirmation
     flood = calling(lambda: peer.raw(data))
-    until(lambda: slow.link.gate.shut)
+    until(lambda: slow.link.flow.shut)
     assert not receipt.done
     receipt.wait(WITHIN)
     flood.result()
@@ -167,11 +167,11 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
     waiter = calling(lambda: receipt.wait(1.0))
-    until(lambda: slow.link.gate.waiting_octets >= FEW.hard_octets)
-    until(lambda: slow.link.gate.shut)
+    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_bytes)
+    until(lambda: slow.link.flow.shut)
     with pytest.raises(ReceiptTimeout, match="inbox is full"):
         waiter.result()
-    assert slow.link.gate.waiting_octets < FEW.hard_octets + 5_000
+    assert slow.link.flow.waiting_bytes < FEW.hard_bytes + 5_000
     slow.close()
     with pytest.raises(ConnectionLost):
         flood.result()
@@ -179,7 +179,7 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
 
 def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Calling) -> None:
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 100))
-    until(lambda: slow.link.gate.shut)
+    until(lambda: slow.link.flow.shut)
     flood.until_blocked()
     send(slow.link, b"still here")
     slow.close()
@@ -189,7 +189,7 @@ def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Callin
 
 def test_a_link_can_be_closed_while_its_gate_is_shut(slow: Linked, calling: Calling) -> None:
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 100))
-    until(lambda: slow.link.gate.shut)
+    until(lambda: slow.link.flow.shut)
     slow.link.close()
     assert gone(slow)
     with pytest.raises(ConnectionLost):

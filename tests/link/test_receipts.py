@@ -11,7 +11,7 @@ import pytest
 
 from stompy.errors import BrokerError, ConnectionLost, LimitExceeded, ReceiptTimeout, StompTimeout
 from stompy.frames.frame import Frame
-from stompy.link.flow import Gate, Marks
+from stompy.link.flow import FlowControl, InboxLimits
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt, Receipts
 from stompy.protocol.heartbeat import Heartbeats, Pulse
@@ -20,13 +20,13 @@ from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
 
-class WatchedGate(Gate):
+class WatchedGate(FlowControl):
     """A gate that notes how many held it open."""
 
     shut = False
 
     def __init__(self) -> None:
-        super().__init__(Marks(), Pulse(Heartbeats(), 0.0))
+        super().__init__(InboxLimits(), Pulse(Heartbeats(), 0.0))
         self.held_at_most = 0
 
     def hold(self, holder: object) -> None:
@@ -40,7 +40,7 @@ class Around:
     def __init__(self) -> None:
         self.receipt_timeout = 20.0
         self.owner = self
-        self.gate = WatchedGate()
+        self.flow = WatchedGate()
         self.jobs: list[Callable[[], None]] = []
 
     def call_soon(self, function: Callable[[], None]) -> None:
@@ -124,7 +124,7 @@ def test_without_a_timeout_the_default_of_the_connection_counts(receipts: Receip
 
 
 def test_a_timeout_at_a_full_inbox_says_so(receipts: Receipts, around: Around) -> None:
-    around.gate.shut = True
+    around.flow.shut = True
     with pytest.raises(ReceiptTimeout, match="inbox is full"):
         expected(receipts).wait(0)
 
@@ -150,15 +150,15 @@ def test_a_waiter_holds_the_gate_and_lets_it_go(receipts: Receipts, around: Arou
     receipt = expected(receipts)
     waiter = calling(receipt.wait)
     waiter.until_blocked()
-    assert len(around.gate.holders) == 1
+    assert len(around.flow.holders) == 1
     receipts.confirm(receipt.id)
     waiter.result()
-    assert len(around.gate.holders) == 0
+    assert len(around.flow.holders) == 0
     with pytest.raises(ReceiptTimeout):
         expected(receipts).wait(0)
-    assert len(around.gate.holders) == 0
+    assert len(around.flow.holders) == 0
     receipt.wait()
-    assert around.gate.held_at_most == 1
+    assert around.flow.held_at_most == 1
 
 
 def refused(receipt: Receipt) -> BrokerError:
@@ -321,13 +321,13 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
     receipts.register(receipt)
     waiting = calling(lambda: receipt.wait(20))
     waiting.until_blocked()
-    assert len(around.gate.holders) == 1
+    assert len(around.flow.holders) == 1
     receipts.fail_all(ConnectionLost("gone"))
     elsewhere = Around()
     other = Receipts("c-2-", cast("Link", elsewhere))
     other.register(receipt)
-    until(lambda: len(elsewhere.gate.holders) == 1)
-    assert len(around.gate.holders) == 0
+    until(lambda: len(elsewhere.flow.holders) == 1)
+    assert len(around.flow.holders) == 0
     other.confirm(receipt.id)
     waiting.result()
 

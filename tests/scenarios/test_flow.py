@@ -20,19 +20,19 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     connect: Connect, topic: str, expect: Expect, kind: str
 ) -> None:
     destination = topic.replace("/topic/", f"/{kind}/")
-    slow = connect(inbox=stompy.Marks(messages=10), heartbeat=(1.0, 1.0))
+    slow = connect(inbox=stompy.InboxLimits(messages=10), heartbeat=(1.0, 1.0))
     others, producer = connect(), connect()
     waiting = slow.subscribe(destination)
     elsewhere = others.subscribe(f"{destination}.other")
     for number in range(COUNT):
         producer.send(destination, b"%d " % number + BODY, receipt=number % 100 == 0)
     producer.flush(timeout=2 * SOON)
-    until(lambda: slow.stats().gate_shut, "the gate")
+    until(lambda: slow.stats().reading_paused, "the gate")
     send_all(producer, f"{destination}.other", ["quick"])
     assert texts(elsewhere, 1) == ["quick"]
     # The gate is shut: the broker's beats wait behind its messages, ours go on.
-    sent = slow.stats().octets_sent
-    until(lambda: slow.stats().octets_sent >= sent + 3, "beats of ours")
+    sent = slow.stats().bytes_sent
+    until(lambda: slow.stats().bytes_sent >= sent + 3, "beats of ours")
     assert slow.connected
     numbers = [int(waiting.receive(SOON).body.partition(b" ")[0]) for _ in range(COUNT)]
     assert numbers == list(range(COUNT))
@@ -70,8 +70,8 @@ def test_what_a_sender_sees_when_there_is_no_room(
             expect("full", "ERROR", refused.frame)
             return
         except stompy.ReceiptTimeout:
-            beats = producer.stats().octets_received
-            until(lambda: producer.stats().octets_received >= beats + 2, "beats of the broker")
+            beats = producer.stats().bytes_received
+            until(lambda: producer.stats().bytes_received >= beats + 2, "beats of the broker")
     # RabbitMQ has room again now; at the others somebody makes some.
     subscription = consumer.subscribe(destination)
     for _ in receipts:

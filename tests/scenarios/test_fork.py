@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy import locks
 from stompy.broker import Broker
-from stompy.link import locks
 from tests.support.peer import WITHIN, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

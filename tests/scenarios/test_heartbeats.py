@@ -32,8 +32,8 @@ def test_beats_of_both_sides_keep_a_silent_connection(connect: Connect, queue: s
     assert theirs > 0
     start = connection.stats()
     # Five beats each way are far more silence than either side bears with.
-    until(lambda: connection.stats().octets_received >= start.octets_received + 5, "beats of the broker")
-    until(lambda: connection.stats().octets_sent >= start.octets_sent + 5, "beats of ours")
+    until(lambda: connection.stats().bytes_received >= start.bytes_received + 5, "beats of the broker")
+    until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 5, "beats of ours")
     assert connection.stats().frames_received == start.frames_received
     connection.send(queue, "alive", confirm=True)
     expect("heart-beats-kept", True)
@@ -65,7 +65,7 @@ def test_a_busy_handler_does_not_keep_beats_back(connect: Connect, queue: str) -
     connection.send(queue, "x", confirm=True)
     assert running.wait(SOON)
     start = connection.stats()
-    until(lambda: connection.stats().octets_received >= start.octets_received + 5, "beats of the broker")
-    until(lambda: connection.stats().octets_sent >= start.octets_sent + 3, "beats of ours")
+    until(lambda: connection.stats().bytes_received >= start.bytes_received + 5, "beats of the broker")
+    until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 3, "beats of ours")
     may_end.set()
     connection.send(queue, "alive", confirm=True)

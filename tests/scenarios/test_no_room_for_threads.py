@@ -13,7 +13,7 @@ from tests.support.peer import until
 QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
 
 
-@pytest.mark.parametrize("part", ["supervisor", "reader", "heartbeat", "every"])
+@pytest.mark.parametrize("part", ["reconnect", "reader", "heartbeat", "every"])
 def test_a_thread_that_cannot_be_started_is_asked_for_again(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[str] = []
     start = threading.Thread.start
@@ -40,7 +40,7 @@ def test_closing_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if "supervisor" in thread.name:
+        if "reconnect" in thread.name:
             asked.set()
             raise RuntimeError("can't start new thread")
         start(thread)

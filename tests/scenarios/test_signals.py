@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy import locks
 from stompy.broker import Broker
-from stompy.link import locks
 from tests.support.peer import WITHIN, until
 from tests.support.seed import TOLD, chance
 from tests.support.strikes import Strike
@@ -96,16 +96,16 @@ class Room:
         until(lambda: connection.stats().receipts_pending == 0, within=5.0)
         stats = connection.stats()
         assert (stats.subscriptions - self._replies(connection), stats.unconfirmed) == (1, 0)
-        assert (stats.queued_messages, stats.queued_octets) == (0, 0)
+        assert (stats.queued_messages, stats.queued_bytes) == (0, 0)
         link = connection._links.link
-        assert not link.gate.holders
+        assert not link.flow.holders
         until(lambda: self.broker.stats().transactions == 0, within=5.0)
         assert self.broker.stats().errors == 0
         request = connection.request("/queue/service", timeout=5.0)
         assert request is not None
 
     def _replies(self, connection: stompy.Connection) -> int:
-        return sum(one.destination.startswith("/temp-queue/") for one in connection._registry.all())
+        return sum(one.destination.startswith("/temp-queue/") for one in connection._subscriptions.all())
 
     def close(self) -> None:
         self.connection.disconnect()

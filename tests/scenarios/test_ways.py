@@ -24,7 +24,7 @@ ONCE_A_READ = {
     "frames/grammar.py",
     "link/flow.py",
     "link/link.py",
-    "link/locks.py",
+    "locks.py",
     "protocol/flood.py",
     "protocol/heartbeat.py",
     "protocol/state.py",
@@ -60,7 +60,7 @@ class Trace:
             sys.setprofile(before)
         mine, self.calls = self.calls, []
         # The tests' own locks are checked, and so Python code.
-        return [file for thread, file in mine if thread == threading.current_thread().name and file != "link/locks.py"]
+        return [file for thread, file in mine if thread == threading.current_thread().name and file != "locks.py"]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stompy.connection.config import Config, addresses_of
-from stompy.connection.opening import dialer_of
+from stompy.connection.connector import dialer_of
 from stompy.deadline import Deadline
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.running import RunningBroker

@@ -164,7 +164,7 @@ def _commit_was_begun(up: Wire, frames: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PendingSend:
     """A message that the broker must still have.
 
     Attributes:
@@ -175,15 +175,15 @@ class Kept:
     seen: bool = False
 
 
-def expected_messages(up: bytes, down: bytes, ways: Ways) -> dict[str, list[Kept]]:
+def expected_messages(up: bytes, down: bytes, ways: Ways) -> dict[str, list[PendingSend]]:
     """Return what must be in the queues, by the frames that went whole to the broker."""
     seen = {frame.body for frame in Wire(down).frames if frame.command == "MESSAGE"}
-    kept: dict[str, list[Kept]] = {ways.inward: [], ways.outward: []}
+    kept: dict[str, list[PendingSend]] = {ways.inward: [], ways.outward: []}
     pending: list[Frame] = []
 
     def take_effect(frame: Frame) -> None:
         if frame.command == "SEND":
-            kept[frame.headers["destination"]].append(Kept(frame.body, frame.body in seen))
+            kept[frame.headers["destination"]].append(PendingSend(frame.body, frame.body in seen))
         elif frame.command == "ACK":
             kept[ways.inward].pop(0)
 
@@ -301,7 +301,7 @@ def _await_quiet(proxy: FaultProxy, link: ProxyLink, conn: stompy.Connection) ->
 
     So each call finds a link that is either whole or dead, and it can be said before which of the two.
     """
-    said = link.recorded("up").find(b"\0") + 1 + conn.stats().octets_sent
+    said = link.recorded("up").find(b"\0") + 1 + conn.stats().bytes_sent
     proxy.await_that(lambda _: link.forwarded("up") == said or not link.running)
     _await_turn(link)
     if not link.running:

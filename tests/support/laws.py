@@ -17,7 +17,7 @@ from typing import TypeGuard
 PACKAGE = "stompy"
 MAX_LINES = 420
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable"})
+SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "locks", "threads"})
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -28,6 +28,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "deadline": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
+    "locks": frozenset(),
+    "threads": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from stompy.errors import ConnectTimeout, StompError
-from stompy.link.locks import Rank, make_lock
+from stompy.locks import Rank, make_lock
 
 _LOG = logging.getLogger("stompy.spark")
 

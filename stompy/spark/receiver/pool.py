@@ -16,7 +16,6 @@ from typing import Protocol
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectTimeout, StompError
-from stompy.link.thread import HouseThread
 from stompy.spark.receiver.health import Health, Wakeup
 from stompy.spark.receiver.receiver import Receiver
 from stompy.spark.source_options import SpoolOptions
@@ -24,6 +23,7 @@ from stompy.spark.spool.claims import Patience
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
+from stompy.threads import DaemonThread
 
 _STOPPING = 5.0
 """Seconds that receivers get for their end."""
@@ -151,7 +151,7 @@ class ReceiverPool:
                 self.writer.close()
 
 
-class _Maintenance(HouseThread):
+class _Maintenance(DaemonThread):
     """Looks after a spool as long as it is being filled, also while there is no broker."""
 
     def __init__(self, writer: SpoolWriter, options: SpoolOptions, *, changed: Callable[[], None]) -> None:

@@ -23,11 +23,11 @@ from typing import IO, Any
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, ConnectTimeout, SpoolError, StompError
-from stompy.link.thread import HouseThread
 from stompy.spark.receiver.health import Wakeup
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.spool import make_spool, open_files
+from stompy.threads import DaemonThread
 
 _TELL = 0.2
 """Seconds between two lines of a child."""
@@ -35,7 +35,7 @@ _STOPPING = 5.0
 """Seconds that a child gets for its end."""
 
 
-class ReceiverProcess(HouseThread):
+class ReceiverProcess(DaemonThread):
     """A process that fills a spool, and what it has told. The thread ends with the process.
 
     Args:

@@ -41,13 +41,13 @@ from stompy.errors import (
     VersionMismatch,
 )
 from stompy.link.receipts import Receipt
-from stompy.link.thread import HouseThread
 from stompy.spark.receiver.health import Health
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.identity import Identifier, are_stable
 from stompy.spark.spool.record import Record, now_us, record_of
 from stompy.spark.spool.redelivery import Delivery, Identity
 from stompy.spark.spool.writer import SpoolWriter
+from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -64,7 +64,7 @@ _ASKING = 0.5
 """Seconds between two round trips of an idle session."""
 
 
-class Receiver(HouseThread):
+class Receiver(DaemonThread):
     """One connection that fills a spool.
 
     Args:

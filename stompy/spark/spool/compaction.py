@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from stompy.errors import SpoolError
-from stompy.link.locks import Lock
+from stompy.locks import Lock
 from stompy.spark.spool.claims import Claim
 from stompy.spark.spool.index import BLOCK, SegmentIndex
 from stompy.spark.spool.segment import join

@@ -12,7 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.registry import Registry
+from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.link.link import Link
 from stompy.transport.base import Transport
@@ -310,7 +310,7 @@ def test_the_next_of_several_addresses_takes_over(restartable: Restartable) -> N
 def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
     calling: Calling, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    monkeypatch.setattr(Registry, "replay", lambda self, link: link.ended.wait(SOON))  # the reader is quicker
+    monkeypatch.setattr(SubscriptionTable, "replay", lambda self, link: link.ended.wait(SOON))  # the reader is quicker
     with contextlib.closing(TcpListener()) as listener:
         host, port = listener.address
         call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0)))
@@ -348,8 +348,8 @@ def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Resta
 
 
 def supervising(connection: stompy.Connection) -> list[threading.Thread]:
-    """Return the supervisor threads of a connection."""
-    name = f"stompy-{connection._links._name}-supervisor"
+    """Return the reconnect threads of a connection."""
+    name = f"stompy-{connection._links._name}-reconnect"
     return [one for one in threading.enumerate() if one.name == name]
 
 
@@ -478,7 +478,7 @@ def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monk
     opened = threading.Event()
     monkeypatch.setattr(stompy.Reconnect, "first_wait", lambda policy, in_vain: 1000.0)
     conn, peer = sessions.connect()
-    monkeypatch.setattr("stompy.connection.opening.Opener.open", lambda opener: opened.set())
+    monkeypatch.setattr("stompy.connection.connector.Connector.open", lambda connector: opened.set())
     peer.close()
     until(lambda: supervising(conn))
     assert not opened.wait(0.1)
@@ -558,8 +558,8 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
         assert (stats.links, stats.reconnects) == (number, number - 1)
         assert stats.frames_sent == number
         assert stats.frames_received == number
-        assert stats.octets_sent >= number * len("SEND\n")
-        assert stats.octets_received >= number * len("RECEIPT\n")
+        assert stats.bytes_sent >= number * len("SEND\n")
+        assert stats.bytes_received >= number * len("RECEIPT\n")
         peer.close()
         peer = sessions.next()
         until(lambda: conn.connected)
@@ -572,11 +572,11 @@ def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, c
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])
     until(lambda: conn.stats().queued_messages == 2)
-    octets = conn.stats().queued_octets
+    octets = conn.stats().queued_bytes
     assert octets >= 3
     first.close()
     sessions.next().expect_and_confirm("SUBSCRIBE")
     until(lambda: conn.connected)
-    assert (conn.stats().queued_messages, conn.stats().queued_octets) == (2, octets)
+    assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (2, octets)
     assert [subscription.receive(SOON).text for _ in range(2)] == ["1", "22"]
-    assert (conn.stats().queued_messages, conn.stats().queued_octets) == (0, 0)
+    assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (0, 0)

@@ -20,21 +20,21 @@ from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, StompError
 from stompy.link.link import Link
-from stompy.link.locks import Rank, make_lock
+from stompy.locks import Rank, make_lock
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config
-    from stompy.connection.supervisor import Supervisor
+    from stompy.connection.link_manager import LinkManager
 
 
-class Registry:
+class SubscriptionTable:
     """The live subscriptions of one connection. Any thread.
 
     Args:
         config: timeouts, and who the broker was told that we are.
     """
 
-    links: Supervisor
+    links: LinkManager
     """The current link and its successors, which sets this."""
 
     def __init__(self, config: Config) -> None:

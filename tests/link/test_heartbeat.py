@@ -9,7 +9,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, HeartBeatTimeout
-from stompy.link.flow import Marks
+from stompy.link.flow import InboxLimits
 from tests.link.conftest import Linking, send, send_many
 from tests.link.test_link import counting
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
@@ -161,13 +161,13 @@ def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Cal
 def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=Marks(messages=1))
+    linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(messages=1))
     linked.peer.deliver("fills the inbox")
-    until(lambda: linked.link.gate.shut)
+    until(lambda: linked.link.flow.shut)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
     assert linked.link.alive
-    linked.link.gate.removed(linked.link.gate.waiting_messages, linked.link.gate.waiting_octets)
-    until(lambda: not linked.link.gate.shut)
+    linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
+    until(lambda: not linked.link.flow.shut)
     linked.peer.deliver("goes on")
     owner.await_messages(2)
     assert linked.link.alive
@@ -176,10 +176,10 @@ def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linkin
 def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=Marks(messages=1))
+    linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=InboxLimits(messages=1))
     linked.peer.deliver("fills the inbox")
-    until(lambda: linked.link.gate.shut)
-    linked.link.gate.removed(linked.link.gate.waiting_messages, linked.link.gate.waiting_octets)
+    until(lambda: linked.link.flow.shut)
+    linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
     assert isinstance(owner.await_end(), HeartBeatTimeout)
 
 
@@ -188,7 +188,7 @@ def test_a_machine_that_slept_does_not_take_its_own_sleep_for_the_brokers_silenc
     pulse = linked.link.pulse
     now = pulse.last_heard
     assert pulse.next_look(now) == pytest.approx(3.0)
-    assert not linked.link.gate.dead(now + 3600)  # the look that was planned for then comes an hour late
+    assert not linked.link.flow.dead(now + 3600)  # the look that was planned for then comes an hour late
     linked.link.start()
     linked.peer.deliver("what had arrived meanwhile")
     linked.owner.await_messages(1)

@@ -7,7 +7,7 @@ import threading
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
-from stompy.link.locks import Event
+from stompy.locks import Event
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -20,7 +20,7 @@ def is_for_caller(error: BaseException) -> bool:
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
-class HouseThread:
+class DaemonThread:
     """A thread with one job.
 
     Daemonic, so that a forgotten connection cannot keep a program from ending.

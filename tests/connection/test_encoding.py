@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompy.connection.codec import encode_body
-from stompy.connection.composing import Composer, check_destination, compose, compose_subscribe
+from stompy.connection.encoding import SendEncoder, check_destination, headers_of_send, headers_of_subscribe
 from stompy.dialects.brokers import ACTIVEMQ, ARTEMIS, GENERIC, RABBITMQ
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions, SubscribeOptions
@@ -64,7 +64,7 @@ def test_what_every_subscription_says_is_overridden_by_hand_and_that_by_what_was
     options: dict[str, Any], headers: dict[str, object], said: str
 ) -> None:
     link = link_over(*memory_pair(), dialect=RABBITMQ, start=False).link
-    made = compose_subscribe(
+    made = headers_of_subscribe(
         link, "/queue/a", "auto", options=SubscribeOptions(**options), headers=headers, client_id=None
     )
     assert made == {"prefetch-count": said}
@@ -123,10 +123,10 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
 ) -> None:
     options = None if priority is None else SendOptions(priority=priority)
     linked = link_over(*memory_pair(), version=version, dialect=dialect, start=False)
-    composer, more = Composer(linked.link), b"receipt:1\n"
+    encoder, more = SendEncoder(linked.link), b"receipt:1\n"
 
     def kept() -> bytes:
-        encoded = composer.send(
+        encoded = encoder.send(
             destination,
             body,
             content_type=content_type,
@@ -139,7 +139,7 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
 
     def anew() -> bytes:
         octets, kind = encode_body(body, content_type)
-        fields = compose(linked.link, destination, kind, headers, options)
+        fields = headers_of_send(linked.link, destination, kind, headers, options)
         return linked.link.protocol.send("SEND", {**fields, "receipt": "1"}, octets, content_length=content_length)
 
     assert outcome(kept) == outcome(anew) == outcome(kept)
@@ -148,7 +148,7 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
 def test_a_large_body_is_not_copied() -> None:
     linked = link_over(*memory_pair(), start=False)
     body = b"x" * LARGE_BODY
-    encoded = Composer(linked.link).send("/queue/a", body, None, None, None, content_length=True)
+    encoded = SendEncoder(linked.link).send("/queue/a", body, None, None, None, content_length=True)
     assert encoded[1] is body
 
 
@@ -160,7 +160,7 @@ def outcome(make: Any) -> object:
 
 
 def test_long_destinations_are_not_kept() -> None:
-    composer = Composer(link_over(*memory_pair(), start=False).link)
+    encoder = SendEncoder(link_over(*memory_pair(), start=False).link)
     with bounded(4 * MIB):
         for number in range(100):
-            composer.send(f"{number}{'x' * 200_000}", "", None, None, None, True)
+            encoder.send(f"{number}{'x' * 200_000}", "", None, None, None, True)

@@ -1,15 +1,15 @@
-"""The supervisor: the current link, and its successor when it was lost.
+"""The link manager: the current link, and its successor when it was lost.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| any caller | - | `Supervisor.live`: a link, up to a timeout; `close` never | - |
-| `stompy-<connection>-supervisor`, while down | the attempt | dial, handshake, replay, closing | holds a lock there |
+| any caller | - | `LinkManager.live`: a link, up to a timeout; `close` never | - |
+| `stompy-<connection>-reconnect`, while down | the attempt | dial, handshake, replay, closing | holds a lock there |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 1 | supervisor | the current link, the next one, whether it is final, the order of connected and disconnected | no |
+| 1 | link manager | the current link, the next one, whether it is final, the order of connected and disconnected | no |
 
-Closing ends everything at once for who waits, whatever the supervisor thread is at: its handshake or its replay loses
+Closing ends everything at once for who waits, whatever the reconnect thread is at: its handshake or its replay loses
 its stream, a dial ends by its own timeout and what it brings is dropped.
 """
 
@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.connection.opening import Opener
+from stompy.connection.connector import Connector
 from stompy.connection.reconnect import Reconnect, keep_trying
-from stompy.connection.stats import Past
+from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
@@ -36,14 +36,14 @@ from stompy.errors import (
 )
 from stompy.frames.learned import Row
 from stompy.link.link import Link
-from stompy.link.locks import Event, Rank, make_condition
-from stompy.link.thread import HouseThread
+from stompy.locks import Event, Rank, make_condition
+from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
     from stompy.connection.callbacks import Callbacks
     from stompy.connection.config import Config
-    from stompy.connection.registry import Registry
-    from stompy.connection.unconfirmed import Unconfirmed
+    from stompy.connection.resend_buffer import ResendBuffer
+    from stompy.connection.subscriptions import SubscriptionTable
 
 _LAST_ATTEMPT = 1.0
 """Seconds that the last attempt at a first link has left, at most."""
@@ -57,14 +57,14 @@ _ROOM_AGAIN = 0.5
 _LOG = logging.getLogger("stompy.connection")
 
 
-class Supervisor:
+class LinkManager:
     """Opens links, publishes them, and replaces those that are lost.
 
     Args:
         config: addresses, timeouts, the policy.
         name: of the connection.
         messages: takes the messages of each read; on the reader.
-        registry: makes the subscriptions on each new link.
+        subscriptions: makes the subscriptions on each new link.
         callbacks: told of every change.
         unconfirmed: sends again what a link has not confirmed; `None` where nothing is.
     """
@@ -74,21 +74,21 @@ class Supervisor:
         config: Config,
         name: str,
         messages: Callable[[Link, Sequence[Row]], None],
-        registry: Registry,
+        subscriptions: SubscriptionTable,
         callbacks: Callbacks,
-        unconfirmed: Unconfirmed | None,
+        unconfirmed: ResendBuffer | None,
     ) -> None:
         self._config = config
         self._name = name
         # What a link tells (`reader.LinkOwner`), with `ended` below.
         self.messages, self.receipts, self.call_soon = messages, callbacks.receipts, callbacks.call_soon
-        self._registry = registry
+        self._subscriptions = subscriptions
         self._callbacks = callbacks
         self._unconfirmed = unconfirmed
-        registry.links = self
-        self._changed = make_condition("supervisor", Rank.SUPERVISOR)
+        subscriptions.links = self
+        self._changed = make_condition("link manager", Rank.LINK_MANAGER)
         self._closing = Event()
-        self._opener = Opener(config)
+        self._connector = Connector(config)
         self.ready: Link | None = None
         """The link to use now, if there is one; it may have died a moment ago."""
         self._orphaned: ConcurrencyError | None = None
@@ -99,12 +99,12 @@ class Supervisor:
         self._final = False
         self._down = False
         self._failure: StompError | None = None
-        self._thread: _Reopening | None = None
+        self._thread: _ReconnectThread | None = None
         self._generation = 0
         self._in_vain = 0
         self._published = 0.0
         self._heard = 0
-        self._past = Past()
+        self._past = EndedLinks()
         self.reconnects = 0
         """How often a lost link was replaced."""
 
@@ -117,7 +117,7 @@ class Supervisor:
             raise NotConnected("the connection was never opened")
         return self._link
 
-    def counted(self) -> tuple[Link, Past]:
+    def counted(self) -> tuple[Link, EndedLinks]:
         """Return the newest link, and what those before it have counted."""
         with self._changed:
             return self.link, self._past
@@ -204,7 +204,7 @@ class Supervisor:
             ConnectError: there is none.
             StompError: the broker did not take the subscriptions.
         """
-        opened = self._opener.open(deadline)
+        opened = self._connector.open(deadline)
         self._generation += 1
         name = self._name if self._generation == 1 else f"{self._name}.{self._generation}"
         settings = self._config.for_address(self._config.addresses[0])
@@ -214,7 +214,7 @@ class Supervisor:
             # Reported before its reader starts, so that listeners hear of the session before any of its frames.
             self._announce(link, decided)
             link.start()
-            self._registry.replay(link)
+            self._subscriptions.replay(link)
             if self._unconfirmed is not None:
                 self._unconfirmed.replay(link)
             self._publish(link)
@@ -249,7 +249,7 @@ class Supervisor:
     def _over(self, link: Link, reason: StompError | None) -> None:
         if link is self._told:
             self._told = None
-            self._registry.lost(reason)
+            self._subscriptions.lost(reason)
             self._callbacks.lost(reason)
 
     def _check_wanted(self) -> None:
@@ -291,14 +291,14 @@ class Supervisor:
             else:
                 self._in_vain = 0 if self._was_of_use(link, reason) else self._in_vain + 1
                 first_wait = self._config.reconnect.first_wait(self._in_vain)
-                name = f"stompy-{self._name}-supervisor"
-                thread = self._thread = _Reopening(self, self._config.reconnect, first_wait, name=name)
+                name = f"stompy-{self._name}-reconnect"
+                thread = self._thread = _ReconnectThread(self, self._config.reconnect, first_wait, name=name)
         if thread is None:
             self.finish(reason)
         else:
             self._reopen(thread)
 
-    def _reopen(self, thread: _Reopening) -> None:
+    def _reopen(self, thread: _ReconnectThread) -> None:
         """Start the thread, however long the system has no room for one."""
         while not self._closing.is_set():
             try:
@@ -325,7 +325,7 @@ class Supervisor:
             self._changed.notify_all()
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
-        self._registry.finish(reason)
+        self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
     def reconnecting(self, attempt: int, delay: float) -> None:
@@ -351,7 +351,7 @@ class Supervisor:
     def close(self) -> None:
         """Let no new link come, and free who waits for one; the current one is the caller's to end."""
         self._closing.set()
-        self._opener.cancel()
+        self._connector.cancel()
         with self._changed:
             self.ready = None
             coming = None if self._next is self._link else self._next
@@ -370,12 +370,12 @@ class Supervisor:
         return (self._thread is None or self._thread.join_until(deadline)) and link_gone
 
 
-class _Reopening(HouseThread):
+class _ReconnectThread(DaemonThread):
     """Tries to replace a lost link until it works, the policy gives up, or the connection is closed."""
 
-    def __init__(self, supervisor: Supervisor, policy: Reconnect, first_wait: float, *, name: str) -> None:
+    def __init__(self, links: LinkManager, policy: Reconnect, first_wait: float, *, name: str) -> None:
         super().__init__(name)
-        self._supervisor = supervisor
+        self._links = links
         self._policy = policy
         self._first_wait = first_wait
 
@@ -390,18 +390,18 @@ class _Reopening(HouseThread):
             raise
 
     def _retry(self) -> None:
-        closing = self._supervisor.closing
-        self._supervisor.reconnecting(1, self._first_wait)
+        closing = self._links.closing
+        self._links.reconnecting(1, self._first_wait)
         closing.wait(self._first_wait)
-        keep_trying(self._attempt, self._policy, closing=closing, tell=self._supervisor.reconnecting)
+        keep_trying(self._attempt, self._policy, closing=closing, tell=self._links.reconnecting)
 
     def _give_up(self, error: StompError) -> None:
-        closed = self._supervisor.closing.is_set()
+        closed = self._links.closing.is_set()
         if not closed:
             _LOG.warning("gave up reconnecting: %s", error)
-        self._supervisor.finish(None if closed else error, failed=not closed)
+        self._links.finish(None if closed else error, failed=not closed)
 
     def _attempt(self) -> None:
-        if self._supervisor.closing.is_set():
+        if self._links.closing.is_set():
             raise NotConnected("the connection was closed")
-        self._supervisor.attempt(Deadline(None))
+        self._links.attempt(Deadline(None))

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from stompy.errors import HeartBeatTimeout
-from stompy.link.thread import HouseThread
+from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
@@ -23,7 +23,7 @@ _BUSY_LINE = 0.05
 """Seconds until the next look when a beat was due and the line was busy."""
 
 
-class Pacemaker(HouseThread):
+class HeartbeatThread(DaemonThread):
     """Keeps a link alive, and notices when it is dead; exists only where beats were agreed on."""
 
     def __init__(self, link: Link) -> None:
@@ -43,14 +43,14 @@ class Pacemaker(HouseThread):
             if self._stop.wait(pause):
                 return
             now = time.monotonic()
-            if link.gate.dead(now):
+            if link.flow.dead(now):
                 self._declare_dead(now)
                 return
             beaten = not link.pulse.beat_due(now) or link.writer.beat()
             due = link.pulse.next_look(time.monotonic())
             assert due is not None
             pause = due if beaten else max(due, _BUSY_LINE)
-            if link.gate.shut:
+            if link.flow.shut:
                 pause = max(pause, _BUSY_LINE)
 
     def _declare_dead(self, now: float) -> None:

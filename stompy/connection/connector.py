@@ -2,12 +2,12 @@
 
 | thread | does here | may block on |
 |---|---|---|
-| the caller of `connect`, later the supervisor | `Opener.open` | dial and handshake, each with its deadline |
-| who closes the connection | `Opener.cancel` | nothing |
+| the caller of `connect`, later the link manager | `Connector.open` | dial and handshake, each with its deadline |
+| who closes the connection | `Connector.cancel` | nothing |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 5 | opener (leaf) | the stream of the handshake, whether it was cancelled | no |
+| 5 | connector (leaf) | the stream of the handshake, whether it was cancelled | no |
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from stompy.deadline import Deadline
 from stompy.dialects.brokers import RABBITMQ
 from stompy.dialects.refusals import client_id_in_use, knows_no_such_host
 from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
-from stompy.link.handshake import Opened, open_session
-from stompy.link.locks import Rank, make_lock
+from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
+from stompy.locks import Rank, make_lock
 from stompy.transport.address import TLS, UNIX, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.proxy import ProxyDialer
@@ -52,7 +52,7 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 
 
-class Opener:
+class Connector:
     """Opens sessions for one connection, one at a time.
 
     Args:
@@ -61,11 +61,11 @@ class Opener:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._lock = make_lock(Rank.LEAF, "opener")
+        self._lock = make_lock(Rank.LEAF, "connector")
         self._transport: Transport | None = None
         self._cancelled = False
 
-    def open(self, deadline: Deadline) -> Opened:
+    def open(self, deadline: Deadline) -> OpenedSession:
         """Return a session with the first address that gives one; each has its own connect timeout.
 
         Args:
@@ -95,7 +95,7 @@ class Opener:
         if transport is not None:
             transport.shutdown()
 
-    def _open(self, address: Address, until: Deadline) -> Opened:
+    def _open(self, address: Address, until: Deadline) -> OpenedSession:
         """Open a session with one address."""
         config = self._config
         dialer = _Watched(dialer_of(address, config), self)
@@ -112,7 +112,9 @@ class Opener:
         _LOG.info("%s is a RabbitMQ: trying its virtual host %r", dialer.address, RABBITMQ.host)
         return self._session(dialer, replace(settings, vhost=RABBITMQ.host), credentials, deadline)
 
-    def _session(self, dialer: Dialer, settings: LinkSettings, credentials: Credentials, deadline: Deadline) -> Opened:
+    def _session(
+        self, dialer: Dialer, settings: LinkSettings, credentials: Credentials, deadline: Deadline
+    ) -> OpenedSession:
         try:
             return open_session(dialer, settings, deadline, credentials)
         finally:
@@ -134,11 +136,11 @@ class Opener:
 
 
 class _Watched:
-    """A dialer whose streams an opener knows, so that it can end the handshake on them."""
+    """A dialer whose streams an connector knows, so that it can end the handshake on them."""
 
-    def __init__(self, dialer: Dialer, opener: Opener) -> None:
+    def __init__(self, dialer: Dialer, connector: Connector) -> None:
         self._dialer = dialer
-        self._opener = opener
+        self._connector = connector
 
     @property
     def address(self) -> str:
@@ -150,7 +152,7 @@ class _Watched:
 
     def dial(self, deadline: Deadline) -> Transport:
         transport = self._dialer.dial(deadline)
-        self._opener.watch(transport)
+        self._connector.watch(transport)
         return transport
 
 

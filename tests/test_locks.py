@@ -7,19 +7,19 @@ from functools import partial
 
 import pytest
 
-from stompy.link import locks
-from stompy.link.locks import CheckedLock, Event, LockOrderError, Rank, held_ranks, make_condition, make_lock
+from stompy import locks
+from stompy.locks import CheckedLock, Event, LockOrderError, Rank, held_ranks, make_condition, make_lock
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
 
 def test_a_thread_may_take_rising_ranks() -> None:
-    with make_lock(Rank.SUPERVISOR, "a"), make_lock(Rank.SUBSCRIPTIONS, "b"), make_lock(Rank.LEAF, "c"):
-        assert held_ranks() == [(Rank.SUPERVISOR, "a"), (Rank.SUBSCRIPTIONS, "b"), (Rank.LEAF, "c")]
+    with make_lock(Rank.LINK_MANAGER, "a"), make_lock(Rank.SUBSCRIPTIONS, "b"), make_lock(Rank.LEAF, "c"):
+        assert held_ranks() == [(Rank.LINK_MANAGER, "a"), (Rank.SUBSCRIPTIONS, "b"), (Rank.LEAF, "c")]
     assert held_ranks() == []
 
 
-@pytest.mark.parametrize("second", [Rank.SUPERVISOR, Rank.SUBSCRIPTIONS, Rank.WRITE])
+@pytest.mark.parametrize("second", [Rank.LINK_MANAGER, Rank.SUBSCRIPTIONS, Rank.WRITE])
 def test_a_lower_or_equal_rank_is_refused(second: Rank) -> None:
     with make_lock(Rank.WRITE, "write"):
         with pytest.raises(LockOrderError, match=r"other .* while holding write"):

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from stompy.connection.config import Config, addresses_of
-from stompy.connection.registry import Registry
+from stompy.connection.link_manager import LinkManager
 from stompy.connection.subscription import AckMode, Subscription
-from stompy.connection.supervisor import Supervisor
+from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
 from stompy.link.link import Link
@@ -20,11 +20,11 @@ from tests.support.peer import WITHIN, Linked
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
-NOBODY = cast("Registry", None)
+NOBODY = cast("SubscriptionTable", None)
 
 
 class Links:
-    """What a registry asks of the supervisor: the link of the moment, one after the other."""
+    """What a subscription table asks of the link manager: the link of the moment, one after the other."""
 
     def __init__(self, *links: Link) -> None:
         self._coming = list(links)
@@ -37,10 +37,10 @@ class Links:
         return self.link
 
 
-def over(registry: Registry, *links: Link) -> Registry:
-    """Have the registry use these links."""
-    registry.links = cast("Supervisor", Links(*links))
-    return registry
+def over(subscriptions: SubscriptionTable, *links: Link) -> SubscriptionTable:
+    """Have the subscriptions use these links."""
+    subscriptions.links = cast("LinkManager", Links(*links))
+    return subscriptions
 
 
 def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
@@ -48,111 +48,119 @@ def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry(Config(addresses=addresses_of("stomp://localhost")))
+def subscriptions() -> SubscriptionTable:
+    return SubscriptionTable(Config(addresses=addresses_of("stomp://localhost")))
 
 
-def add(registry: Registry, linked: Linked, one: Subscription, calling: Calling) -> None:
+def add(subscriptions: SubscriptionTable, linked: Linked, one: Subscription, calling: Calling) -> None:
     """Register a subscription while the broker confirms."""
-    call = calling(lambda: over(registry, linked.link).add(one, timeout=None))
+    call = calling(lambda: over(subscriptions, linked.link).add(one, timeout=None))
     linked.peer.expect_and_confirm("SUBSCRIBE")
     call.result()
 
 
 def test_it_finds_by_id_and_where_there_is_none_by_destination(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     linked = linking()
     one, two = subscription("1"), subscription("2", "/queue/b")
-    add(registry, linked, one, calling)
-    add(registry, linked, two, calling)
-    assert registry.all() == [one, two]
-    assert registry.find("2", "/queue/a") is two
-    assert registry.find(None, "/queue/a") is one
-    assert registry.find("3", "/queue/a") is None
-    assert registry.find(None, "/queue/c") is None
+    add(subscriptions, linked, one, calling)
+    add(subscriptions, linked, two, calling)
+    assert subscriptions.all() == [one, two]
+    assert subscriptions.find("2", "/queue/a") is two
+    assert subscriptions.find(None, "/queue/a") is one
+    assert subscriptions.find("3", "/queue/a") is None
+    assert subscriptions.find(None, "/queue/c") is None
 
 
-def test_made_ids_never_repeat_and_avoid_those_in_use(registry: Registry, linking: Linking, calling: Calling) -> None:
+def test_made_ids_never_repeat_and_avoid_those_in_use(
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
+) -> None:
     linked = linking()
     for taken in ("1", "3"):
-        add(registry, linked, subscription(taken), calling)
-    made = [registry.new_id() for _ in range(3)]
+        add(subscriptions, linked, subscription(taken), calling)
+    made = [subscriptions.new_id() for _ in range(3)]
     assert len(set(made)) == 3
     assert not {"1", "3"} & set(made)
 
 
 def test_an_id_that_is_taken_is_refused_and_nothing_sent(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     linked = linking()
     first = subscription("1")
-    add(registry, linked, first, calling)
+    add(subscriptions, linked, first, calling)
     with pytest.raises(LocalProtocolError, match="already a subscription"):
-        over(registry, linked.link).add(subscription("1"), timeout=None)
-    assert registry.find("1", None) is first
+        over(subscriptions, linked.link).add(subscription("1"), timeout=None)
+    assert subscriptions.find("1", None) is first
     assert linked.peer.quiet()
 
 
-def test_what_the_broker_need_not_know_is_only_registered(registry: Registry, linking: Linking) -> None:
+def test_what_the_broker_need_not_know_is_only_registered(subscriptions: SubscriptionTable, linking: Linking) -> None:
     linked = linking()
     one = subscription("1")
-    over(registry, linked.link).add(one, timeout=None, tell=False)
-    assert registry.all() == [one]
+    over(subscriptions, linked.link).add(one, timeout=None, tell=False)
+    assert subscriptions.all() == [one]
     assert linked.peer.quiet()
 
 
-def test_what_the_broker_was_not_told_of_it_is_not_told_the_end_of(registry: Registry, linking: Linking) -> None:
+def test_what_the_broker_was_not_told_of_it_is_not_told_the_end_of(
+    subscriptions: SubscriptionTable, linking: Linking
+) -> None:
     linked = linking()
     one = subscription("/temp-queue/1")
-    over(registry, linked.link).add(one, timeout=None, tell=False)
-    over(registry, linked.link).remove(one, timeout=None)
+    over(subscriptions, linked.link).add(one, timeout=None, tell=False)
+    over(subscriptions, linked.link).remove(one, timeout=None)
     assert one.closed
     assert linked.peer.quiet()
 
 
-def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(registry: Registry, linking: Linking) -> None:
-    linked = linking()
-    one = subscription("1")
-    with pytest.raises(ReceiptTimeout):
-        over(registry, linked.link).add(one, timeout=0.3)
-    linked.peer.expect("SUBSCRIBE")
-    assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
-    assert registry.all() == []
-    assert one.closed
-
-
-def test_on_a_dead_link_there_is_nothing_to_tell(registry: Registry, linking: Linking, calling: Calling) -> None:
-    linked = linking()
-    one = subscription("1")
-    add(registry, linked, one, calling)
-    linked.peer.hang_up()
-    linked.owner.await_end()
-    over(registry, linked.link).remove(one, timeout=None)
-    assert one.closed
-    assert registry.all() == []
-
-
-def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
-    registry: Registry, linking: Linking, calling: Calling
+def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(
+    subscriptions: SubscriptionTable, linking: Linking
 ) -> None:
     linked = linking()
     one = subscription("1")
-    add(registry, linked, one, calling)
     with pytest.raises(ReceiptTimeout):
-        over(registry, linked.link).remove(one, timeout=0.3)
+        over(subscriptions, linked.link).add(one, timeout=0.3)
+    linked.peer.expect("SUBSCRIBE")
+    assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
+    assert subscriptions.all() == []
     assert one.closed
-    assert registry.all() == []
+
+
+def test_on_a_dead_link_there_is_nothing_to_tell(
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one = subscription("1")
+    add(subscriptions, linked, one, calling)
+    linked.peer.hang_up()
+    linked.owner.await_end()
+    over(subscriptions, linked.link).remove(one, timeout=None)
+    assert one.closed
+    assert subscriptions.all() == []
+
+
+def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
+) -> None:
+    linked = linking()
+    one = subscription("1")
+    add(subscriptions, linked, one, calling)
+    with pytest.raises(ReceiptTimeout):
+        over(subscriptions, linked.link).remove(one, timeout=0.3)
+    assert one.closed
+    assert subscriptions.all() == []
 
 
 def test_a_new_link_gets_every_subscription_with_its_id_and_headers(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     ones = [subscription("1"), subscription("2", "/queue/b")]
     for one in ones:
-        add(registry, old, one, calling)
-    call = calling(lambda: registry.replay(new.link))
+        add(subscriptions, old, one, calling)
+    call = calling(lambda: subscriptions.replay(new.link))
     frames = [new.peer.expect("SUBSCRIBE") for _ in ones]
     assert [(frame.headers["id"], frame.headers["destination"]) for frame in frames] == [
         ("1", "/queue/a"),
@@ -165,42 +173,42 @@ def test_a_new_link_gets_every_subscription_with_its_id_and_headers(
 
 
 def test_a_subscription_that_ends_during_the_replay_is_taken_back(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     one = subscription("1")
-    add(registry, old, one, calling)
-    call = calling(lambda: registry.replay(new.link))
+    add(subscriptions, old, one, calling)
+    call = calling(lambda: subscriptions.replay(new.link))
     frame = new.peer.expect("SUBSCRIBE")
-    registry.forget(one)
+    subscriptions.forget(one)
     new.peer.receipt(frame)
     assert new.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
     call.result()
 
 
 def test_a_subscription_that_is_leaving_is_not_made_again(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     one = subscription("1")
-    add(registry, old, one, calling)
-    removing = calling(lambda: over(registry, old.link).remove(one, timeout=None))
+    add(subscriptions, old, one, calling)
+    removing = calling(lambda: over(subscriptions, old.link).remove(one, timeout=None))
     frame = old.peer.expect("UNSUBSCRIBE")
-    registry.replay(new.link)
+    subscriptions.replay(new.link)
     assert new.peer.quiet()
     old.peer.receipt(frame)
     removing.result()
 
 
 def test_a_subscription_that_begins_to_leave_during_the_replay_is_taken_back(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     one = subscription("1")
-    add(registry, old, one, calling)
-    replaying = calling(lambda: registry.replay(new.link))
+    add(subscriptions, old, one, calling)
+    replaying = calling(lambda: subscriptions.replay(new.link))
     subscribe = new.peer.expect("SUBSCRIBE")
-    removing = calling(lambda: over(registry, old.link).remove(one, timeout=None))
+    removing = calling(lambda: over(subscriptions, old.link).remove(one, timeout=None))
     unsubscribe = old.peer.expect("UNSUBSCRIBE")
     new.peer.receipt(subscribe)
     assert new.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
@@ -210,16 +218,16 @@ def test_a_subscription_that_begins_to_leave_during_the_replay_is_taken_back(
 
 
 def test_a_subscription_that_leaves_right_behind_the_replay_leaves_the_new_link(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     one = subscription("1")
-    add(registry, old, one, calling)
-    replaying = calling(lambda: registry.replay(new.link))
+    add(subscriptions, old, one, calling)
+    replaying = calling(lambda: subscriptions.replay(new.link))
     new.peer.expect_and_confirm("SUBSCRIBE")
     replaying.result()
     # Its caller has not heard of the new link, which is not in use yet.
-    removing = calling(lambda: over(registry, old.link).remove(one, timeout=None))
+    removing = calling(lambda: over(subscriptions, old.link).remove(one, timeout=None))
     new.peer.expect_and_confirm("UNSUBSCRIBE")
     removing.result()
     assert old.peer.quiet()
@@ -227,55 +235,55 @@ def test_a_subscription_that_leaves_right_behind_the_replay_leaves_the_new_link(
 
 
 def test_a_subscription_whose_link_dies_is_made_on_the_next(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     one = subscription("1")
-    adding = calling(lambda: over(registry, old.link, new.link).add(one, timeout=None))
+    adding = calling(lambda: over(subscriptions, old.link, new.link).add(one, timeout=None))
     old.peer.expect("SUBSCRIBE")
     old.peer.hang_up()
     new.peer.expect_and_confirm("SUBSCRIBE")
     adding.result()
-    assert registry.all() == [one]
+    assert subscriptions.all() == [one]
 
 
 def test_without_a_next_link_the_reason_is_that_of_the_first(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     linked = linking()
     one = subscription("1")
 
-    adding = calling(lambda: over(registry, linked.link).add(one, timeout=None))
+    adding = calling(lambda: over(subscriptions, linked.link).add(one, timeout=None))
     linked.peer.expect("SUBSCRIBE")
     linked.peer.hang_up()
     with pytest.raises(ConnectionLost) as lost:
         adding.result()
     assert lost.value.outcome == "unknown"
     assert one.closed
-    assert registry.all() == []
+    assert subscriptions.all() == []
 
 
 def test_a_subscription_that_the_broker_refuses_is_not_tried_again(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     linked = linking()
     one = subscription("1")
-    adding = calling(lambda: over(registry, linked.link).add(one, timeout=None))
+    adding = calling(lambda: over(subscriptions, linked.link).add(one, timeout=None))
     frame = linked.peer.expect("SUBSCRIBE")
     linked.peer.error("no", headers={"receipt-id": frame.headers["receipt"]})
     with pytest.raises(BrokerError):
         adding.result()
-    assert registry.all() == []
+    assert subscriptions.all() == []
 
 
 def test_a_subscription_that_the_old_link_took_too_late_is_made_on_the_new_one(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     old, new = linking(), linking()
     one = subscription("1")
-    adding = calling(lambda: over(registry, old.link, new.link).add(one, timeout=None))
+    adding = calling(lambda: over(subscriptions, old.link, new.link).add(one, timeout=None))
     frame = old.peer.expect("SUBSCRIBE")
-    registry.replay(new.link)
+    subscriptions.replay(new.link)
     assert new.peer.quiet()  # it is still its caller's
     old.peer.receipt(frame)
     new.peer.expect_and_confirm("SUBSCRIBE")
@@ -283,11 +291,11 @@ def test_a_subscription_that_the_old_link_took_too_late_is_made_on_the_new_one(
 
 
 def test_a_subscription_is_taken_back_also_where_the_line_is_busy(
-    registry: Registry, linking: Linking, calling: Calling
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
 ) -> None:
     linked = linking()
     one = subscription("1")
-    adding = calling(lambda: over(registry, linked.link).add(one, timeout=0.2))
+    adding = calling(lambda: over(subscriptions, linked.link).add(one, timeout=0.2))
     linked.peer.expect("SUBSCRIBE")
     writing = calling(lambda: linked.link.writer.write(b"SEND\ndestination:/queue/a\n\n%b\0" % (b"x" * 50_000_000)))
     writing.until_blocked()
@@ -300,10 +308,12 @@ def test_a_subscription_is_taken_back_also_where_the_line_is_busy(
         adding.result()
 
 
-def test_a_replay_on_a_link_that_dies_says_so(registry: Registry, linking: Linking, calling: Calling) -> None:
+def test_a_replay_on_a_link_that_dies_says_so(
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling
+) -> None:
     old, new = linking(), linking()
-    add(registry, old, subscription("1"), calling)
-    call = calling(lambda: registry.replay(new.link))
+    add(subscriptions, old, subscription("1"), calling)
+    call = calling(lambda: subscriptions.replay(new.link))
     new.peer.expect("SUBSCRIBE")
     new.peer.hang_up()
     with pytest.raises(ConnectionLost):
@@ -320,7 +330,7 @@ def test_where_an_ack_settles_messages_of_all_it_is_not_mixed_with_others(
         talk.conn.subscribe("/queue/b", ack=second)
     assert talk.peer.quiet()
     talk.subscribe("/queue/c", ack="auto")
-    assert [kept.destination for kept in talk.conn._registry.all()] == [one.destination, "/queue/c"]
+    assert [kept.destination for kept in talk.conn._subscriptions.all()] == [one.destination, "/queue/c"]
 
 
 def test_elsewhere_modes_are_mixed_freely(talking: Talking) -> None:

@@ -4,14 +4,14 @@
 |---|---|---|
 | any caller | `make_room`, before it sends | room, up to its deadline; without a lock |
 | reader | `keeps`, `settled` | nothing |
-| supervisor | `replay`, on a link that nobody else has yet | `sendall`; in doubt, receipts |
+| reconnect thread | `replay`, on a link that nobody else has yet | `sendall`; in doubt, receipts |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
 | 5 | unconfirmed (leaf) | what is kept, in order, and how much | no, and it calls nothing |
 
 A send is kept from the moment that a link registers its receipt, which comes before its bytes leave. A link's reader
-asks `keeps` for each of its receipts before the supervisor hears of the end, so the next link surely meets them all. A
+asks `keeps` for each of its receipts before the link manager hears of the end, so the next link meets them all. A
 send that no link registered stays with its caller, who tries the next link by himself, behind all that is sent again.
 """
 
@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable
 
 from stompy.connection.buffer import FrameBuffer
-from stompy.connection.reconnect import Resend
+from stompy.connection.reconnect import ResendLimits
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
@@ -35,8 +35,8 @@ from stompy.errors import (
 )
 from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.link.link import Link
-from stompy.link.locks import Rank, make_condition, make_lock
 from stompy.link.receipts import Receipt
+from stompy.locks import Rank, make_condition, make_lock
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -44,18 +44,18 @@ _SUSPICIONS = 3
 """Links in a row that ended by an ERROR without a name, with this message alone under way, until it is the culprit."""
 
 
-class Kept:
+class PendingSend:
     """One send: what is needed to send it again.
 
     Args:
         identity: the same on every copy.
         receipt: the caller's.
         headers: of the SEND, without the dedupe headers, which each broker calls as it likes.
-        body: octets.
+        body: bytes.
         content_length: whether that header is written.
     """
 
-    __slots__ = ("_headers", "admitted", "body", "content_length", "identity", "octets", "receipt", "suspicions")
+    __slots__ = ("_headers", "admitted", "body", "content_length", "identity", "receipt", "size", "suspicions")
 
     def __init__(
         self, identity: str, receipt: Receipt, headers: dict[str, str], body: bytes, *, content_length: bool
@@ -65,7 +65,7 @@ class Kept:
         self._headers = headers
         self.body = body
         self.content_length = content_length
-        self.octets = octets_of(headers, body)
+        self.size = size_of(headers, body)
         self.admitted = False
         """Whether a link took it, so that it will be sent again if need be."""
         self.suspicions = 0
@@ -82,7 +82,7 @@ class Kept:
         return finish(head, self.body, grammar=grammar, content_length=self.content_length)
 
 
-class Unconfirmed:
+class ResendBuffer:
     """What one connection has sent and the broker has not confirmed, in the order it was sent.
 
     Args:
@@ -90,16 +90,16 @@ class Unconfirmed:
         name: of the connection; part of receipt ids.
     """
 
-    def __init__(self, bounds: Resend, *, name: str) -> None:
+    def __init__(self, bounds: ResendLimits, *, name: str) -> None:
         self._bounds = bounds
         self._prefix = f"{name}-kept-"
         self._origin = os.urandom(12).hex()
         self._numbers = itertools.count(1)
         self._receipt_lock = make_lock(Rank.LEAF, "kept receipts")
-        self._changed = make_condition("unconfirmed")
-        self._kept: dict[str, Kept] = {}
-        self._prepared: dict[str, Kept] = {}
-        self._octets = 0
+        self._changed = make_condition("resend buffer")
+        self._kept: dict[str, PendingSend] = {}
+        self._prepared: dict[str, PendingSend] = {}
+        self._size = 0
         self._last: Link | None = None
         """The link that was replayed to last, whether or not it came to be used."""
         self._over: StompError | None = None
@@ -108,9 +108,9 @@ class Unconfirmed:
         return len(self._prepared)
 
     @property
-    def octets(self) -> int:
-        """Octets of bodies and headers of what is kept."""
-        return self._octets
+    def size(self) -> int:
+        """Bytes of bodies and headers of what is kept."""
+        return self._size
 
     def receipts(self) -> list[Receipt]:
         """Return the receipts of what is kept."""
@@ -127,13 +127,13 @@ class Unconfirmed:
         *,
         content_length: bool,
         identity: str | None,
-    ) -> Kept:
+    ) -> PendingSend:
         """Return a send to make room for, and to be handed to a link.
 
         Args:
             link: the newest.
             headers: of the SEND.
-            body: octets.
+            body: bytes.
             content_length: whether that header is written.
             identity: by which copies are known; `None` makes one that no other message has.
 
@@ -142,13 +142,13 @@ class Unconfirmed:
         """
         number = next(self._numbers)
         receipt = Receipt(f"{self._prefix}{number}", link, self._receipt_lock, self)
-        one = Kept(identity or f"{self._origin}-{number}", receipt, headers, body, content_length=content_length)
-        if one.octets > self._bounds.octets:
-            what = f"a message of {one.octets} octets cannot be kept to be sent again"
-            raise LocalProtocolError(f"{what}: the bound of resend_unconfirmed is octets={self._bounds.octets}")
+        one = PendingSend(identity or f"{self._origin}-{number}", receipt, headers, body, content_length=content_length)
+        if one.size > self._bounds.bytes:
+            what = f"a message of {one.size} bytes cannot be kept to be sent again"
+            raise LocalProtocolError(f"{what}: the bound of resend_unconfirmed is bytes={self._bounds.bytes}")
         return one
 
-    def make_room(self, one: Kept, link: Link, deadline: Deadline, flush: Callable[[], None]) -> None:
+    def make_room(self, one: PendingSend, link: Link, deadline: Deadline, flush: Callable[[], None]) -> None:
         """Wait until there is room for a send; `drop` it if what comes next fails, or if this does.
 
         Args:
@@ -164,46 +164,46 @@ class Unconfirmed:
             flush()
             self._await_room(one, link, deadline)
 
-    def drop(self, one: Kept) -> None:
+    def drop(self, one: PendingSend) -> None:
         """Forget a send that did not come about."""
         with self._changed:
             self._remove(one.receipt)
 
-    def _await_room(self, one: Kept, link: Link, deadline: Deadline) -> None:
+    def _await_room(self, one: PendingSend, link: Link, deadline: Deadline) -> None:
         while not self._take_room(one):
             if deadline.expired:
                 raise self._full()
             link = self._last or link
             # The receipts that make room may lie behind the messages of a full inbox.
             try:
-                link.gate.hold(one)
+                link.flow.hold(one)
                 self._await_change(one, link, deadline)
             finally:
-                link.gate.holders.discard(one)
+                link.flow.holders.discard(one)
 
-    def _await_change(self, one: Kept, link: Link, deadline: Deadline) -> None:
+    def _await_change(self, one: PendingSend, link: Link, deadline: Deadline) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(one) or self._last is not link, deadline.remaining())
 
     def _full(self) -> UnconfirmedFull:
-        which = "messages" if len(self._prepared) >= self._bounds.messages else "octets"
-        bound = self._bounds.messages if which == "messages" else self._bounds.octets
-        held = f"{len(self._prepared)} messages of {self._octets} octets wait for the broker's confirmation"
+        which = "messages" if len(self._prepared) >= self._bounds.messages else "bytes"
+        bound = self._bounds.messages if which == "messages" else self._bounds.bytes
+        held = f"{len(self._prepared)} messages of {self._size} bytes wait for the broker's confirmation"
         return UnconfirmedFull(f"nothing was sent: {held}", limit_name=which, limit=bound)
 
-    def _take_room(self, one: Kept) -> bool:
+    def _take_room(self, one: PendingSend) -> bool:
         with self._changed:
             if not self._has_room(one):
                 return False
             self._prepared[one.receipt.id] = one
-            self._octets += one.octets
+            self._size += one.size
             return True
 
-    def _has_room(self, one: Kept) -> bool:
-        fits = self._octets + one.octets <= self._bounds.octets
+    def _has_room(self, one: PendingSend) -> bool:
+        fits = self._size + one.size <= self._bounds.bytes
         return fits and len(self._prepared) < self._bounds.messages
 
-    # What receipts tell (`receipts.Keeper`).
+    # What receipts tell (`receipts.ResendStore`).
 
     def admitted(self, receipt: Receipt) -> None:
         """Keep the send of a receipt that a link has just registered, behind those that are kept."""
@@ -229,10 +229,10 @@ class Unconfirmed:
         self._kept.pop(receipt.id, None)
         one = self._prepared.pop(receipt.id, None)
         if one is not None:
-            self._octets -= one.octets
+            self._size -= one.size
         self._changed.notify_all()
 
-    # For the supervisor.
+    # For the link manager.
 
     def replay(self, link: Link) -> None:
         """Send again, in order, what no link has confirmed; before anybody else may use `link`.
@@ -253,22 +253,22 @@ class Unconfirmed:
             return
         _LOG.info("%d unconfirmed messages are sent again to %s", len(kept), link.address)
         try:
-            link.gate.hold(self)
+            link.flow.hold(self)
             self._send_alone(link, kept) if suspicious else self._send_together(link, kept)
             link.check_open()
         except BrokerError as error:
             # It is about one of the messages, and no reason to give the connection up.
             raise ConnectionLost(f"while messages were sent again: {error}") from error
         finally:
-            link.gate.holders.discard(self)
+            link.flow.holders.discard(self)
 
-    def _send_together(self, link: Link, kept: list[Kept]) -> None:
+    def _send_together(self, link: Link, kept: list[PendingSend]) -> None:
         buffer = FrameBuffer(link)
         for one in kept:
             self._put(buffer, one)
         buffer.flush()
 
-    def _send_alone(self, link: Link, kept: list[Kept]) -> None:
+    def _send_alone(self, link: Link, kept: list[PendingSend]) -> None:
         for one in kept:
             self._send_together(link, [one])
             self._await_answer(link, one.receipt)
@@ -283,14 +283,14 @@ class Unconfirmed:
         with self._changed:
             self._changed.wait_for(lambda: receipt.done or link.end_reason is not None, link.receipt_timeout)
 
-    def _suspect(self, one: Kept, reason: StompError) -> None:
+    def _suspect(self, one: PendingSend, reason: StompError) -> None:
         if not _blames_nobody(reason):
             return
         one.suspicions += 1
         if one.suspicions >= _SUSPICIONS:
             one.receipt.settle("rejected", reason)
 
-    def _put(self, buffer: FrameBuffer, one: Kept) -> None:
+    def _put(self, buffer: FrameBuffer, one: PendingSend) -> None:
         if one.receipt.done:
             return
         try:
@@ -316,7 +316,7 @@ class Unconfirmed:
             one.receipt.settle("unknown", over)
 
 
-def octets_of(headers: dict[str, str], body: bytes) -> int:
+def size_of(headers: dict[str, str], body: bytes) -> int:
     """Return what a send counts for."""
     return len(body) + sum([len(name) + len(value) for name, value in headers.items()])
 

@@ -13,7 +13,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.connection.config import Config, addresses_of
-from stompy.connection.opening import Opener, in_order
+from stompy.connection.connector import Connector, in_order
 from stompy.deadline import Deadline
 from stompy.frames.frame import Frame
 from stompy.transport.resolve import Endpoint
@@ -342,11 +342,11 @@ def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypa
 
 def test_a_cancelled_opener_dials_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     dialed: list[object] = []
-    monkeypatch.setattr("stompy.connection.opening.dialer_of", dialed.append)
-    opener = Opener(Config(addresses=ADDRESSES))
-    opener.cancel()
+    monkeypatch.setattr("stompy.connection.connector.dialer_of", dialed.append)
+    connector = Connector(Config(addresses=ADDRESSES))
+    connector.cancel()
     with pytest.raises(stompy.NotConnected):
-        opener.open(Deadline(WITHIN))
+        connector.open(Deadline(WITHIN))
     assert dialed == []
 
 

@@ -22,12 +22,12 @@ Head = tuple[bytes, Callable[[Any], bytes]]
 """The first lines of a SEND, and what encodes its body."""
 
 _LONGEST_HEAD = 1_000
-"""Octets of a head that is kept."""
+"""Bytes of a head that is kept."""
 
 _NOTHING: Mapping[str, object] = {}
 
 
-class Composer:
+class SendEncoder:
     """Composes the SEND frames of one link.
 
     Args:
@@ -77,17 +77,17 @@ class Composer:
         if headers or options is not None:
             head = self._lengthen(head, key, headers or _NOTHING, options)
         try:
-            octets = encode(body)
+            data = encode(body)
         except UnicodeError:
-            octets, _ = encode_body(body, content_type)  # which says what is wrong
-        if octets and content_length and len(octets) < LARGE_BODY:
-            return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(octets), octets)
-        return finish(head + more, octets, grammar=self.link.protocol.grammar, content_length=content_length)
+            data, _ = encode_body(body, content_type)  # which says what is wrong
+        if data and content_length and len(data) < LARGE_BODY:
+            return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(data), data)
+        return finish(head + more, data, grammar=self.link.protocol.grammar, content_length=content_length)
 
     def _make_head(self, destination: str, content_type: str | None, kind: type) -> Head:
         check_destination(destination)
         encode, content_type_sent = encoding_of(kind, content_type)
-        fields = compose(self.link, destination, content_type_sent, None, None)
+        fields = headers_of_send(self.link, destination, content_type_sent, None, None)
         made = encode_head("SEND", fields.items(), grammar=self.link.protocol.grammar), encode
         if len(made[0]) > _LONGEST_HEAD:
             return made
@@ -111,18 +111,18 @@ class Composer:
             return head + encode_lines("SEND", lines, grammar=link.protocol.grammar)
         destination, content_type, kind = key
         _, content_type = encoding_of(kind, content_type)
-        fields = compose(link, destination, content_type, headers, options)
+        fields = headers_of_send(link, destination, content_type, headers, options)
         return encode_head("SEND", fields.items(), grammar=link.protocol.grammar)
 
 
-def compose(
+def headers_of_send(
     link: Link,
     destination: str,
     content_type: str | None,
     headers: Mapping[str, object] | None,
     options: SendOptions | None,
 ) -> dict[str, str]:
-    """Return the headers of a SEND; raises as `Composer.send` does."""
+    """Return the headers of a SEND; raises as `SendEncoder.send` does."""
     dialect = link.dialect
     fields = {"destination": destination, **dialect.defaults("SEND", destination)}
     if content_type is not None:
@@ -135,7 +135,7 @@ def compose(
     return fields
 
 
-def compose_subscribe(
+def headers_of_subscribe(
     link: Link,
     destination: str,
     ack: str,

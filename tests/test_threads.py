@@ -9,11 +9,11 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
-from stompy.link.thread import HouseThread
+from stompy.threads import DaemonThread
 from tests.support.peer import WITHIN
 
 
-class Gated(HouseThread):
+class Gated(DaemonThread):
     def __init__(self) -> None:
         super().__init__("stompy-test-gated")
         self.go = threading.Event()
@@ -88,7 +88,7 @@ def test_a_thread_that_could_not_be_started_needs_no_join(monkeypatch: pytest.Mo
 
 
 def test_a_bug_in_a_thread_is_logged_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(HouseThread):
+    class Broken(DaemonThread):
         def run(self) -> None:
             raise ZeroDivisionError
 
@@ -102,7 +102,7 @@ def test_a_bug_in_a_thread_is_logged_under_its_name(caplog: pytest.LogCaptureFix
     assert record.exc_info[0] is ZeroDivisionError
 
 
-class Exiting(HouseThread):
+class Exiting(DaemonThread):
     def run(self) -> None:
         raise SystemExit
 

@@ -3,7 +3,7 @@
 | rank | lock | guards | held over I/O |
 |---|---|---|---|
 | 0 | call | one thread at a time opens the reply inbox, or closes the connection | yes, up to the caller's deadline |
-| 1 | supervisor | the current link, the closing flag | no |
+| 1 | link manager | the current link, the closing flag | no |
 | 2 | subscriptions | id to Subscription | no |
 | 3 | write | the order of bytes out | yes, bounded by the send timeout |
 | 4 | protocol | the protocol object | no |
@@ -43,7 +43,7 @@ class Rank(enum.IntEnum):
     """The order in which locks may be taken."""
 
     CALL = 0
-    SUPERVISOR = 1
+    LINK_MANAGER = 1
     SUBSCRIPTIONS = 2
     WRITE = 3
     PROTOCOL = 4
