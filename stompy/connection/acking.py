@@ -30,17 +30,17 @@ class Acker:
         self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
     ) -> Receipt | None:
         """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Writer.write` do."""
-        link, waiting = message.link, [message]
+        link, waiting = message._link, [message]
 
         def left() -> None:
             waiting.clear()
-            if command == "ACK" or not message.link.dialect.nack_alone:
-                message.cover()
+            if command == "ACK" or not message._link.dialect.nack_alone:
+                message._cover()
 
         try:
             head = self.claim(message, command, waiting, requeue=requeue)
             handle = link.receipts.make() if receipt else None
-            more = b"" if handle is None else handle.line
+            more = b"" if handle is None else handle._line
             link.writer.write(b"%b%b\n\0" % (head, more), receipt=handle, on_left=left)
             return handle
         except BaseException:
@@ -55,9 +55,9 @@ class Acker:
             AckError: it stays unacknowledged, for the reason given.
             StompError: as `acknowledge`.
         """
-        dialect = message.link.dialect
+        dialect = message._link.dialect
         why = dialect.loses_refused(message.headers.peek)
-        if why is None and not dialect.nack_alone and not message.is_first:
+        if why is None and not dialect.nack_alone and not message._is_first:
             why = "in mode 'client' a NACK would refuse earlier messages with it, which are not settled"
         if why is not None:
             raise AckError(why)
@@ -85,13 +85,13 @@ class Acker:
         """
         if message.ack_mode == "auto":
             raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
-        link = message.link
+        link = message._link
         if not link.alive:
             raise AckError("the link that this message came by is gone; the broker will deliver it again")
         head, alone = _head(message, command), False
-        if transaction or command == "NACK" or message.orphaned:
+        if transaction or command == "NACK" or message._orphaned:
             dialect = link.dialect
-            if message.orphaned and not dialect.ack_after_unsubscribe:
+            if message._orphaned and not dialect.ack_after_unsubscribe:
                 raise AckError("the subscription of this message has ended; the broker will deliver it again")
             if transaction:
                 dialect.check_transacted(command)
@@ -102,13 +102,13 @@ class Acker:
         with self._claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            failed = None if alone else message.failed_before
+            failed = None if alone else message._failed_before
             if failed is not None:
                 raise AckError(
                     f"in mode 'client' this {command} would settle message {failed.message_id!r} too, whose handler"
                     " raised: settle that one first, by an ack() or nack() of its own"
                 )
-            message.claim(command, claimant)
+            message._claim(command, claimant)
         return head
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
@@ -126,13 +126,13 @@ class Acker:
     def give_back(self, message: Message, claimant: object) -> None:
         """Undo a claim, if there is one: the frame never left, or its transaction was aborted."""
         with self._claims:
-            if message.claimant is claimant:
-                message.claim(None, None)
+            if message._claimant is claimant:
+                message._claim(None, None)
 
 
 def _head(message: Message, command: str) -> bytes:
     """Return the command of an ACK or NACK and the lines that name a message; raises as `ack_headers` does."""
-    link = message.link
+    link = message._link
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
         # Escaped as it came, the token means the same on its way back.

@@ -102,14 +102,14 @@ class FrameBuffer:
         self._data, self._receipts = [], []
         for receipt in receipts:
             self.link.receipts.forget(receipt)
-            receipt.settle("unknown", error)
+            receipt._settle("unknown", error)
 
     def _flush_in_own_thread(self) -> None:
         if threading.get_ident() == self._thread:
             self.flush()
 
     def _all_kept(self) -> bool:
-        return len(self._receipts) == len(self._data) and all(receipt.kept for receipt in self._receipts)
+        return len(self._receipts) == len(self._data) and all(receipt._kept for receipt in self._receipts)
 
 
 class Batch:

@@ -108,12 +108,12 @@ class Closing:
         """Let no more messages in, and let user code work off those that were received."""
         subscriptions = self._subscriptions.all()
         for subscription in subscriptions:
-            subscription.wind_up()
+            subscription._drain()
         try:
             for subscription in subscriptions:
                 if subscription.ack == "auto":
                     self._subscriptions.remove(subscription, timeout=deadline.remaining())
-                subscription.wait_empty(deadline)
+                subscription._wait_empty(deadline)
         except StompError as error:
             _LOG.info("draining %s ended early: %s", self._name, error)
         self._callbacks.wait_idle(deadline)

@@ -76,20 +76,20 @@ class Message:
         size: bytes of its body and, about, its headers: what it counts for in the inbox.
     """
 
-    __slots__ = ("_body", "_failed", "_headers", "_order", "_settled", "claimant", "counted", "delivery", "size")
+    __slots__ = ("_body", "_claimant", "_counted", "_delivery", "_failed", "_headers", "_order", "_settled", "size")
 
     _failed: bool
 
     def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
-        self.delivery = delivery
+        self._delivery = delivery
         """What it has in common with others; for stompy's own use."""
         self._headers = headers
         self._body = body
         self.size = len(body) + (len(headers) if isinstance(headers, bytes) else headers.size)
         self._settled: str | None = None
-        self.claimant: object = None
+        self._claimant: object = None
         """Who may undo the claim; for stompy's own use."""
-        self.counted = False
+        self._counted = False
         """Whether it waits in an inbox; for stompy's own use."""
         self._order = delivery.number() if delivery.cumulative else 0
 
@@ -99,14 +99,14 @@ class Message:
         return Frame("MESSAGE", self.headers, self._body)
 
     @property
-    def link(self) -> Link:
+    def _link(self) -> Link:
         """The link it came by."""
-        return self.delivery.link
+        return self._delivery.link
 
     @property
     def ack_mode(self) -> str:
         """Of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
-        return self.delivery.ack_mode
+        return self._delivery.ack_mode
 
     @property
     def body(self) -> bytes:
@@ -136,7 +136,7 @@ class Message:
         headers = self._headers
         if isinstance(headers, bytes):
             # Two threads may both make them, which does no harm: they are alike, and one stays.
-            headers = self._headers = Headers.from_head(headers, self.delivery.link.protocol.grammar, "MESSAGE")
+            headers = self._headers = Headers.from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
         return headers
 
     @property
@@ -163,41 +163,41 @@ class Message:
     def settled(self) -> str | None:
         """`"ACK"` or `"NACK"` once one of them was sent for it or, in mode `client`, for a later one; else `None`."""
         if self._settled is None and self._order:
-            return self.delivery.covered(self._order)
+            return self._delivery.covered(self._order)
         return self._settled
 
     @property
-    def orphaned(self) -> bool:
+    def _orphaned(self) -> bool:
         """Whether its subscription was ended, so that the broker has taken it back; for stompy's own use."""
-        source = self.delivery.source
-        return source is not None and source.leaving
+        source = self._delivery.source
+        return source is not None and source._leaving
 
     @property
-    def is_first(self) -> bool:
+    def _is_first(self) -> bool:
         """Whether a cumulative ACK or NACK of it would settle no other message; for stompy's own use."""
-        return self._order <= 1 or self.delivery.covered(self._order - 1) is not None
+        return self._order <= 1 or self._delivery.covered(self._order - 1) is not None
 
     @property
-    def failed_before(self) -> Message | None:
+    def _failed_before(self) -> Message | None:
         """The first message that a cumulative ACK or NACK of this one would settle though its handler raised."""
-        failed = self.delivery.failed
+        failed = self._delivery.failed
         if not failed:
             return None
         return next((one for one in failed if one._order < self._order and one.settled is None), None)
 
-    def fail(self, *, nack: bool) -> None:
+    def _fail(self, *, nack: bool) -> None:
         """Note that its handler raised, and refuse it if asked to and if that costs nothing; for stompy's own use."""
         if self.ack_mode == "auto" or hasattr(self, "_failed"):
             return
         self._failed = True
         if self._order:
-            self.delivery.failed.append(self)
+            self._delivery.failed.append(self)
         if not nack or self.settled is not None:
             return
         try:
-            self.delivery.acker.refuse(self)
+            self._delivery.acker.refuse(self)
         except StompError as failed:
-            if not self.link.alive or self.orphaned:
+            if not self._link.alive or self._orphaned:
                 _LOG.info("message %r was not refused, as the broker takes it back: %s", self.message_id, failed)
                 return
             _LOG.warning(
@@ -207,15 +207,15 @@ class Message:
                 failed,
             )
 
-    def claim(self, command: str | None, claimant: object) -> None:
+    def _claim(self, command: str | None, claimant: object) -> None:
         """Note which frame settles the message, and for whom; for stompy's own use."""
-        self.claimant = claimant
+        self._claimant = claimant
         self._settled = command
 
-    def cover(self) -> None:
+    def _cover(self) -> None:
         """Note that earlier messages of a cumulative subscription are settled with this one; for stompy's own use."""
         if self._order and self._settled is not None:
-            self.delivery.cover(self._order, self._settled)
+            self._delivery.cover(self._order, self._settled)
 
     @overload
     def ack(self, *, receipt: Literal[True]) -> Receipt: ...
@@ -230,7 +230,7 @@ class Message:
             AckError: in mode `auto`, a second time, or its link or (at most brokers) its subscription is gone: then the
                 broker redelivers it.
         """
-        return self.delivery.acker.acknowledge(self, "ACK", receipt=receipt)
+        return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
 
     @overload
     def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
@@ -252,7 +252,7 @@ class Message:
             LocalProtocolError: STOMP 1.0 has no NACK.
             ConfigurationError: the broker would do another thing than was asked; nothing was sent.
         """
-        return self.delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
+        return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
 
     def __enter__(self) -> Message:
         return self
@@ -270,7 +270,7 @@ class Message:
         if kind is None:
             self.ack()
         else:
-            self.fail(nack=True)
+            self._fail(nack=True)
 
     def __repr__(self) -> str:
         state = f" {self._settled}" if self._settled else ""

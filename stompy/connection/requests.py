@@ -48,10 +48,10 @@ class ReplyInbox(Subscription):
         with self._lock:
             self.waiting[correlation] = waiting
 
-    def offer(self, messages: Sequence[Message]) -> None:
+    def _offer(self, messages: Sequence[Message]) -> None:
         """Settle the requests that these messages answer; the rest is late and dropped."""
         for message in messages:
-            message.link.flow.taken(message)
+            message._link.flow.taken(message)
             correlation = message.headers.peek("correlation-id")
             with self._lock:
                 waiting = self.waiting.pop(correlation, None) if correlation is not None else None
@@ -61,14 +61,14 @@ class ReplyInbox(Subscription):
             waiting.reply = message
             waiting.arrived.set()
 
-    def lost(self, reason: StompError) -> bool:
+    def _lost(self, reason: StompError) -> bool:
         """End for good: a temporary queue lives as long as its session."""
-        self.end(reason)
+        self._end(reason)
         return True
 
-    def end(self, reason: StompError | None) -> None:
+    def _end(self, reason: StompError | None) -> None:
         """Fail every request under way."""
-        super().end(reason)
+        super()._end(reason)
         with self._lock:
             left = list(self.waiting.values())
             self.waiting.clear()

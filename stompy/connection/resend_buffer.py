@@ -78,7 +78,7 @@ class PendingSend:
         """
         headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
         grammar = link.protocol.grammar
-        head = encode_head("SEND", headers.items(), grammar=grammar) + self.receipt.line
+        head = encode_head("SEND", headers.items(), grammar=grammar) + self.receipt._line
         return finish(head, self.body, grammar=grammar, content_length=self.content_length)
 
 
@@ -288,7 +288,7 @@ class ResendBuffer:
             return
         one.suspicions += 1
         if one.suspicions >= _SUSPICIONS:
-            one.receipt.settle("rejected", reason)
+            one.receipt._settle("rejected", reason)
 
     def _put(self, buffer: FrameBuffer, one: PendingSend) -> None:
         if one.receipt.done:
@@ -299,7 +299,7 @@ class ResendBuffer:
             # Another version than that of the first copy, say: it can never be written here.
             lost = ConnectionLost(f"its link died, and it cannot be sent again: {error}")
             lost.__cause__ = error
-            one.receipt.settle("unknown", lost)
+            one.receipt._settle("unknown", lost)
 
     def finish(self, reason: StompError | None) -> None:
         """End all that is open as unknown: there will be no other link."""
@@ -313,7 +313,7 @@ class ResendBuffer:
             left = list(self._kept.values())
             self._changed.notify_all()
         for one in left:
-            one.receipt.settle("unknown", over)
+            one.receipt._settle("unknown", over)
 
 
 def size_of(headers: dict[str, str], body: bytes) -> int:

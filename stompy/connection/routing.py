@@ -76,14 +76,14 @@ class Router:
             delivery = by_key.get(key) or self._find(known, headers, key)
             message = Message(delivery, headers, body)
             messages.append(message)
-            if delivery.source is None or not delivery.source.direct:
+            if delivery.source is None or not delivery.source._direct:
                 apart[delivery].append(message)
         unheard = [one for delivery, few in apart.items() for one in self._set_apart(delivery, few)]
         heard = [one for one in self._callbacks.listeners if _hears_messages(one)]
         if heard:
             messages = [one for one in messages if one not in unheard] if unheard else messages
         elif apart:
-            messages = [one for one in messages if one.delivery not in apart]
+            messages = [one for one in messages if one._delivery not in apart]
         self._hand_over(link, messages, heard, None)
 
     def _find(self, known: _Known, headers: bytes | Headers, key: bytes) -> Delivery:
@@ -95,7 +95,7 @@ class Router:
         subscription = self._subscriptions.find(identity, destination)
         if subscription is None:
             return known.unrouted
-        delivery = subscription.delivery(known.link, self._acker)
+        delivery = subscription._delivery_on(known.link, self._acker)
         if 0 < len(key) <= _LONGEST_KEY and len(known.by_key) < _KEYS:
             known.by_key[key] = delivery
         return delivery
@@ -106,19 +106,19 @@ class Router:
         if subscription is None:
             self._count_unrouted(messages)
             return []
-        if subscription.winding_up:
+        if subscription._draining:
             return messages
-        mark = messages[-1:] if subscription.is_end(messages[-1]) else []
+        mark = messages[-1:] if subscription._is_end(messages[-1]) else []
         wanted = messages[:-1] if mark else messages
-        if subscription.dispatcher is not None:
-            self._hand_over(delivery.link, wanted, [], subscription.dispatcher)
+        if subscription._dispatcher is not None:
+            self._hand_over(delivery.link, wanted, [], subscription._dispatcher)
         elif wanted:
             delivery.link.flow.added(len(wanted), sum([one.size for one in wanted]))
             for one in wanted:
-                one.counted = True
-            subscription.offer(wanted)
+                one._counted = True
+            subscription._offer(wanted)
         if mark:
-            subscription.end(None)
+            subscription._end(None)
         return mark
 
     def _count_unrouted(self, messages: list[Message]) -> None:
@@ -159,20 +159,20 @@ class Router:
         done = size = 0
         try:
             for message in messages:
-                delivery = message.delivery
+                delivery = message._delivery
                 source = delivery.source
                 try:
                     # Not one that the broker will send again.
                     if not callbacks.discarding and (delivery.ack_mode == "auto" or link.alive):
                         for listener in listeners:
                             run_reported(partial(listener.on_message, message))
-                        if source is not None and source.handler is not None and source.dispatcher is own:
-                            source.handler(message)
+                        if source is not None and source._handler is not None and source._dispatcher is own:
+                            source._handler(message)
                 except BaseException as error:
                     if is_for_caller(error):
                         raise
                     _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
-                    message.fail(nack=source is not None and source.on_error == "nack")
+                    message._fail(nack=source is not None and source.on_error == "nack")
                     callbacks.handler_failed(message, error)
                 finally:
                     done += 1

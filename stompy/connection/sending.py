@@ -158,7 +158,7 @@ class Sender:
                 # While there is none, what cannot be written at all is refused by the rules of the last one.
                 encoder = self.encoder(link or self._links.link)
             handle = encoder.link.receipts.make() if receipt else None
-            more = b"" if handle is None else handle.line
+            more = b"" if handle is None else handle._line
             data = encoder.send(destination, body, content_type, headers, options, content_length, more)
             if batch is not None:
                 batch.add(data, handle)

@@ -78,11 +78,11 @@ class Subscription:
         self.id = id
         self.destination = destination
         self.ack: AckMode = ack
-        self.headers = headers
-        self.handler = handler
-        self.dispatcher = dispatcher
-        self.options = options
-        self.acks_all = acks_all
+        self._headers = headers
+        self._handler = handler
+        self._dispatcher = dispatcher
+        self._options = options
+        self._acks_all = acks_all
         self.on_error: OnError = on_error
         self._subscriptions = subscriptions
         self._condition = make_condition("inbox")
@@ -90,15 +90,15 @@ class Subscription:
         self._loops: dict[object, int] = {}
         self._closed = False
         self._counted = True
-        self.told = True
+        self._announced = True
         """Whether the broker was told of it: some reply queues it makes, and ends, by itself."""
-        self.leaving = False
+        self._leaving = False
         """Whether somebody is telling the broker that it ends; guarded by the subscriptions's lock."""
-        self.winding_up = False
+        self._draining = False
         """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
-        self.direct = handler is not None and dispatcher is None
+        self._direct = handler is not None and dispatcher is None
         """Whether what comes goes to the connection's dispatcher alone."""
-        self.on_arrival: Callable[[], object] | None = None
+        self._on_arrival: Callable[[], object] | None = None
         """Called when messages were put into the inbox, and at the end; must not block. For stompy's own use."""
         self._warned = False
         self._reason: StompError | None = None
@@ -106,18 +106,18 @@ class Subscription:
 
     # The reader's side.
 
-    def is_end(self, message: Message) -> bool:
+    def _is_end(self, message: Message) -> bool:
         """Whether a message is the mark behind the last one, and none itself."""
         return False
 
-    def delivery(self, link: Link, acker: Acker) -> Delivery:
+    def _delivery_on(self, link: Link, acker: Acker) -> Delivery:
         """Return what its messages have in common that come by `link`, the newest one; on the reader."""
         delivery = self._delivery
         if delivery is None or delivery.link is not link:
             delivery = self._delivery = Delivery(link, acker, self)
         return delivery
 
-    def offer(self, messages: Sequence[Message]) -> None:
+    def _offer(self, messages: Sequence[Message]) -> None:
         """Put messages into the inbox."""
         with self._condition:
             self._inbox.extend(messages)
@@ -127,12 +127,12 @@ class Subscription:
             _release(messages)
         self._tell_of_arrival()
 
-    def lost(self, reason: StompError) -> bool:
+    def _lost(self, reason: StompError) -> bool:
         """Drop what the broker will send again, as the link is gone; return whether the subscription ends with it."""
         self._drop_unacknowledged()
         return False
 
-    def end(self, reason: StompError | None) -> None:
+    def _end(self, reason: StompError | None) -> None:
         """Let no more messages come; what waits can still be received, unless the broker will send it again."""
         with self._condition:
             if not self._closed:
@@ -145,22 +145,22 @@ class Subscription:
         if reason is not None:
             self._drop_unacknowledged()
 
-        if self.dispatcher is not None:
-            self.dispatcher.stop()
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
         self._tell_of_arrival()
 
     def _tell_of_arrival(self) -> None:
-        if self.on_arrival is not None:
-            self.on_arrival()
+        if self._on_arrival is not None:
+            self._on_arrival()
 
-    def wind_up(self) -> None:
+    def _drain(self) -> None:
         """Take no more messages, where each waits for its ACK.
 
         The broker is not told: it would take back what it sent, and no ACK for it any more.
         """
         if self.ack != "auto":
-            self.winding_up, self.direct = True, False
-            self.end(None)
+            self._draining, self._direct = True, False
+            self._end(None)
 
     def _drop_unacknowledged(self) -> None:
         if self.ack == "auto":
@@ -170,11 +170,11 @@ class Subscription:
             self._inbox.clear()
         _release(dropped)
 
-    def subscribe_headers(self) -> dict[str, str]:
+    def _subscribe_headers(self) -> dict[str, str]:
         """Return the headers of the SUBSCRIBE frame, the same on each link."""
-        return {**self.headers, "id": self.id, "destination": self.destination, "ack": self.ack}
+        return {**self._headers, "id": self.id, "destination": self.destination, "ack": self.ack}
 
-    def wait_empty(self, deadline: Deadline) -> bool:
+    def _wait_empty(self, deadline: Deadline) -> bool:
         """Wait until everything was received, and loops of other threads have ended; return whether it came about."""
         mine = threading.get_ident()
         with self._condition:
@@ -247,7 +247,7 @@ class Subscription:
         return self._next(Deadline(None))
 
     def _next(self, deadline: Deadline) -> Message | None:
-        if self.handler is not None:
+        if self._handler is not None:
             raise LocalProtocolError("a subscription with a handler cannot be received from")
         self._subscriptions.links.check_process()
         taken: Message | None = None
@@ -264,7 +264,7 @@ class Subscription:
                     self._restore(taken)
                     taken = None
                     raise
-            taken.link.flow.taken(taken)
+            taken._link.flow.taken(taken)
             return taken
         except BaseException:
             if taken is not None:
@@ -289,9 +289,9 @@ class Subscription:
 
     def _put_back(self, message: Message) -> None:
         """Leave a message for the next caller, as a signal struck before this one had it."""
-        if self._counted and not message.counted:
-            message.link.flow.added(1, message.size)
-            message.counted = True
+        if self._counted and not message._counted:
+            message._link.flow.added(1, message.size)
+            message._counted = True
         with self._condition:
             self._restore(message)
 
@@ -319,13 +319,13 @@ class Subscription:
 class QueueBrowser(Subscription):
     """The messages that lie in a queue; iteration ends after the last of them. Made by `subscribe(browse=True)`."""
 
-    def is_end(self, message: Message) -> bool:
+    def _is_end(self, message: Message) -> bool:
         """Whether it is ActiveMQ's mark behind the last message, which is no message itself."""
         return message.headers.peek("browser") == "end"
 
-    def lost(self, reason: StompError) -> bool:
+    def _lost(self, reason: StompError) -> bool:
         """End for good: on another link it would begin anew."""
-        self.end(reason)
+        self._end(reason)
         return True
 
     def _next(self, deadline: Deadline) -> Message | None:
@@ -340,7 +340,7 @@ class QueueBrowser(Subscription):
 def _release(messages: Sequence[Message]) -> None:
     """Tell the gate of each message that it does not wait for user code any more."""
     for message in messages:
-        message.link.flow.taken(message)
+        message._link.flow.taken(message)
 
 
 def check_ack_mode(ack: str, on_error: str) -> None:

@@ -81,13 +81,13 @@ class SubscriptionTable:
                 _check_reach(subscription, self._subscriptions.values())
                 self._subscriptions[subscription.id] = subscription
                 self.changes += 1
-            subscription.told = tell
+            subscription._announced = tell
             if not tell:
                 return
             self._make(subscription, Deadline(self.receive_timeout if timeout is None else timeout))
         except BaseException:
             self.forget(subscription)
-            subscription.end(None)
+            subscription._end(None)
             raise
 
     def _make(self, subscription: Subscription, deadline: Deadline) -> None:
@@ -114,7 +114,7 @@ class SubscriptionTable:
         asked: list[Link] = []
         try:
             receipt = link.writer.request(
-                "SUBSCRIBE", subscription.subscribe_headers(), receipt=True, on_left=lambda: asked.append(link)
+                "SUBSCRIBE", subscription._subscribe_headers(), receipt=True, on_left=lambda: asked.append(link)
             )
             assert receipt is not None
             receipt.wait(timeout)
@@ -145,23 +145,23 @@ class SubscriptionTable:
         """
         link = self.links.link
         farewell = link.dialect.unsubscribe_headers(
-            subscription.id, subscription.options, delete=delete, client_id=self._config.client, version=link.version
+            subscription.id, subscription._options, delete=delete, client_id=self._config.client, version=link.version
         )
         with self._lock:
             # Of several callers one tells the broker, to which a second UNSUBSCRIBE would be an error.
-            if not self._knows(subscription) or subscription.leaving:
+            if not self._knows(subscription) or subscription._leaving:
                 return
-            subscription.leaving = True
+            subscription._leaving = True
             link = self._taken.get(subscription.id, link)
         try:
-            for headers in farewell if link.alive and subscription.told else ():
+            for headers in farewell if link.alive and subscription._announced else ():
                 receipt = link.writer.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
                 receipt.wait(timeout)
         finally:
             # Only now: until the receipt came, messages of it were still on their way.
             if self.forget(subscription):
-                subscription.end(None)
+                subscription._end(None)
 
     def replay(self, link: Link) -> None:
         """Make the subscriptions on a new link, before anybody else uses it.
@@ -170,8 +170,8 @@ class SubscriptionTable:
         """
         with self._lock:
             self._newest = link
-            wanted = [one for one in self._subscriptions.values() if one.id in self._taken and not one.leaving]
-        receipts = [link.writer.request("SUBSCRIBE", one.subscribe_headers(), receipt=True) for one in wanted]
+            wanted = [one for one in self._subscriptions.values() if one.id in self._taken and not one._leaving]
+        receipts = [link.writer.request("SUBSCRIBE", one._subscribe_headers(), receipt=True) for one in wanted]
         for receipt in receipts:
             assert receipt is not None
             receipt.wait()
@@ -182,7 +182,7 @@ class SubscriptionTable:
     def _still_wanted(self, subscription: Subscription, link: Link) -> bool:
         """Note that a subscription is on a new link, for its `remove` to come; `False` if that has begun already."""
         with self._lock:
-            wanted = self._knows(subscription) and not subscription.leaving
+            wanted = self._knows(subscription) and not subscription._leaving
             if wanted:
                 self._taken[subscription.id] = link
             return wanted
@@ -190,13 +190,13 @@ class SubscriptionTable:
     def lost(self, reason: StompError | None) -> None:
         """Tell subscriptions that the session is over; `None` where it was closed from this side."""
         for subscription in self.all():
-            if reason is not None and subscription.lost(reason):
+            if reason is not None and subscription._lost(reason):
                 self.forget(subscription)
 
     def finish(self, reason: StompError | None) -> None:
         """End all of them: there will be no other session."""
         for subscription in self.all():
-            subscription.end(reason)
+            subscription._end(reason)
 
     def forget(self, subscription: Subscription) -> bool:
         """Drop a subscription without a word; return whether it was there."""
@@ -215,7 +215,7 @@ class SubscriptionTable:
         self.forget(subscription)
         if link is not None:
             self._take_back(link, subscription)
-        subscription.end(None)
+        subscription._end(None)
 
     def _knows(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.id) is subscription
@@ -232,7 +232,7 @@ def _check_reach(new: Subscription, others: Iterable[Subscription]) -> None:
     if new.ack == "auto":
         return
     for other in others:
-        if other.ack != "auto" and (new.acks_all or other.acks_all):
+        if other.ack != "auto" and (new._acks_all or other._acks_all):
             raise ConfigurationError(
                 "at this broker an ACK in mode 'client' settles the messages of every subscription of the connection,"
                 f" so {new.destination!r} and {other.destination!r} need 'client-individual' or a connection each"

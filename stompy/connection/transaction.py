@@ -147,7 +147,7 @@ class Transaction:
         assert receipt is not None
         receipt.wait(timeout)
         for message in self._acked:
-            message.cover()
+            message._cover()
 
     def _committed(self) -> None:
         self._over = "committed"

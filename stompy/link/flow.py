@@ -48,7 +48,7 @@ class InboxLimits:
 class Counted(Protocol):
     """A message that waits for user code."""
 
-    counted: bool
+    _counted: bool
     """Whether it is counted; written by the gate alone once it was `added`."""
     size: int
 
@@ -109,18 +109,18 @@ class FlowControl:
     def taken(self, message: Counted) -> None:
         """Note that user code has taken a message, or that it was dropped; a second time is ignored."""
         with self._condition:
-            if not message.counted:
+            if not message._counted:
                 return
             before = self._messages, self._size
             try:
-                message.counted = False
+                message._counted = False
                 self._messages -= 1
                 self._size -= message.size
                 if self._shut or self.shut:
                     self._open_again()
             except BaseException:
                 # A signal: as it was, so that whoever tries again counts it down and wakes the reader.
-                message.counted, (self._messages, self._size) = True, before
+                message._counted, (self._messages, self._size) = True, before
                 raise
 
     def _open_again(self) -> None:

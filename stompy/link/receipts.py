@@ -85,7 +85,7 @@ class Receipt:
         self._callbacks: list[Callable[[Receipt], None]] | None = None
 
     @property
-    def line(self) -> bytes:
+    def _line(self) -> bytes:
         """The header line that asks for it; for stompy's own use."""
         return b"receipt:%b\n" % self.id.encode("ascii")
 
@@ -159,7 +159,7 @@ class Receipt:
         self._link.owner.call_soon(lambda: callback(self))
 
     @property
-    def kept(self) -> bool:
+    def _kept(self) -> bool:
         """Whether the frame is sent again where its link dies before the confirmation."""
         return self._keeper is not None
 
@@ -175,7 +175,7 @@ class Receipt:
         if event is not None:
             event.set()
 
-    def settle(self, outcome: Outcome, error: StompError | None) -> None:
+    def _settle(self, outcome: Outcome, error: StompError | None) -> None:
         """Set the outcome, once; called without the lock, by who knows it: the link, the keeper, a batch."""
         with self._lock:
             if self._outcome != "pending":
@@ -255,14 +255,14 @@ class Receipts:
         receipt = self._pending.pop(receipt_id, None)
         if receipt is None:
             return False
-        receipt.settle("confirmed", None)
+        receipt._settle("confirmed", None)
         return True
 
     def reject(self, receipt_id: str, error: StompError) -> None:
         """Resolve the receipt that an ERROR named."""
         receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
-            receipt.settle("rejected", error)
+            receipt._settle("rejected", error)
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all others as unknown, but for those that are kept, and refuse new ones: the link is over."""
@@ -272,7 +272,7 @@ class Receipts:
             self._pending.clear()
         for receipt in left:
             if receipt._keeper is None or not receipt._keeper.keeps(receipt):
-                receipt.settle("unknown", error)
+                receipt._settle("unknown", error)
 
     def outstanding(self) -> list[Receipt]:
         """Return the receipts that still wait."""

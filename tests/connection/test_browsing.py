@@ -16,7 +16,7 @@ from tests.transport.conftest import Calling
 def browsing(talking: Talking, *bodies: str, **options: Any) -> tuple[Talk, stompy.Subscription]:
     talk = talking(server="ActiveMQ/6.3.1", **options)
     subscription = talk.subscribe("/queue/a", browse=True)
-    assert subscription.subscribe_headers()["browser"] == "true"
+    assert subscription._subscribe_headers()["browser"] == "true"
     talk.peer.deliver(*bodies)
     return talk, subscription
 

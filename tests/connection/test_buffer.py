@@ -20,7 +20,7 @@ FRAME = b"SEND\ndestination:/q\n\nx\0"
 
 def add_asking(buffer: FrameBuffer) -> Receipt:
     receipt = buffer.link.receipts.make()
-    buffer.add(b"SEND\ndestination:/q\n%b\nx\0" % receipt.line, receipt)
+    buffer.add(b"SEND\ndestination:/q\n%b\nx\0" % receipt._line, receipt)
     return receipt
 
 

@@ -137,4 +137,4 @@ def test_the_client_id_is_told_and_names_durable_subscriptions(talking: Talking)
     talk = talking(server="RabbitMQ/4", client_id="me")
     assert talk.request.headers["client-id"] == "me"
     subscription = talk.subscribe("/topic/a", durable="d")
-    assert subscription.subscribe_headers()["x-queue-name"] == "me.d"
+    assert subscription._subscribe_headers()["x-queue-name"] == "me.d"

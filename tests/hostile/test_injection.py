@@ -173,7 +173,7 @@ def test_an_ack_names_what_the_broker_sent_and_nothing_more(
         conn._subscriptions, id="1", destination="/q", ack="client-individual", handler=None, headers={}
     )
     headers = Headers({"ack": token, "message-id": token, "subscription": subscription})
-    message = stompy.Message(source.delivery(conn._links.link, conn._acker), headers, b"")
+    message = stompy.Message(source._delivery_on(conn._links.link, conn._acker), headers, b"")
     for out in said(taps, message.nack if nack else message.ack, "ACK", "NACK"):
         values = {"id": token, "message-id": token, "subscription": subscription}
         check_headers(out, read_back(taps, values), set())

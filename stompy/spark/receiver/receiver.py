@@ -164,7 +164,7 @@ class Receiver(DaemonThread):
                 durable=options.durable,
                 headers=options.subscribe_headers,
             )
-            subscription.on_arrival = self._arrived.set
+            subscription._on_arrival = self._arrived.set
             subscriptions.append(subscription)
         return subscriptions
 

@@ -243,7 +243,7 @@ def lose_the_first_acks(monkeypatch: pytest.MonkeyPatch, broker: Broker, times: 
 
     def lost(self: Message, *, receipt: bool = False) -> object:
         if next(left, None) is not None:
-            self.link.close()
+            self._link.close()
             raise AckError("the link is gone")
         return ack(self, receipt=receipt)
 
