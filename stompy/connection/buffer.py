@@ -61,7 +61,7 @@ class FrameBuffer:
         try:
             if receipt is not None:
                 link.receipts.register(receipt)
-                receipt.before_wait(self._flush_in_own_thread)
+                receipt._before_wait = self._flush_in_own_thread
                 self._receipts.append(receipt)
             self._data.append(data)
         except BaseException:
@@ -91,7 +91,7 @@ class FrameBuffer:
                 self._failed = True
                 raise
         for receipt in receipts:
-            receipt.before_wait(None)
+            receipt._before_wait = None
 
     def _left(self) -> None:
         self._data, self._receipts, self._size, self.flushed = [], [], 0, True

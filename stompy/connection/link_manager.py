@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stompy.connection import reconnect
 from stompy.connection.connector import Connector
-from stompy.connection.reconnect import Reconnect, keep_trying
+from stompy.connection.reconnect import Reconnect
 from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
 from stompy.errors import (
@@ -101,7 +102,7 @@ class LinkManager:
         self._failure: StompError | None = None
         self._thread: _ReconnectThread | None = None
         self._generation = 0
-        self._in_vain = 0
+        self._failures = 0
         self._published = 0.0
         self._heard = 0
         self._past = EndedLinks()
@@ -179,7 +180,7 @@ class LinkManager:
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
         last = seconds - min(_LAST_ATTEMPT, seconds / 10)
-        keep_trying(
+        reconnect.keep_trying(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),
             closing=self._closing,
@@ -289,10 +290,10 @@ class LinkManager:
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
             else:
-                self._in_vain = 0 if self._was_of_use(link, reason) else self._in_vain + 1
-                first_wait = self._config.reconnect.first_wait(self._in_vain)
+                self._failures = 0 if self._was_of_use(link, reason) else self._failures + 1
+                seconds = reconnect.first_wait(self._config.reconnect, self._failures)
                 name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = _ReconnectThread(self, self._config.reconnect, first_wait, name=name)
+                thread = self._thread = _ReconnectThread(self, self._config.reconnect, seconds, name=name)
         if thread is None:
             self.finish(reason)
         else:
@@ -393,7 +394,7 @@ class _ReconnectThread(DaemonThread):
         closing = self._links.closing
         self._links.reconnecting(1, self._first_wait)
         closing.wait(self._first_wait)
-        keep_trying(self._attempt, self._policy, closing=closing, tell=self._links.reconnecting)
+        reconnect.keep_trying(self._attempt, self._policy, closing=closing, tell=self._links.reconnecting)
 
     def _give_up(self, error: StompError) -> None:
         closed = self._links.closing.is_set()

@@ -46,11 +46,13 @@ class Reconnect:
         if self.first_delay > self.max_delay:
             raise ConfigurationError(f"delays must be positive, the first not above the largest: {self}")
 
-    def first_wait(self, in_vain: int) -> float:
-        """Return the wait before the first attempt, where so many links in a row ended without having been of use."""
-        if in_vain < 2:
-            return 0.0
-        return random.uniform(0, min(self.max_delay, self.first_delay * 2 ** min(in_vain - 2, 60)))  # noqa: S311 - a pause
+
+def first_wait(policy: Reconnect, failures: int) -> float:
+    """Return the seconds before the first attempt, after so many links in a row that ended without being of use."""
+    if failures < 2:
+        return 0.0
+    most = min(policy.max_delay, policy.first_delay * 2 ** min(failures - 2, 60))
+    return random.uniform(0, most)  # noqa: S311 - a pause
 
 
 def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:

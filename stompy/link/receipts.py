@@ -78,6 +78,7 @@ class Receipt:
         self._lock = lock
         self._keeper = keeper
         self._before_wait: Callable[[], object] | None = None
+        """Called by `wait` first, where the frame has not left yet."""
         self._outcome: Outcome = "pending"
         self._error: StompError | None = None
         # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
@@ -162,10 +163,6 @@ class Receipt:
     def _kept(self) -> bool:
         """Whether the frame is sent again where its link dies before the confirmation."""
         return self._keeper is not None
-
-    def before_wait(self, write_out: Callable[[], object] | None) -> None:
-        """Have `wait` call this first, as the frame has not left; `None` when it has."""
-        self._before_wait = write_out
 
     def _move(self, link: Link) -> None:
         """Belong to another link; who waits goes on waiting there. Called without the lock."""

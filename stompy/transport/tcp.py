@@ -70,7 +70,7 @@ class TcpOptions:
         if self.user_timeout is not None and not 0.001 <= self.user_timeout <= 1_000_000:
             raise ConfigurationError(f"user_timeout must be some seconds or None, not {self.user_timeout!r}")
 
-    def settings(self) -> list[tuple[int, int, int]]:
+    def _socket_options(self) -> list[tuple[int, int, int]]:
         """Return what to set on a socket, as level, option and value."""
         settings = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
         if self.keepalive:
@@ -111,7 +111,7 @@ class TcpTransport(SocketTransport):
         super().__init__(sock, peer=peer)
         # Some systems refuse options on a socket that the peer has already reset; recv reports that reset.
         with contextlib.suppress(OSError):
-            for level, option, value in options.settings():
+            for level, option, value in options._socket_options():
                 sock.setsockopt(level, option, value)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection import reconnect
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.link.link import Link
@@ -476,7 +477,7 @@ def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
 
 def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = threading.Event()
-    monkeypatch.setattr(stompy.Reconnect, "first_wait", lambda policy, in_vain: 1000.0)
+    monkeypatch.setattr(reconnect, "first_wait", lambda policy, failures: 1000.0)
     conn, peer = sessions.connect()
     monkeypatch.setattr("stompy.connection.connector.Connector.open", lambda connector: opened.set())
     peer.close()

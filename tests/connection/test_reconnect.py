@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompy.connection.reconnect import Reconnect, ResendLimits, keep_trying, reconnect_of, resend_of
+from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, keep_trying, reconnect_of, resend_of
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import Event
 
@@ -41,11 +41,11 @@ def test_a_policy_travels_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(policy)) == policy
 
 
-def test_the_first_wait_grows_with_the_links_that_were_in_vain_up_to_the_largest_delay() -> None:
+def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_largest_delay() -> None:
     policy = Reconnect(first_delay=1.0, max_delay=8.0)
-    assert [policy.first_wait(in_vain) for in_vain in (0, 1)] == [0.0, 0.0]
-    for in_vain, bound in ((2, 1.0), (3, 2.0), (5, 8.0), (6, 8.0), (100_000, 8.0)):
-        waits = [policy.first_wait(in_vain) for _ in range(200)]
+    assert [first_wait(policy, failures) for failures in (0, 1)] == [0.0, 0.0]
+    for failures, bound in ((2, 1.0), (3, 2.0), (5, 8.0), (6, 8.0), (100_000, 8.0)):
+        waits = [first_wait(policy, failures) for _ in range(200)]
         assert bound / 2 < max(waits) <= bound
         assert min(waits) < bound / 2
 

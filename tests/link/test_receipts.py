@@ -334,7 +334,7 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
 
 def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    receipt.before_wait(partial(receipts.confirm, receipt.id))
+    receipt._before_wait = partial(receipts.confirm, receipt.id)
     receipt.wait(0)
 
 

@@ -33,7 +33,6 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "add_listener": (stompy.ConnectionListener(),),
     "remove_listener": (stompy.ConnectionListener(),),
     "add_done_callback": (print,),
-    "before_wait": (None,),
     "retry": ("id",),
     "discard": ("id",),
     "__exit__": (None, None, None),
@@ -41,24 +40,6 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 """By method; all others are called without."""
 
 SPECIAL = {"__repr__", "__iter__", "__enter__", "__exit__"}
-
-INTERNAL = {
-    "fail",
-    "offer",
-    "lost",
-    "end",
-    "wind_up",
-    "wait_empty",
-    "is_end",
-    "delivery",
-    "cover",
-    "covered",
-    "number",
-    "claim",
-    "settle",
-}
-"""Methods without an underscore that are stompy's own, and take what only stompy has."""
-
 
 REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnected", "TransactionError", "LocalProtocolError"}
 REFUSED = [
@@ -132,7 +113,7 @@ def calls_of(
     """Yield everything public that can be done with an object."""
     ours = [kind for kind in type(one).__mro__ if kind.__module__.startswith("stompy")]
     for attribute, value in {name: value for kind in reversed(ours) for name, value in vars(kind).items()}.items():
-        if attribute in INTERNAL or (attribute.startswith("_") and attribute not in SPECIAL):
+        if attribute.startswith("_") and attribute not in SPECIAL:
             continue
         given = arguments.get(f"{name}.{attribute}", arguments.get(attribute, ()))
         if attribute == "__iter__":

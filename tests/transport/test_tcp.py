@@ -151,7 +151,7 @@ class TestOptions:
     def test_what_the_platform_does_not_have_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
             monkeypatch.delattr(socket, name, raising=False)
-        assert [option for _, option, _ in TcpOptions(user_timeout=3).settings()] == [
+        assert [option for _, option, _ in TcpOptions(user_timeout=3)._socket_options()] == [
             socket.TCP_NODELAY,
             socket.SO_KEEPALIVE,
         ]

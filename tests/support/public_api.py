@@ -1,0 +1,103 @@
+"""The public names of stompy with their signatures, as text, a line each.
+
+python -m tests.support.public_api        write tests/public_api.txt anew
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+MODULES = ("stompy", "stompy.broker")
+_ASSIGNED = re.compile(r"^        self\.(\w+)\b.*? = ", re.MULTILINE)
+PINNED = Path(__file__).parents[1] / "public_api.txt"
+
+
+def public_api() -> list[str]:
+    """Return a line for each public name of `MODULES`, and for each public member of a class."""
+    lines: list[str] = []
+    for module in MODULES:
+        exports = import_module(module)
+        for name in sorted(exports.__all__):
+            lines += _lines(f"{module}.{name}", getattr(exports, name))
+    return lines
+
+
+def _lines(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, type) and issubclass(value, enum.Enum):
+        yield path
+        yield from (f"{path}.{name}" for name in value.__members__)
+    elif isinstance(value, type):
+        yield path + ("" if _is_made_inside(value) else _signature(value))
+        for name in sorted(_members(value)):
+            yield from _member(path, value, name)
+    else:
+        yield path + (_signature(value) if callable(value) else "")
+
+
+def _is_made_inside(value: type) -> bool:
+    return "made by `" in (value.__doc__ or "").lower()
+
+
+def _members(value: type) -> set[str]:
+    ours = [base for base in value.__mro__ if base.__module__.startswith("stompy")]
+    names = {name for base in ours for name in (*vars(base), *getattr(base, "__annotations__", ()))}
+    if "__init__" in vars(value) and not is_dataclass(value):
+        names |= set(_ASSIGNED.findall(inspect.getsource(vars(value)["__init__"])))
+    return {name for name in names if not name.startswith("_")}
+
+
+def _member(path: str, owner: type, name: str) -> Iterator[str]:
+    member = inspect.getattr_static(owner, name, None)
+    if isinstance(member, (staticmethod, classmethod)):
+        member = member.__func__
+    if isinstance(member, property):
+        yield f"{path}.{name}: {member.fget.__annotations__.get('return', '?')}"
+    elif inspect.isfunction(member):
+        yield f"{path}.{name}{_signature(member)}"
+    else:
+        annotation = next((_annotations(base)[name] for base in owner.__mro__ if name in _annotations(base)), None)
+        yield f"{path}.{name}" + (f": {annotation}" if annotation else "")
+
+
+def _annotations(value: type) -> dict[str, str]:
+    return dict(vars(value).get("__annotations__", {}))
+
+
+def _signature(function: Any) -> str:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return ""  # an exception whose arguments are those of Python's own
+    result = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+    parts, starred = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            parts.append("*")
+        starred = starred or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+        annotation = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+        default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
+        parts.append(f"{stars}{parameter.name}{annotation}{default}")
+    return f"({', '.join(parts)}){result}"
+
+
+def _default(value: object) -> str:
+    """Return a default as text that is the same on every Python."""
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_default, value))})"
+    if value is None or isinstance(value, (str, bytes, int, float)):
+        return repr(value)
+    return f"{type(value).__name__}()" if is_dataclass(value) else "..."
+
+
+if __name__ == "__main__":
+    PINNED.write_text("\n".join(public_api()) + "\n", encoding="utf-8")
