@@ -313,7 +313,7 @@ class UnconfirmedFull(StompTimeout):
     """Too many sends wait for the broker's confirmation, and none came in time; nothing was sent.
 
     Attributes:
-        limit_name: the bound of `resend_unconfirmed` that is reached: `messages` or `octets`.
+        limit_name: the bound of `resend_unconfirmed` that is reached: `max_messages` or `max_bytes`.
         limit: its value.
     """
 

@@ -109,15 +109,15 @@ class ResendLimits:
     At either bound the next send with a receipt waits, up to the send timeout.
 
     Attributes:
-        messages: so many at most.
-        bytes: of their bodies and headers, so many at most; a message that is larger by itself is refused.
+        max_messages: so many at most.
+        max_bytes: of their bodies and headers, so many at most; a message that is larger by itself is refused.
     """
 
-    messages: int = 10_000
-    bytes: int = 64 * 1024 * 1024
+    max_messages: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        for name in ("messages", "bytes"):
+        for name in ("max_messages", "max_bytes"):
             value: object = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")

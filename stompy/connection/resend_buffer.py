@@ -143,9 +143,9 @@ class ResendBuffer:
         number = next(self._numbers)
         receipt = Receipt(f"{self._prefix}{number}", link, self._receipt_lock, self)
         one = PendingSend(identity or f"{self._origin}-{number}", receipt, headers, body, content_length=content_length)
-        if one.size > self._bounds.bytes:
+        if one.size > self._bounds.max_bytes:
             what = f"a message of {one.size} bytes cannot be kept to be sent again"
-            raise LocalProtocolError(f"{what}: the bound of resend_unconfirmed is bytes={self._bounds.bytes}")
+            raise LocalProtocolError(f"{what}: the bound of resend_unconfirmed is max_bytes={self._bounds.max_bytes}")
         return one
 
     def make_room(self, one: PendingSend, link: Link, deadline: Deadline, flush: Callable[[], None]) -> None:
@@ -186,8 +186,8 @@ class ResendBuffer:
             self._changed.wait_for(lambda: self._has_room(one) or self._last is not link, deadline.remaining())
 
     def _full(self) -> UnconfirmedFull:
-        which = "messages" if len(self._prepared) >= self._bounds.messages else "bytes"
-        bound = self._bounds.messages if which == "messages" else self._bounds.bytes
+        which = "max_messages" if len(self._prepared) >= self._bounds.max_messages else "max_bytes"
+        bound = self._bounds.max_messages if which == "max_messages" else self._bounds.max_bytes
         held = f"{len(self._prepared)} messages of {self._size} bytes wait for the broker's confirmation"
         return UnconfirmedFull(f"nothing was sent: {held}", limit_name=which, limit=bound)
 
@@ -200,8 +200,8 @@ class ResendBuffer:
             return True
 
     def _has_room(self, one: PendingSend) -> bool:
-        fits = self._size + one.size <= self._bounds.bytes
-        return fits and len(self._prepared) < self._bounds.messages
+        fits = self._size + one.size <= self._bounds.max_bytes
+        return fits and len(self._prepared) < self._bounds.max_messages
 
     # What receipts tell (`receipts.ResendStore`).
 

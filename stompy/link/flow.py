@@ -28,20 +28,20 @@ class InboxLimits:
     The marks are soft: a read that passes them is still taken in whole, and one read holds many frames.
 
     Attributes:
-        messages: the gate shuts at this many waiting messages.
-        bytes: or at this many bytes of their headers and bodies, with `overhead` for each message.
-        hard_bytes: while a receipt is waited for, the gate stays open up to this many bytes, counted alike.
+        max_messages: the gate shuts at this many waiting messages.
+        max_bytes: or at this many bytes of their headers and bodies, with `overhead` for each message.
+        hard_max_bytes: while a receipt is waited for, the gate stays open up to this many bytes, counted alike.
         overhead: bytes that a message counts for besides: about what Python needs to hold it, so that a flood of
             empty ones does not pass for nothing.
     """
 
-    messages: int = 10_000
-    bytes: int = 64 * 1024 * 1024
-    hard_bytes: int = 256 * 1024 * 1024
+    max_messages: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+    hard_max_bytes: int = 256 * 1024 * 1024
     overhead: int = 1024
 
     def __post_init__(self) -> None:
-        if not (self.messages > 0 and 0 < self.bytes <= self.hard_bytes and self.overhead >= 0):
+        if not (self.max_messages > 0 and 0 < self.max_bytes <= self.hard_max_bytes and self.overhead >= 0):
             raise ConfigurationError(f"inbox limits must be positive, and the hard one the largest: {self}")
 
 
@@ -95,7 +95,7 @@ class FlowControl:
         with self._condition:
             self._messages += messages
             self._size += size
-            if self._messages >= self._limits.messages or self._weight >= self._limits.bytes:
+            if self._messages >= self._limits.max_messages or self._weight >= self._limits.max_bytes:
                 self._shut = True
 
     def removed(self, messages: int, size: int) -> None:
@@ -124,7 +124,7 @@ class FlowControl:
                 raise
 
     def _open_again(self) -> None:
-        if self._messages * 2 <= self._limits.messages and self._weight * 2 <= self._limits.bytes:
+        if self._messages * 2 <= self._limits.max_messages and self._weight * 2 <= self._limits.max_bytes:
             self._shut = False
         # Also where the gate stays shut but is held and has fallen below the hard limit.
         if self.shut and not self._blocked():
@@ -157,7 +157,7 @@ class FlowControl:
     def _blocked(self) -> bool:
         if not self._shut or self._abandoned:
             return False
-        return not self.holders or self._weight >= self._limits.hard_bytes
+        return not self.holders or self._weight >= self._limits.hard_max_bytes
 
     def dead(self, now: float) -> bool:
         """Whether the peer was silent for too long while we were listening."""

@@ -80,7 +80,7 @@ def test_the_passcode_is_not_shown() -> None:
 
 
 def test_it_travels_to_another_process() -> None:
-    settings = config("stomp://fred:hidden@broker", inbox=InboxLimits(messages=5), reconnect=Reconnect(attempts=3))
+    settings = config("stomp://fred:hidden@broker", inbox=InboxLimits(max_messages=5), reconnect=Reconnect(attempts=3))
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -114,7 +114,7 @@ def test_arguments_override_the_address() -> None:
 
 
 def test_what_a_link_needs_is_handed_on() -> None:
-    marks = InboxLimits(messages=5)
+    marks = InboxLimits(max_messages=5)
     settings = config(
         heartbeat=(1.5, 2.0),
         heartbeat_tolerance=4.0,

@@ -112,17 +112,19 @@ def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
     assert len(attempts) <= 2
 
 
-@pytest.mark.parametrize("wrong", [{"messages": 0}, {"bytes": 0}, {"messages": -1}, {"messages": True}, {"bytes": 1.5}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_messages": 0}, {"max_bytes": 0}, {"max_messages": -1}, {"max_messages": True}, {"max_bytes": 1.5}]
+)
 def test_a_bound_is_a_whole_number_of_one_or_more(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         ResendLimits(**wrong)
 
 
 def test_true_is_the_usual_bounds_and_false_is_none() -> None:
-    own = ResendLimits(messages=2)
+    own = ResendLimits(max_messages=2)
     assert (resend_of(True), resend_of(False), resend_of(own)) == (ResendLimits(), None, own)
 
 
 def test_bounds_travel_to_another_process() -> None:
-    bounds = ResendLimits(messages=2, bytes=100)
+    bounds = ResendLimits(max_messages=2, max_bytes=100)
     assert pickle.loads(pickle.dumps(bounds)) == bounds

@@ -98,7 +98,7 @@ def test_what_was_cut_in_the_middle_of_its_frame_is_sent_again_once(sessions: Se
 
 
 def test_messages_that_come_meanwhile_do_not_stop_it(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, inbox=stompy.InboxLimits(messages=2))
+    conn, first = connected(sessions, inbox=stompy.InboxLimits(max_messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     first.expect_and_confirm("SUBSCRIBE")
     body = "x" * 10_000_000
@@ -349,7 +349,7 @@ def test_flush_waits_for_what_no_link_has_at_the_moment(
 
 
 def test_who_waits_for_a_receipt_keeps_the_next_links_gate_open(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, inbox=stompy.InboxLimits(messages=2))
+    conn, first = connected(sessions, inbox=stompy.InboxLimits(max_messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
@@ -457,7 +457,7 @@ def test_after_an_error_that_names_nobody_they_go_one_by_one_until_the_culprit_i
 
 
 def test_at_the_bound_of_messages_a_send_waits_until_one_is_confirmed(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, resend_unconfirmed=stompy.ResendLimits(messages=2))
+    conn, first = connected(sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=2))
     sent(conn, "1", "2")
     frames = expect_sends(first, "1", "2")
     third = calling(lambda: sent(conn, "3"))
@@ -472,7 +472,7 @@ def test_at_the_bound_of_messages_a_send_waits_until_one_is_confirmed(sessions: 
 
 @pytest.mark.parametrize(
     ("bounds", "name"),
-    [(stompy.ResendLimits(messages=2), "messages=2"), (stompy.ResendLimits(bytes=3000), "bytes=3000")],
+    [(stompy.ResendLimits(max_messages=2), "max_messages=2"), (stompy.ResendLimits(max_bytes=3000), "max_bytes=3000")],
 )
 def test_at_a_bound_a_send_gives_up_after_its_time_and_names_the_bound(
     sessions: Sessions, bounds: stompy.ResendLimits, name: str
@@ -491,8 +491,8 @@ def test_at_a_bound_a_send_gives_up_after_its_time_and_names_the_bound(
 
 
 def test_a_message_above_the_bound_is_refused_at_once(sessions: Sessions) -> None:
-    conn, first = connected(sessions, resend_unconfirmed=stompy.ResendLimits(bytes=1000))
-    with pytest.raises(stompy.LocalProtocolError, match="bytes=1000"):
+    conn, first = connected(sessions, resend_unconfirmed=stompy.ResendLimits(max_bytes=1000))
+    with pytest.raises(stompy.LocalProtocolError, match="max_bytes=1000"):
         sent(conn, "x" * 1001)
     assert first.quiet()
 
@@ -501,7 +501,7 @@ def test_a_send_at_the_bound_in_a_listener_gets_room_though_the_inbox_is_full(
     sessions: Sessions, calling: Calling
 ) -> None:
     conn, first = connected(
-        sessions, resend_unconfirmed=stompy.ResendLimits(messages=1), inbox=stompy.InboxLimits(messages=2)
+        sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=1), inbox=stompy.InboxLimits(max_messages=2)
     )
     done = threading.Event()
 
@@ -523,7 +523,7 @@ def test_a_send_at_the_bound_in_a_listener_gets_room_though_the_inbox_is_full(
 
 
 def test_at_the_bound_the_batch_of_the_thread_leaves_first(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, resend_unconfirmed=stompy.ResendLimits(messages=2))
+    conn, first = connected(sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=2))
 
     def batch() -> None:
         with conn.batch():
@@ -537,7 +537,7 @@ def test_at_the_bound_the_batch_of_the_thread_leaves_first(sessions: Sessions, c
 
 
 def test_what_is_refused_takes_no_room(sessions: Sessions) -> None:
-    conn, first = connected(sessions, "1.0", resend_unconfirmed=stompy.ResendLimits(messages=1))
+    conn, first = connected(sessions, "1.0", resend_unconfirmed=stompy.ResendLimits(max_messages=1))
     for _ in range(3):
         with pytest.raises(stompy.LocalProtocolError):
             sent(conn, "x", headers={"a": "b\nc"})
@@ -635,7 +635,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
     conn, first = connected(
         sessions,
         reconnect=policy,
-        resend_unconfirmed=stompy.ResendLimits(messages=1),
+        resend_unconfirmed=stompy.ResendLimits(max_messages=1),
         listeners=[heard],
         connect_timeout=1.0,
     )
@@ -692,7 +692,7 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
 
     with Broker() as broker, FaultProxy(broker.url) as proxy, stompy.connect(broker.url) as direct:
         queues = [f"/queue/{number}" for number in range(threads)]
-        bounds = stompy.ResendLimits(messages=15)
+        bounds = stompy.ResendLimits(max_messages=15)
         with stompy.connect(proxy.url, reconnect=QUICK, resend_unconfirmed=bounds) as conn:
             proxy.running[0].cut_after(chance.randrange(2000), direction="up")
             producers: list[Call] = []

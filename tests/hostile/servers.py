@@ -205,7 +205,7 @@ SESSIONS = (
         error=None,
         act="hang_in_a_listener",
         memory=16 * MIB,
-        options={"inbox": stompy.InboxLimits(messages=1_000)},
+        options={"inbox": stompy.InboxLimits(max_messages=1_000)},
     ),
     after(
         "messages for nobody", Flood(message(subscription=b"nobody"), MIB // 4), Fin(), words="closed the connection"
@@ -217,7 +217,7 @@ SESSIONS = (
         words="inbox is full",
         act="confirm",
         memory=24 * MIB,
-        options={"inbox": stompy.InboxLimits(bytes=MIB // 4, hard_bytes=MIB), "receipt_timeout": 2.5},
+        options={"inbox": stompy.InboxLimits(max_bytes=MIB // 4, hard_max_bytes=MIB), "receipt_timeout": 2.5},
     ),
     after(
         "messages that are all header while a receipt is waited for",
@@ -226,7 +226,7 @@ SESSIONS = (
         words="inbox is full",
         act="confirm",
         memory=16 * MIB,
-        options={"inbox": stompy.InboxLimits(bytes=MIB // 4, hard_bytes=MIB), "receipt_timeout": 2.5},
+        options={"inbox": stompy.InboxLimits(max_bytes=MIB // 4, hard_max_bytes=MIB), "receipt_timeout": 2.5},
     ),
     after("never confirms", error=ReceiptTimeout, act="confirm", options={"receipt_timeout": 0.3}),
     after(

@@ -20,7 +20,9 @@ def gate_of(
     messages: int = 4, octets: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
 ) -> FlowControl:
     pulse = Pulse(Heartbeats(receive=receive), time.monotonic())
-    return FlowControl(InboxLimits(messages=messages, bytes=octets, hard_bytes=hard_bytes, overhead=overhead), pulse)
+    return FlowControl(
+        InboxLimits(max_messages=messages, max_bytes=octets, hard_max_bytes=hard_bytes, overhead=overhead), pulse
+    )
 
 
 @contextlib.contextmanager
@@ -143,7 +145,7 @@ def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Ca
 
 def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
     pulse = Pulse(Heartbeats(receive=1.0), time.monotonic() - 1000)
-    gate = FlowControl(InboxLimits(messages=1), pulse)
+    gate = FlowControl(InboxLimits(max_messages=1), pulse)
     gate.added(1, 0)
     reader = stopped_at(gate, calling)
     before = time.monotonic()
@@ -156,10 +158,10 @@ def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"messages": 0},
-        {"bytes": 0},
-        {"bytes": 100, "hard_bytes": 99},
-        {"messages": -1},
+        {"max_messages": 0},
+        {"max_bytes": 0},
+        {"max_bytes": 100, "hard_max_bytes": 99},
+        {"max_messages": -1},
     ],
 )
 def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:

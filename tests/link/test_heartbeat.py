@@ -161,7 +161,7 @@ def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Cal
 def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(messages=1))
+    linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(max_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.shut)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
@@ -176,7 +176,7 @@ def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linkin
 def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=InboxLimits(messages=1))
+    linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=InboxLimits(max_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.shut)
     linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)

@@ -119,7 +119,7 @@ def test_whatever_a_broker_says_behind_its_error_is_passed_over(linking: Linking
 
 # Back-pressure
 
-FEW = InboxLimits(messages=10, bytes=10_000, hard_bytes=100_000, overhead=0)
+FEW = InboxLimits(max_messages=10, max_bytes=10_000, hard_max_bytes=100_000, overhead=0)
 
 
 def counting(link: Link, frames: Sequence[Frame]) -> None:
@@ -167,11 +167,11 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
     waiter = calling(lambda: receipt.wait(1.0))
-    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_bytes)
+    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_bytes)
     until(lambda: slow.link.flow.shut)
     with pytest.raises(ReceiptTimeout, match="inbox is full"):
         waiter.result()
-    assert slow.link.flow.waiting_bytes < FEW.hard_bytes + 5_000
+    assert slow.link.flow.waiting_bytes < FEW.hard_max_bytes + 5_000
     slow.close()
     with pytest.raises(ConnectionLost):
         flood.result()

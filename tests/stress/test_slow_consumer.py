@@ -11,7 +11,7 @@ from stompy.broker import Broker
 from stompy.transport.base import RECV_SIZE
 
 BODY = 256
-MARKS = stompy.InboxLimits(messages=1_000, bytes=512 * 1024, hard_bytes=64 * 1024 * 1024)
+MARKS = stompy.InboxLimits(max_messages=1_000, max_bytes=512 * 1024, hard_max_bytes=64 * 1024 * 1024)
 ONE_READ = RECV_SIZE // BODY
 """More messages than one read can hold: the marks are soft by that."""
 
@@ -75,4 +75,4 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
 
     # While a receipt is waited for the gate is held open, so the peak is the marks plus what came in that time.
     before_the_receipt = peaks[:consumed_meanwhile]
-    assert max(before_the_receipt) <= MARKS.messages + ONE_READ
+    assert max(before_the_receipt) <= MARKS.max_messages + ONE_READ
