@@ -24,7 +24,7 @@ class Acker:
 
     def __init__(self) -> None:
         self._warned = False
-        self._claims = make_lock(Rank.LEAF, "claims")
+        self.claims = make_lock(Rank.LEAF, "claims")
 
     def acknowledge(
         self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
@@ -99,7 +99,7 @@ class Acker:
                 alone = dialect.nack_alone
                 head += encode_lines(command, dialect.nack_headers(requeue).items(), grammar=link.protocol.grammar)
                 self._warn(message, dialect, requeue)
-        with self._claims:
+        with self.claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
             failed = None if alone else message._failed_before
@@ -125,7 +125,7 @@ class Acker:
 
     def give_back(self, message: Message, claimant: object) -> None:
         """Undo a claim, if there is one: the frame never left, or its transaction was aborted."""
-        with self._claims:
+        with self.claims:
             if message._claimant is claimant:
                 message._claim(None, None)
 

@@ -40,7 +40,17 @@ class Callbacks:
         self._name = name
         self._dispatchers = [self.dispatcher]
         self._numbers = itertools.count(2)
-        self._lock = make_lock(Rank.LEAF, "dispatchers")
+        self._lock = make_lock(Rank.LEAF, "callbacks")
+
+    def add_listener(self, listener: ConnectionListener) -> None:
+        """Call a listener from now on, after those that are there."""
+        with self._lock:
+            self.listeners = [*self.listeners, listener]
+
+    def remove_listener(self, listener: ConnectionListener) -> None:
+        """Call a listener no more; one that is not there is ignored."""
+        with self._lock:
+            self.listeners = [other for other in self.listeners if other is not listener]
 
     def new_dispatcher(self) -> Dispatcher:
         """Return a started dispatcher of its own for a subscription."""

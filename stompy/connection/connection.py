@@ -350,11 +350,11 @@ class Connection:
 
     def add_listener(self, listener: ConnectionListener) -> None:
         """Add a listener behind those that are there; it hears what happens from now on."""
-        self._callbacks.listeners = [*self._callbacks.listeners, listener]
+        self._callbacks.add_listener(listener)
 
     def remove_listener(self, listener: ConnectionListener) -> None:
         """Remove a listener; unknown ones are passed over."""
-        self._callbacks.listeners = [one for one in self._callbacks.listeners if one is not listener]
+        self._callbacks.remove_listener(listener)
 
     # Closing.
 

@@ -215,7 +215,8 @@ class Message:
     def _cover(self) -> None:
         """Note that earlier messages of a cumulative subscription are settled with this one; for stompy's own use."""
         if self._order and self._settled is not None:
-            self._delivery.cover(self._order, self._settled)
+            with self._delivery.acker.claims:
+                self._delivery.cover(self._order, self._settled)
 
     @overload
     def ack(self, *, receipt: Literal[True]) -> Receipt: ...

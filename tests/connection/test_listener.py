@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from typing import Any
 
@@ -320,3 +321,37 @@ def test_beats_go_on_while_a_listener_is_busy(talking: Talking) -> None:
     gate.set()
     listener.finished()
     assert talk.conn.connected
+
+
+class Leaving(stompy.ConnectionListener):
+    def __init__(self, heard: list[stompy.ConnectionListener]) -> None:
+        self.heard = heard
+
+    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+        self.heard.append(self)
+
+
+def test_listeners_that_threads_add_and_remove_at_once_are_all_kept(talking: Talking) -> None:
+    talk, heard = talking(), list[stompy.ConnectionListener]()
+    kept = [Leaving(heard) for _ in range(8)]
+
+    def work(listener: stompy.ConnectionListener) -> None:
+        others = [Leaving(heard) for _ in range(200)]
+        for other in [listener, *others]:
+            talk.conn.add_listener(other)
+        for other in others:
+            talk.conn.remove_listener(other)
+
+    threads = [threading.Thread(target=work, args=(listener,)) for listener in kept]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    talk.peer.close()
+    until(lambda: len(heard) >= len(kept))
+    assert set(heard) == set(kept)
