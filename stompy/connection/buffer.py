@@ -71,7 +71,20 @@ class FrameBuffer:
             raise
         self._size += len(data)
         if self._size >= _FLUSH_AT:
-            self.flush()
+            try:
+                self.flush()
+            except ConnectionLost:
+                if self.link.alive and not (receipt is not None and receipt._kept):
+                    self._take_back(data, receipt)
+                raise
+
+    def _take_back(self, data: bytes, receipt: Receipt | None) -> None:
+        """Forget the newest frame, as its sender is told that it was not sent."""
+        self._data.pop()
+        self._size -= len(data)
+        if receipt is not None:
+            self._receipts.remove(receipt)
+            self.link.receipts.forget(receipt)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Write everything out; raises as `Writer.write` does.

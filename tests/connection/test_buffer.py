@@ -109,6 +109,36 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     receipt.wait()
 
 
+def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: Talking, calling: Calling) -> None:
+    talk = talking(send_timeout=0.2)
+    blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "first")
+        blocking.until_blocked()
+        with pytest.raises(stompy.SendTimeout) as caught:
+            talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
+        assert caught.value.outcome == "not-sent"
+        assert talk.conn.stats().receipts_pending == 0
+        talk.peer.expect("SEND")
+        blocking.result()
+    talk.conn.send("/queue/a", "last")
+    assert [talk.peer.expect("SEND").body for _ in range(2)] == [b"first", b"last"]
+
+
+def test_a_send_that_is_kept_stays_in_a_batch_that_could_not_leave_in_time(talking: Talking, calling: Calling) -> None:
+    talk = talking(send_timeout=0.2, reconnect=True, resend_unconfirmed=True)
+    blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
+    with talk.conn.batch():
+        talk.conn.send("/queue/a", "first")
+        blocking.until_blocked()
+        receipt = talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
+        talk.peer.expect("SEND")
+        blocking.result()
+    assert talk.peer.expect("SEND").body == b"first"
+    assert talk.peer.expect_and_confirm("SEND").body == b"y" * 70_000
+    receipt.wait()
+
+
 def test_sends_of_a_batch_leave_together_at_its_end_and_in_order(talking: Talking) -> None:
     talk = talking()
     with talk.conn.batch():
