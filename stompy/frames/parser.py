@@ -278,11 +278,12 @@ class Parser:
         return after + 2 if source[start - 2 : start] == b"\r\n" == source[after : after + 2] else after
 
     def _announced(self, text: str, headers: Headers) -> int | None:
-        start = text.find("\ncontent-length:") + 16
-        if start > 15:
+        value: str | None = None
+        if self._grammar.draft:  # there it may be written in any case
+            value = headers.peek("content-length")
+        elif (start := text.find("\ncontent-length:") + 16) > 15:
             # No need to unescape: no sequence stands for a digit.
-            return checked_length(text[start : text.index("\n", start)], self._grammar, self._limits)
-        value = headers.peek("content-length") if self._grammar.draft else None
+            value = text[start : text.index("\n", start)]
         return None if value is None else checked_length(value, self._grammar, self._limits)
 
     def _more_body(self, data: bytes, frames: list[Frame | Run]) -> bytes:

@@ -218,6 +218,20 @@ DRAFT_RULES = [
         b"SEND\nContent-LENGTH:1\n\n\0\0",
         frame("SEND", "content-length:1", body=b"\0"),
     ),
+    good(
+        "the first content-length counts, in any case",
+        "D10-07",
+        (DRAFT,),
+        b"SEND\nContent-Length:3\ncontent-length:1\n\na\0b\0",
+        frame("SEND", "content-length:3", "content-length:1", body=b"a\0b"),
+    ),
+    bad(
+        "the first content-length is no number, in any case",
+        "D10-07",
+        (DRAFT,),
+        b"SEND\nContent-Length:x\ncontent-length:1\n\na\0",
+        "must be decimal digits",
+    ),
     *(
         bad(f"control character {char!r}", "D10-08", (DRAFT,), b"SEND\nk:a" + char + b"b\n\n\0", "control character")
         for char in (b"\x01", b"\t", b"\x0b", b"\r", b"\x1b", b"\x1f", b"\x7f")
