@@ -57,12 +57,14 @@ def _beside(run: Run, section: str) -> Iterator[str]:
 
 
 def _growth(run: Run) -> Iterator[str]:
-    yield "| | figure | beside | ratio, and its goal |"
-    yield "|---|---|---|---|"
+    yield "| | figure | beside | ratio, and its goal | raw socket |"
+    yield "|---|---|---|---|---|"
     for row in run["rows"].values():
         if row["section"] in ("growth", "long"):
-            beside = f"{row['reference']}: {_figure(row, row['reference'])}" if row["reference"] else ""
-            yield f"| {row['title']} | {_figure(row, 'stompy')} | {beside} | {_ratio(row)} |"
+            base = row["reference"] if row["reference"] != "raw socket" else ""
+            beside = f"{base}: {_figure(row, base)}" if base else ""
+            raw = _figure(row, "raw socket")
+            yield f"| {row['title']} | {_figure(row, 'stompy')} | {beside} | {_ratio(row)} | {raw} |"
 
 
 def _figure(row: Run, client: str) -> str:
