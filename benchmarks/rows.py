@@ -67,7 +67,7 @@ class Row:
 
 
 def grown(name: str, title: str, base: str, count: int = 20_000, **feed: Any) -> Row:
-    """Return a row that is compared with another of stompy's, a base case; the raw socket shows what grows by itself."""
+    """Return a row that is compared with another of stompy's, a base case; the raw socket shows its limit."""
     action = "send-threads" if "threads" in feed else BASES[base].action
     return Row(name, title, action, count, ("stompy", "raw socket"), feed, reference=base, goal=1.3)
 
