@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss
+from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss, SpoolMismatch
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
 from stompy.spark.receiver.process import ReceiverProcess
-from stompy.spark.source.offsets import Offset
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.index import Piece
@@ -39,6 +38,55 @@ _GOING_AHEAD = 5.0
 """Seconds that a writer gets to number its messages above the checkpoint, before Spark hears that there is nothing."""
 INLINE_OCTETS = 4 << 20
 """Octets of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
+_VERSION = 2
+"""Of an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position in a spool.
+
+    Attributes:
+        spool: its identity.
+        next: the number of the next message.
+        again: first and end of what is read once more, since the spool is an older copy than the checkpoint.
+        lost: messages up to here that were given up.
+    """
+
+    spool: str
+    next: int
+    again: tuple[int, int] | None = None
+    lost: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """Return what Spark stores."""
+        stored: dict[str, Any] = {"v": _VERSION, "spool": self.spool, "next": self.next}
+        if self.again is not None:
+            stored["again"] = list(self.again)
+        if self.lost:
+            stored["lost"] = self.lost
+        return stored
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], *, path: str) -> Offset:
+        """Return what Spark had stored.
+
+        Args:
+            stored: from the checkpoint.
+            path: of the spool, named by the error.
+
+        Raises:
+            SpoolMismatch: it is not an offset of this source, or of another version.
+        """
+        if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
+            raise SpoolMismatch(
+                f"the checkpoint holds an offset that this program does not know ({sorted(stored)}): it belongs to "
+                "another source or another version. Give the query its own checkpointLocation",
+                path=path,
+            )
+        again = stored.get("again")
+        found = None if again is None else (int(again[0]), int(again[1]))
+        return cls(str(stored["spool"]), stored["next"], found, int(stored.get("lost", 0)))
 
 
 @dataclass(frozen=True, slots=True)

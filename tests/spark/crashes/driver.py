@@ -17,6 +17,7 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame
 
 from stompy.spark import session
+from tests.spark.work import begin
 
 
 def main() -> None:
@@ -38,11 +39,10 @@ def main() -> None:
         options |= {"login": "victim", "passcodeEnv": "STOMP_SECRET"}
     frame = spark.readStream.format("stomp").options(**options).load()
     frame.explain(extended=True)
-    query = (
+    query = begin(
         frame.writeStream.format("parquet")
         .option("path", f"{folder}/out")
         .option("checkpointLocation", f"{folder}/checkpoint")
-        .start()
     )
     sys.stdout.write("started\n")
     sys.stdout.flush()
@@ -80,7 +80,7 @@ def committed(out: Path) -> set[str]:
 
 def tell_of_refusal(frame: DataFrame) -> None:
     try:
-        frame.writeStream.format("noop").start().awaitTermination()
+        begin(frame.writeStream.format("noop")).awaitTermination()
     except Exception as error:
         sys.stdout.write(f"refused {error}\n")
 

@@ -25,7 +25,7 @@ VICTIM = textwrap.dedent(
     import os, signal, sys, time
     from stompy.connection.message import Message
     from stompy.spark.source.engine import Limits, StreamEngine
-    from stompy.spark.source.signals import end_on_sigterm
+    from stompy.spark.source.stream import end_on_sigterm
     from stompy.spark.source_options import stream_options
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.writer import SpoolWriter

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolMismatch
-from stompy.spark.source.engine import Limits, StreamEngine
+from stompy.spark.source.engine import Limits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
 from stompy.spark.spool.index import Piece
@@ -430,3 +431,22 @@ def test_a_process_that_has_claimed_the_spool_and_not_begun_is_waited_for(broker
         assert engine.latest(start, ALL) == start, "nothing is taken for lost"
     with engine_on(broker, tmp_path) as engine:
         assert bodies(engine, engine.plan(start, end)) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("offset", "more"),
+    [(Offset("s", 20), {}), (Offset("s", 20, again=(3, 9), lost=7), {"again": [3, 9], "lost": 7})],
+)
+def test_it_comes_back_from_a_checkpoint(offset: Offset, more: dict[str, object]) -> None:
+    stored = json.loads(json.dumps(offset.json()))
+    assert stored == {"v": 2, "spool": "s", "next": 20, **more}
+    assert Offset.from_json(stored, path="/spool") == offset
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 2, "next": 5}, {"v": 3, "spool": "s", "next": 5}],
+)
+def test_another_sources_offset_is_refused(stored: dict[str, object]) -> None:
+    with pytest.raises(SpoolMismatch, match="its own checkpointLocation"):
+        Offset.from_json(stored, path="/spool")
