@@ -23,6 +23,9 @@ _TOLD_WITHIN = 60.0
 """Seconds for a Python or Java to say what it is."""
 _INSTALL = "pip install 'stompy-client[spark]'"
 
+_CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+_BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Writes a checkpoint's files as safely as Spark's default, which starts a process of the shell for each of them."""
 _QUIET = Path(__file__).with_name("log4j2.properties")
 """What Spark's log4j is told, where the user's own configuration says nothing."""
 
@@ -61,7 +64,9 @@ def session(
     """Return a session that knows `format("stomp")`: the running one, or a new one.
 
     A Spark that it starts shows errors only, and no progress bars. `spark__log__level="WARN"` and
-    `spark__ui__showConsoleProgress="true"` show more; a `log4j2.properties` in `SPARK_CONF_DIR` is used as it is.
+    `spark__ui__showConsoleProgress="true"` show more; a `log4j2.properties` in `SPARK_CONF_DIR` is used as it is. With
+    a local master it writes checkpoints by Spark's `FileSystemBasedCheckpointFileManager`, which is several times
+    faster on a directory than the default; `spark__sql__streaming__checkpointFileManagerClass` names another one.
 
     Args:
         name: of the application.
@@ -76,7 +81,7 @@ def session(
     check_packages()
     if remote is None and "SPARK_REMOTE" not in os.environ:
         check_java()
-        _keep_quiet()
+        _set_defaults(local=(master or "").startswith("local"))
     # Else Spark starts whatever `python3` is first on the path, often one without pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -93,13 +98,19 @@ def session(
     return spark
 
 
-def _keep_quiet() -> None:
-    """Give the Java that Spark starts defaults, which any setting of the user's stands above."""
+def _set_defaults(*, local: bool) -> None:
+    """Give the Java that Spark starts defaults, which any setting of the user's overrides.
+
+    Args:
+        local: whether all of Spark is in that Java, so that checkpoints are in a directory, and not in HDFS.
+    """
     from pyspark.find_spark_home import _find_spark_home
 
     given = os.environ.get("SPARK_SUBMIT_OPTS", "")
     folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"))
     added = [] if "spark.ui.showConsoleProgress" in given else ["-Dspark.ui.showConsoleProgress=false"]
+    if local and _CHECKPOINTS not in given:
+        added.append(f"-D{_CHECKPOINTS}={_BY_FILE_SYSTEM}")
     if "log4j" not in given and not any(folder.glob("log4j2*")):
         added.append(f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([given, *added]).strip()
