@@ -101,7 +101,7 @@ def filled(spark: SparkSession, url: str, folder: Path, rows: int) -> DataFrame:
     ingest(url, rows * BATCHES, receivers=1, mode="thread", place=place)
     queue = get_spool(LocalFiles(place)).destination
     options = {"url": url, "destination": queue, "spoolDir": place, "receivers": "0", "brokerTimeout": "1h"}
-    reading = spark.readStream.format("stomp").options(**options).load()
+    reading = spark.readStream.format("stomp").options(**options)
     return reading.option("maxMessagesPerTrigger", str(rows)).load()
 
 

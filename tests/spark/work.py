@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ENOUGH = 90
 """Seconds that a query may take."""
 PREFETCH = 300
-STABLE = frozenset({"activemq", "artemis"})
+STABLE = frozenset({"activemq", "artemis", "embedded"})
 """The brokers whose message ids are the messages', so that nothing comes twice."""
 
 
