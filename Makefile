@@ -113,7 +113,7 @@ SPARK ?= pyspark
 SPARK_VENV ?= .venv-spark
 SPARK_EXTRAS ?= spark-test,examples
 SPARK_REQUIRED ?= all
-SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/cli/test_spark.py::test_a_replay_is_told_of_in_one_line_and_needs_no_spark \
+SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/cli/test_spark.py::test_a_replay_reports_one_line_and_needs_no_spark \
 	tests/documentation tests/examples/test_spark_flights.py
 # A test's Java is short-lived: it begins with the classes loaded, compiles in a hurry, and says on stderr what it has to say.
 SPARK_JAVA = JAVA_HOME=$$(tools/spark_java $(SPARK_VENV))

@@ -110,6 +110,6 @@ def _form(options: ColumnOptions) -> dict[str, bool]:
 def _check_schema(schema: Any, options: ColumnOptions) -> None:
     if schema.fieldNames() != [name for name, _ in columns(**_form(options))]:
         raise ConfigurationError(
-            f"the columns of a message are fixed: {ddl(**_form(options))}. Leave .schema(...) away, and parse the body "
+            f"the columns of a message are fixed: {ddl(**_form(options))}. Leave out .schema(...), and parse the body "
             "with from_json(cast(body as string), ...)"
         )

@@ -53,7 +53,7 @@ def section(title: str, table: Iterable[Option]) -> str:
     for option in table:
         name = f"**`{option.name}`**" if option.required else f"`{option.name}`"
         default = "" if option.default is None else f"`{option.default}`"
-        rows.append(f"| {name} | {default} | {option.says.replace('|', '/')} |")
+        rows.append(f"| {name} | {default} | {option.description.replace('|', '/')} |")
     return "\n".join(rows) + "\n"
 
 

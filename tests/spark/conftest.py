@@ -67,11 +67,11 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     top = str(HERE.parent.parent)
-    striking = str(HERE / "crashes" / "site")  # a sitecustomize that does nothing unless a test asks for it
+    hooks = str(HERE / "crashes" / "site")  # a sitecustomize that does nothing unless a test asks for it
     # For the JVM and the Pythons that it starts: this interpreter, this source tree, nothing but loopback.
     os.environ.update(
         PYSPARK_PYTHON=sys.executable,
-        PYTHONPATH=os.pathsep.join(filter(None, (top, striking, os.environ.get("PYTHONPATH")))),
+        PYTHONPATH=os.pathsep.join(filter(None, (top, hooks, os.environ.get("PYTHONPATH")))),
         SPARK_LOCAL_IP="127.0.0.1",
     )
     session = (

@@ -16,9 +16,9 @@ from stompy.spark.datasource import StompBatchReader
 from stompy.spark.schema import COLUMNS
 from stompy.spark.source.stream import SpoolPart
 from stompy.spark.source_options import batch_options
-from tests.spark.asking import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
-from tests.spark.receiver.filling import QUEUE, eventually, fill
-from tests.spark.work import ENOUGH
+from tests.spark.dataframes import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
+from tests.spark.streaming_run import ENOUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +135,7 @@ def test_stop_and_start_at_once(stomp: SparkSession, broker: Broker, tmp_path: P
 
 
 @pytest.mark.hard_case("T14")
-def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
     query = (
         stream(stomp, broker, tmp_path, brokerTimeout="1", connectTimeout="1")
         .writeStream.format("noop")
@@ -159,7 +159,7 @@ def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Bro
         ({"prefetch": "many"}, "option prefetch must be a whole number"),
     ],
 )
-def test_a_wrong_option_is_told_of(
+def test_a_wrong_option_is_reported(
     stomp: SparkSession, broker: Broker, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
     with pytest.raises(Exception, match="stompy") as caught:

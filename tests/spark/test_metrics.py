@@ -11,9 +11,9 @@ import pytest
 from stompy.broker import Broker
 from stompy.spark import watch
 from stompy.spark.metrics import metrics_of
-from tests.spark.asking import needs_available_now, stream
-from tests.spark.receiver.filling import eventually, fill
-from tests.spark.work import begin
+from tests.spark.dataframes import needs_available_now, stream
+from tests.spark.receiver.helpers import eventually, fill
+from tests.spark.streaming_run import begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ def progress(*sources: dict[str, Any]) -> Any:
     return SimpleNamespace(json=json.dumps({"id": "x-1", "name": None, "batchId": 7, "sources": sources}))
 
 
-def test_what_the_offsets_say_is_told_and_other_sources_are_left_out() -> None:
+def test_what_the_offsets_say_is_reported_and_other_sources_are_left_out() -> None:
     offset = {"v": 2, "spool": "s"}
     ours = {
         "numInputRows": 20, "processedRowsPerSecond": 40.0, "endOffset": {**offset, "next": 120, "lost": 3},

@@ -44,7 +44,7 @@ def test_an_old_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_packages()
 
 
-def test_a_missing_java_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"no Java: JAVA_HOME is .*Java 17 or newer. Install one"):
         check_java()
@@ -81,7 +81,7 @@ def test_a_java_that_fits_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ),  # a real one, without its packages
     ],
 )
-def test_a_python_that_cannot_be_a_worker_is_told_of(tmp_path: Path, script: str, words: str) -> None:
+def test_a_python_that_cannot_be_a_worker_is_reported(tmp_path: Path, script: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{words}.*Set PYSPARK_PYTHON={sys.executable}"):
         check_worker_python(with_python(program(tmp_path / "python", script)))
     with pytest.raises(ConfigurationError, match="does not run"):
@@ -151,7 +151,7 @@ def test_settings_of_the_users_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.hard_case("T26")
-def test_the_door_does_not_import_spark() -> None:
+def test_the_package_does_not_import_spark() -> None:
     source = "import sys, stompy.spark; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     top = str(Path(__file__).parent.parent.parent)
     assert (

@@ -149,9 +149,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ReadLimit is not None and isinstance(limit, ReadAllAvailable):
             return Limits()
         return Limits(
-            most=options.max_messages_per_trigger,
-            octets=options.max_bytes_per_trigger,
-            least=options.min_messages_per_trigger,
+            max_messages=options.max_messages_per_trigger,
+            max_bytes=options.max_bytes_per_trigger,
+            min_messages=options.min_messages_per_trigger,
         )
 
 
@@ -174,10 +174,10 @@ def _unpacked(rows: bytes, columns: ColumnOptions) -> Iterator[pa.RecordBatch]:
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM, which Spark sends twice and without waiting, unwind this process, so that it says goodbye.
+    """Let SIGTERM, which Spark sends twice and without waiting, unwind this process, so that it disconnects.
 
     By default it would end at once: nothing is lost by that, and the broker has to find out by itself. Further signals
-    are passed over, or the second one would cut the goodbye off. Only the main thread can take signals; elsewhere
+    are ignored: the second one would interrupt that. Only the main thread can take signals; elsewhere
     nothing happens.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame
 
 from stompy.spark import session
-from tests.spark.work import begin
+from tests.spark.streaming_run import begin
 
 
 def main() -> None:

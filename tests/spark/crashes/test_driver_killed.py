@@ -20,8 +20,8 @@ import pytest
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from tests.spark.crashes.driver import written
-from tests.spark.receiver.filling import eventually
-from tests.spark.work import Target
+from tests.spark.receiver.helpers import eventually
+from tests.spark.streaming_run import Target
 from tests.support.seed import TOLD
 from tests.support.seed import chance as chance_of
 
@@ -69,7 +69,7 @@ def driver(
         yield process
     finally:
         for one in (process.pid, *family(process.pid)):
-            strike(one)
+            kill(one)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
@@ -106,7 +106,7 @@ def named(parent: int, word: str) -> list[int]:
     return found
 
 
-def strike(process: int) -> None:
+def kill(process: int) -> None:
     try:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
@@ -168,7 +168,7 @@ def kill_the_jvm(
             jvms = named(process.pid, "SparkSubmit")
             assert jvms, "it has ended by itself"
             for jvm in jvms:
-                strike(jvm)
+                kill(jvm)
             # The source's process outlives it for a moment; its successor comes at once.
         begin_anew_where_nothing_was_planned(folder)
     with driver(target.url, queue, folder, expected=times * each, receivers=receivers, **more) as process:
@@ -234,7 +234,7 @@ def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, 
         for word in ("pyspark.daemon", "CoarseGrainedExecutorBackend", "pyspark.daemon"):
             victims = named(process.pid, word)
             if victims:
-                strike(chance.choice(victims))
+                kill(chance.choice(victims))
             time.sleep(chance.uniform(0.2, 1.5))  # the moment of chance
         wait_for(process, "done", tmp_path)
     check(tmp_path, activemq, kills=3)

@@ -13,7 +13,7 @@ from stompy.broker import Broker
 from stompy.spark.source.engine import Limits
 from stompy.spark.source.stream import SpoolPart, StompStreamReader, end_on_sigterm
 from stompy.spark.source_options import stream_options
-from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
 
 try:
     import pyspark.sql.streaming.datasource as limits
@@ -53,7 +53,7 @@ def test_stopping_what_never_ran_does_nothing() -> None:
         ({"minmessagespertrigger": "7"}, "ReadMinRows", 7),
     ],
 )
-def test_the_limit_of_the_options_is_told_to_spark(given: dict[str, str], kind: str, limit: int) -> None:
+def test_the_limit_of_the_options_is_reported_to_spark(given: dict[str, str], kind: str, limit: int) -> None:
     assert reader(**given).getDefaultReadLimit() == getattr(limits, kind)(limit)
 
 
