@@ -8,6 +8,7 @@ what Spark does with a spool that is as it should be is tested elsewhere.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -192,13 +193,18 @@ def test_no_message_is_lost_or_twice(
     fill_through_faults(killed, tmp_path, mode, receivers, list(FAULTS), 500, destinations)
 
 
+SETTINGS = [
+    *itertools.product(("embedded", "activemq"), ("thread", "process", "spools"), (1, 2, 4), [FAULTS]),
+    ("activemq", "process", 4, ("all",)),
+    ("activemq", "spools", 2, ("owner",)),
+]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("receivers", [1, 2, 4])
-@pytest.mark.parametrize("mode", ["thread", "process", "spools"])
-@pytest.mark.parametrize("killed", ["embedded", "activemq"], indirect=True)
-def test_no_message_is_lost_or_twice_through_twenty_kills(
-    killed: Target, tmp_path: Path, mode: str, receivers: int
+@pytest.mark.parametrize(("killed", "mode", "receivers", "faults"), SETTINGS, indirect=["killed"])
+def test_of_50000_messages_none_is_lost_or_twice_through_twenty_kills(
+    killed: Target, tmp_path: Path, mode: str, receivers: int, faults: tuple[str, ...]
 ) -> None:
-    faults = chance("faults", mode, receivers).choices(FAULTS, k=20)
-    fill_through_faults(killed, tmp_path, mode, receivers, faults, 2500, 2 if receivers == 2 else 1)
+    drawn = chance("faults", mode, receivers).choices(faults, k=20)
+    fill_through_faults(killed, tmp_path, mode, receivers, drawn, 2500, 2 if receivers == 2 else 1)
