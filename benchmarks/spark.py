@@ -1,7 +1,7 @@
 """What the data pipeline costs: ingest, micro-batches, empty triggers, sink, stop; on this machine, now.
 
     make bench-spark                         # the embedded broker, and ActiveMQ where one can be had
-    python benchmarks/spark.py --broker embedded --messages 20000
+    python -m benchmarks.spark --broker embedded --messages 20000
 
 Each broker has a process of its own, which shares the machine's cores with Spark; the numbers say as much of the
 machine as of the pipeline, so they are only good beside others of the same run. Nothing is asserted.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import platform
 import statistics
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stompy
+from benchmarks.spark_latency import floor, latency
 from stompy.spark import session
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.receiver.process import ReceiverProcess
@@ -99,7 +101,7 @@ def filled(spark: SparkSession, url: str, folder: Path, rows: int) -> DataFrame:
     ingest(url, rows * BATCHES, receivers=1, mode="thread", place=place)
     queue = get_spool(LocalFiles(place)).destination
     options = {"url": url, "destination": queue, "spoolDir": place, "receivers": "0", "brokerTimeout": "1h"}
-    reading = spark.readStream.format("stomp").options(**options).load()
+    reading = spark.readStream.format("stomp").options(**options)
     return reading.option("maxMessagesPerTrigger", str(rows)).load()
 
 
@@ -218,6 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What the data pipeline costs on this machine.")
     parser.add_argument("--broker", action="append", choices=("embedded", "activemq", "artemis", "rabbitmq4"))
     parser.add_argument("--messages", type=int, default=60_000, metavar="N", help="for each figure (default: 60,000)")
+    parser.add_argument("--latency", action="store_true", help="only the time from send to foreachBatch, at 100/s")
     arguments = parser.parse_args()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = session("bench", master="local[2]", spark__ui__enabled="false", spark__sql__shuffle__partitions="2",
@@ -231,8 +234,13 @@ def main() -> None:
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
         for kind in arguments.broker or ("embedded", "activemq"):
             url = ending.enter_context(broker(kind))
-            for what, figure in measure(spark, url, folder, arguments.messages):
+            figures = latency(spark, url, folder, rate=100, seconds=40)
+            if not arguments.latency:
+                figures = itertools.chain(measure(spark, url, folder, arguments.messages), figures)
+            for what, figure in figures:
                 print(f"| {kind} | {what} | {figure} |", flush=True)
+        for what, figure in floor(spark, folder, seconds=15):
+            print(f"| none | {what} | {figure} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def run_archive(arguments: argparse.Namespace) -> Exit:
             interval=arguments.interval,
             available_now=arguments.once,
         )
-        _watch(running)
+        _show_progress(running)
     return Exit.OK
 
 
@@ -115,7 +115,7 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
     """Send an archive."""
     check_pyarrow("a replay")
     from stompy.spark.pipelines.progress import ProgressLine
-    from stompy.spark.pipelines.replay import Which, replay
+    from stompy.spark.pipelines.replay import Selection, replay
 
     given = {"destination": arguments.destination, "rateLimit": arguments.rate, "jobId": arguments.replay_id}
     line = ProgressLine(sys.stderr, "sent")
@@ -123,7 +123,7 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
         path=arguments.path,
         sink={**_options(arguments), **{name: str(value) for name, value in given.items() if value is not None}},
         checkpoint=arguments.checkpoint,
-        which=Which(arguments.since, arguments.until, headers_of(arguments.header)),
+        selection=Selection(arguments.since, arguments.until, headers_of(arguments.header)),
         bad=arguments.bad,
         on_sent=lambda count: line.show({"sent": count}),
     )
@@ -133,7 +133,7 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
 
 @contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[Any]:
-    from stompy.spark.causes import told_in_one_line
+    from stompy.spark.causes import pipeline_errors
     from stompy.spark.session import session
 
     # Under spark-submit the master is named there.
@@ -143,17 +143,17 @@ def _session(arguments: argparse.Namespace) -> Iterator[Any]:
     try:
         if arguments.remote is None and "SPARK_REMOTE" not in os.environ:
             spark.sparkContext.setLogLevel("ERROR" if arguments.verbose == 0 else "WARN")
-        with told_in_one_line():
+        with pipeline_errors():
             yield spark
     finally:
         spark.stop()
 
 
-def _watch(running: Any) -> None:
-    from stompy.spark.pipelines.progress import ProgressLine, watch
+def _show_progress(running: Any) -> None:
+    from stompy.spark.pipelines.progress import ProgressLine, show_progress
 
     try:
-        watch(running.query, running.rows, ProgressLine(sys.stderr, "archived"))
+        show_progress(running.query, running.rows, ProgressLine(sys.stderr, "archived"))
     finally:
         running.query.stop()
 

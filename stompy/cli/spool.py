@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stompy.spark.receiver.pool import ReceiverPool
 
 _PASSCODE = "STOMPY_PASSCODE"
-_TELLING = 1.0
+_REPORT_INTERVAL = 1.0
 """Seconds between two lines on a terminal."""
 _POSITIONAL = frozenset({"destination", "spoolDir"})
 _NOT_HERE = frozenset({"receiverMode"})
@@ -63,7 +63,7 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     """Receive until a signal ends it, nothing came for long enough, or no messages can come any more."""
     check_pyarrow("a spool")
     if arguments.destination == "status":
-        return _tell_status(arguments.spool_dir)
+        return _print_status(arguments.spool_dir)
     from stompy.spark.receiver.pool import ReceiverPool
     from stompy.spark.spool.spool import make_spool, open_files
 
@@ -93,9 +93,9 @@ def check_pyarrow(what: str) -> None:
         raise Failure(f"{what} needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
 
 
-def _tell_status(folder: str) -> Exit:
+def _print_status(folder: str) -> Exit:
     """Print what a spool holds and how fast it gets more; nothing of it is changed."""
-    from stompy.spark.spool.claims import last_beat, owner_of
+    from stompy.spark.spool.claims import last_heartbeat, owner_of
     from stompy.spark.spool.spool import get_spool, open_files
     from stompy.spark.spool.state import read_counts
     from stompy.spark.spool.view import SpoolView
@@ -103,7 +103,7 @@ def _tell_status(folder: str) -> Exit:
     spool = get_spool(open_files(folder))
     view = SpoolView(spool, fail_on_loss=False)
     before, since = view.next, time.monotonic()
-    time.sleep(_TELLING)
+    time.sleep(_REPORT_INTERVAL)
     view.refresh()
     index = view.index
     rate = (view.next - before) / (time.monotonic() - since)
@@ -113,13 +113,13 @@ def _tell_status(folder: str) -> Exit:
         oldest = waiting[0].modified
         with contextlib.suppress(SpoolDamaged):  # also where it was removed meanwhile
             oldest = spool.read(waiting[0]).column("received_at")[0].as_py().timestamp()
-    beat = last_beat(spool.files)
+    beat = last_heartbeat(spool.files)
     say(f"destination  {spool.destination}")
     say(f"messages     {index.low} to {view.next - 1}, {rate:,.0f} more a second")
     say(f"backlog      {view.next - min(view.next, max(view.planned, index.low))} that no query has planned yet")
     say(f"oldest       {_age(oldest)}")
-    say(f"size         {index.octets} octets in {len(index.segments)} files")
-    say(f"filled by    {owner_of(spool.files) or 'nobody yet'}, last sign of life {_age(beat and beat[1])}")
+    say(f"size         {index.size} bytes in {len(index.segments)} files")
+    say(f"filled by    {owner_of(spool.files) or 'nobody yet'}, last heartbeat {_age(beat and beat[1])}")
     for number, counts in enumerate(read_counts(spool.files)):
         say(
             f"receiver {number}   {counts.messages} messages, {counts.dropped} duplicates dropped, "
@@ -133,19 +133,19 @@ def _age(moment: float | None) -> str:
 
 
 def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
-    """Look after the receivers, and tell on a terminal how it goes; raises as `ReceiverPool.check`."""
+    """Look after the receivers, and report progress on a terminal; raises as `ReceiverPool.check`."""
     shown = sys.stderr is not None and sys.stderr.isatty()
     before, since = pool.writer.next, time.monotonic()
 
     def left() -> float:
         nonlocal before, since
         elapsed = time.monotonic() - since
-        if shown and elapsed >= _TELLING:
+        if shown and elapsed >= _REPORT_INTERVAL:
             now = pool.writer.next
             tell(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
             before, since, elapsed = now, time.monotonic(), 0.0
         quiet = math.inf if idle_timeout is None else idle_timeout - pool.quiet_for()
-        return min(quiet, _TELLING - elapsed) if shown else quiet
+        return min(quiet, _REPORT_INTERVAL - elapsed) if shown else quiet
 
     pool.watch(left)
 
@@ -169,5 +169,5 @@ def _flag(option: Option) -> str:
 
 def _help(option: Option) -> str:
     default = {"url": "$STOMPY_URL, else " + DEFAULT_URL, "passcodeEnv": _PASSCODE}.get(option.name, option.default)
-    says = option.says.replace("`", "'").replace("%", "%%")
+    says = option.description.replace("`", "'").replace("%", "%%")
     return says if default in (None, "{}") else f"{says} (default: {default})"

@@ -2,7 +2,7 @@
 
 ::
 
-    session.py          register(spark), session(): what makes format("stomp") known, and words for what is missing
+    session.py          register(spark), session(): register the format "stomp", with clear errors
     datasource.py       what format("stomp") stands for
     causes.py           the one line that says why Spark failed
     source/             a spool as a stream, a queue as a table

@@ -52,7 +52,7 @@ class BrokerOptions:
     connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, up to CONNECTED")
     receipt_timeout: float = option(kinds.seconds, "30", "seconds that the broker may take to confirm")
     send_timeout: float = option(kinds.seconds, "30", "seconds for one write to leave")
-    max_body_bytes: int = option(kinds.octets, "128m", "the largest body that is accepted from the broker")
+    max_body_bytes: int = option(kinds.size, "128m", "the largest body that is accepted from the broker")
     tls_ca: str | None = option(kinds.path, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
         "the system's")
     tls_cert: str | None = option(kinds.path, None, "the file with our certificate, where the broker wants one")

@@ -22,7 +22,7 @@ def options_for_stream(**options: Any) -> dict[str, str]:
 
         spark.readStream.format("stomp").options(**options_for_stream(url=..., destination=..., spool_dir=...)).load()
 
-    Durations are seconds; sizes are octets, or text such as `"8m"`. What is not given is left to its default. A
+    Durations are seconds; sizes are bytes, or text such as `"8m"`. What is not given is left to its default. A
     passcode is no option, since options travel and are printed: name its place.
 
     Raises:

@@ -103,11 +103,11 @@ def options_for_stream(
         receiver_mode: whether receivers are threads of the driver's Python, or of a process of their own, which uses
             another core (default: thread).
         segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
-        segment_max_bytes: the same in octets (default: 8m).
+        segment_max_bytes: the same in bytes (default: 8m).
         max_spool_messages: so many messages in the spool stop the receivers until some were processed; 0 for no limit
             (default: 0).
-        max_spool_bytes: the same in octets (default: 8g).
-        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a sign of life of the
+        max_spool_bytes: the same in bytes (default: 8g).
+        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a heartbeat of the
             process that fills the spool (default: 60).
         dedup_header: a header whose value tells the messages of a destination apart; without it the message id does,
             where the broker's ids are stable.
@@ -118,7 +118,7 @@ def options_for_stream(
         take_over_after: a receiver that holds the spool, and has shown no sign of life for so long while another waits
             for it, is taken over from; what it does later is not acknowledged (default: 20).
         max_messages_per_trigger: the most messages in a micro-batch; 0 for no limit (default: 0).
-        max_bytes_per_trigger: about the most octets in a micro-batch; 0 for no limit (default: 0).
+        max_bytes_per_trigger: about the most bytes in a micro-batch; 0 for no limit (default: 0).
         min_messages_per_trigger: wait until there are so many messages; 0 does not wait (default: 0).
         max_trigger_delay: the longest wait for min_messages_per_trigger (default: 15m).
         num_partitions: the most tasks of a micro-batch; 0 makes one for about 10,000 messages or 32 MiB (default: 0).
@@ -218,8 +218,8 @@ def options_for_read(
         receivers: how many connections fill the spool, each with a thread; 0 when another process does (`stompy spool`)
             (default: 1).
         segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
-        segment_max_bytes: the same in octets (default: 8m).
-        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a sign of life of the
+        segment_max_bytes: the same in bytes (default: 8m).
+        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a heartbeat of the
             process that fills the spool (default: 60).
         dedup_header: a header whose value tells the messages of a destination apart; without it the message id does,
             where the broker's ids are stable.
@@ -311,7 +311,7 @@ def options_for_write(
             outside of them (default: auto).
         transaction_size: messages in one transaction, at most, or sent before their confirmations are awaited (default:
             1000).
-        transaction_bytes: octets in one transaction, at most, where it has several messages (default: 4m).
+        transaction_bytes: bytes in one transaction, at most, where it has several messages (default: 4m).
         persistent: whether messages without a column `persistent` survive a restart of the broker; `auto` asks for it
             where the broker can be asked (default: auto).
         rate_limit: messages per second and task, at most; 0 for no limit (default: 0).

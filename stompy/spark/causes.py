@@ -39,7 +39,7 @@ def cause(error: BaseException) -> str:
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def pipeline_errors() -> Iterator[None]:
     """Raise what Spark raises as a `PipelineError` that says why."""
     from pyspark.errors import PySparkException
 

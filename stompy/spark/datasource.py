@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from stompy.errors import ConfigurationError
 from stompy.spark.schema import columns, ddl
 from stompy.spark.sink.writer import BatchWriter, StreamWriter, batch_writer, stream_writer
 from stompy.spark.sink_options import SinkOptions
-from stompy.spark.source.batch import StompBatchReader
-from stompy.spark.source.stream import StompStreamReader
-from stompy.spark.source_options import ColumnOptions, batch_options, column_options, stream_options
+from stompy.spark.source.drain import drain
+from stompy.spark.source.reading import read_pieces
+from stompy.spark.source.stream import SpoolPart, StompStreamReader
+from stompy.spark.source_options import BatchOptions, ColumnOptions, batch_options, column_options, stream_options
 
 _NO_TABLE = (
     ": Spark keeps the options of such a table to itself. Use CREATE TEMPORARY VIEW ... USING stomp OPTIONS (...), "
     "which takes each message once"
 )
+
+
+class StompBatchReader(DataSourceReader):
+    """The messages that lie in a queue, as a table.
+
+    Args:
+        options: what was asked.
+        load: an id of this `load()`; Spark pickles it once, so that all actions on the DataFrame have the same.
+    """
+
+    def __init__(self, options: BatchOptions, load: str) -> None:
+        self._options = options
+        self._load = load
+
+    def partitions(self) -> Sequence[SpoolPart]:
+        """Take the messages, on the driver, if that was not done; return what each task reads."""
+        spool, parts = drain(self._options, self._load)
+        # Spark would make a part of its own for none.
+        return [SpoolPart(spool.files.url, spool.identity, part) for part in parts or [[]]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task; on an executor."""
+        assert isinstance(partition, SpoolPart)
+        return read_pieces(partition.url, partition.identity, partition.pieces, columns=self._options.columns)
 
 
 class StompDataSource(DataSource):
@@ -84,6 +110,6 @@ def _form(options: ColumnOptions) -> dict[str, bool]:
 def _check_schema(schema: Any, options: ColumnOptions) -> None:
     if schema.fieldNames() != [name for name, _ in columns(**_form(options))]:
         raise ConfigurationError(
-            f"the columns of a message are fixed: {ddl(**_form(options))}. Leave .schema(...) away, and parse the body "
+            f"the columns of a message are fixed: {ddl(**_form(options))}. Leave out .schema(...), and parse the body "
             "with from_json(cast(body as string), ...)"
         )

@@ -94,7 +94,7 @@ def watch(spark: SparkSession) -> Any:
 
     Returns:
         The `StreamingQueryListener`, which `spark.streams.removeListener` takes. Its `metrics` is a dict of the latest
-        `SourceMetrics`, by the id of the query and the number of the source.
+        `SourceMetrics` of the queries that run, by the id of the query and the number of the source.
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -117,7 +117,8 @@ def watch(spark: SparkSession) -> Any:
             """Do nothing."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            """Do nothing."""
+            for key in [key for key in self.metrics if key[0] == str(event.id)]:
+                del self.metrics[key]
 
     listener = Watch()
     spark.streams.addListener(listener)

@@ -24,7 +24,7 @@ from typing import Any
 from stompy.errors import ConfigurationError
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-_OCTETS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SIZE = re.compile(r"(\d+)\s*([bkmgt]?)b?")
 _KAFKAS = {
@@ -47,14 +47,14 @@ class Option:
         name: in camelCase.
         parse: from text to value; raises `ValueError` with what the value must be.
         default: as text; `None` for none, so that the value is `None`.
-        says: what it does, for the page of options.
+        description: what it does, for the page of options.
         required: whether there is no default to go on with.
     """
 
     name: str
     parse: Parse
     default: str | None
-    says: str
+    description: str
     required: bool = False
 
     @property
@@ -63,12 +63,12 @@ class Option:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
 
 
-def option(parse: Parse, default: str | None, says: str, *, required: bool = False) -> Any:
+def option(parse: Parse, default: str | None, description: str, *, required: bool = False) -> Any:
     """Return a field of a dataclass of options; the arguments are those of `Option`, whose name is the field's."""
-    told = {"parse": parse, "default": default, "says": says, "required": required}
+    metadata = {"parse": parse, "default": default, "description": description, "required": required}
     if required:
-        return field(metadata=told)
-    return field(default_factory=lambda: None if default is None else parse(default), metadata=told)
+        return field(metadata=metadata)
+    return field(default_factory=lambda: None if default is None else parse(default), metadata=metadata)
 
 
 def table_of(kind: Any) -> tuple[Option, ...]:
@@ -115,7 +115,7 @@ def parse(
     for option in options.values():
         if option.field not in values:
             if option.required:
-                raise ConfigurationError(f"option {option.name} is missing: {option.says}")
+                raise ConfigurationError(f"option {option.name} is missing: {option.description}")
             values[option.field] = None if option.default is None else _parsed(option, option.default)
     return values
 
@@ -256,17 +256,17 @@ def seconds(value: str) -> float:
     return duration
 
 
-def octets(value: str) -> int:
+def size(value: str) -> int:
     """Return a size: `4096`, `64k`, `8m`, `1g`."""
     found = _SIZE.fullmatch(value.lower())
     if not found:
         raise ValueError("a size such as 4096, 64k, 8m or 1g")
-    return int(found[1]) * _OCTETS[found[2]]
+    return int(found[1]) * _UNITS[found[2]]
 
 
-def octets_or_none(value: str) -> int | None:
+def size_or_none(value: str) -> int | None:
     """Return a size, or `None` for 0."""
-    return octets(value) or None
+    return size(value) or None
 
 
 def flag(value: str) -> bool:
@@ -280,7 +280,7 @@ def flag(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words."""
+    """One of several words."""
 
     choices: tuple[str, ...]
 
@@ -292,7 +292,7 @@ class Choice:
 
 
 def choice(*choices: str) -> Choice:
-    """Return a parser of one of some words."""
+    """Return a parser of one of several words."""
     return Choice(choices)
 
 

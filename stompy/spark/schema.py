@@ -9,7 +9,7 @@ function that would make it is internal and changes between releases.
 | message_id | STRING | header `message-id` |
 | destination | STRING | header `destination` |
 | headers | MAP | every header; of a repeated one the first value (`headersAs=array`: all, as Kafka's source has them) |
-| body | BINARY | the octets as received |
+| body | BINARY | the bytes as received |
 | content_type | STRING | header `content-type`, or null |
 | redelivered | BOOLEAN | header `redelivered` is `true` |
 | possible_duplicate | BOOLEAN | it may be in the spool twice; see the page on delivery |

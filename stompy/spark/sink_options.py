@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from stompy.spark import options as kinds
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import option, parse, picked, table_of
-from stompy.spark.sink.identity import Identify, Way
-from stompy.spark.sink.pace import Pace
+from stompy.spark.sink.identity import DedupMode, Identify
 from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, Transactions
+from stompy.spark.sink.rate_limiter import RateLimiter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class SinkOptions:
     broker: BrokerOptions
     # fmt: off
     destination: str | None = option(kinds.text, None, "where rows go that have no column `destination`")
-    dedup: Way = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
+    dedup: DedupMode = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
         "`stompy-dedupe-id` is made, by which a consumer knows a copy")
     job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
         "job has the same; by default new for each write")
@@ -30,7 +30,7 @@ class SinkOptions:
         "outside of them")
     transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
         "confirmations are awaited")
-    transaction_bytes: int = option(kinds.octets, "4m", "octets in one transaction, at most, where it has several "
+    transaction_bytes: int = option(kinds.size, "4m", "bytes in one transaction, at most, where it has several "
         "messages")
     persistent: Persistence = option(kinds.choice("auto", "true", "false"), "auto",
         "whether messages without a column `persistent` survive a restart of the broker; `auto` asks for it where "
@@ -70,8 +70,8 @@ class SinkOptions:
             chunk=self.chunk,
             transactions=self.transactions,
             persistent=self.persistent,
-            patience=self.broker_timeout,
-            pace=Pace(self.rate_limit or None),
+            retry_timeout=self.broker_timeout,
+            rate_limiter=RateLimiter(self.rate_limit or None),
         )
 
 

@@ -36,12 +36,12 @@ class SpoolOptions:
         "driver's Python, or of a process of their own, which uses another core")
     segment_max_messages: int = option(kinds.count, "200", "the most messages that become durable, and are "
         "acknowledged, together")
-    segment_max_bytes: int = option(kinds.octets, "8m", "the same in octets")
+    segment_max_bytes: int = option(kinds.size, "8m", "the same in bytes")
     max_spool_messages: int | None = option(kinds.count_or_none, "0", "so many messages in the spool stop the "
         "receivers until some were processed; 0 for no limit")
-    max_spool_bytes: int | None = option(kinds.octets_or_none, "8g", "the same in octets")
+    max_spool_bytes: int | None = option(kinds.size_or_none, "8g", "the same in bytes")
     broker_timeout: float = option(kinds.seconds, "60", "without a broker for so long, the query fails; with "
-        "receivers=0, without a sign of life of the process that fills the spool")
+        "receivers=0, without a heartbeat of the process that fills the spool")
     dedup_header: str | None = option(kinds.text, None,
         "a header whose value tells the messages of a destination apart; without it the message id does, where the "
         "broker's ids are stable")
@@ -87,7 +87,7 @@ class StreamOptions:
     # fmt: off
     max_messages_per_trigger: int | None = option(kinds.count_or_none, "0", "the most messages in a micro-batch; 0 "
         "for no limit")
-    max_bytes_per_trigger: int | None = option(kinds.octets_or_none, "0", "about the most octets in a micro-batch; "
+    max_bytes_per_trigger: int | None = option(kinds.size_or_none, "0", "about the most bytes in a micro-batch; "
         "0 for no limit")
     min_messages_per_trigger: int | None = option(kinds.count_or_none, "0", "wait until there are so many messages; "
         "0 does not wait")

@@ -51,7 +51,7 @@ def test_without_pyarrow_a_replay_says_what_to_install(run: Run) -> None:
 
 
 @pytest.mark.needs("pyarrow")
-def test_a_replay_is_told_of_in_one_line_and_needs_no_spark(run: Run, tmp_path: Path) -> None:
+def test_a_replay_reports_one_line_and_needs_no_spark(run: Run, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -86,7 +86,7 @@ def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.M
     ],
 )
 @pytest.mark.needs("pyarrow")
-def test_a_wrong_option_is_told_of(run: Run, tmp_path: Path, arguments: tuple[str, str], words: str) -> None:
+def test_a_wrong_option_is_reported(run: Run, tmp_path: Path, arguments: tuple[str, str], words: str) -> None:
     result = run("spool", QUEUE, str(tmp_path / "s"), *arguments)
     assert result.code == 2
     assert words in result.error
@@ -102,7 +102,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(run: Run, tmp_path: Path
 
 
 @pytest.mark.needs("pyarrow")
-def test_the_status_of_a_spool_is_told_and_nothing_is_changed(run: Run, broker: Broker, tmp_path: Path) -> None:
+def test_the_status_of_a_spool_is_reported_and_nothing_is_changed(run: Run, broker: Broker, tmp_path: Path) -> None:
     fill(broker, range(30))
     run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}

@@ -25,8 +25,8 @@ TYPES: dict[Parse, str] = {
     kinds.count_or_none: "int",
     kinds.number: "int",
     kinds.seconds: "float",
-    kinds.octets: "int | str",
-    kinds.octets_or_none: "int | str",
+    kinds.size: "int | str",
+    kinds.size_or_none: "int | str",
     kinds.flag: "bool",
     kinds.headers: "Mapping[str, str]",
     kinds.heartbeat: "tuple[float, float]",
@@ -135,7 +135,7 @@ def type_of(option: Option) -> str:
 
 def described(option: Option, fields: dict[str, str]) -> str:
     """Return the lines on a parameter, in which other options have the names of parameters as well."""
-    says = re.sub(r"\b[a-z]+(?:[A-Z][a-z]*)+\b", lambda found: fields.get(found[0], found[0]), option.says)
+    says = re.sub(r"\b[a-z]+(?:[A-Z][a-z]*)+\b", lambda found: fields.get(found[0], found[0]), option.description)
     says = says.replace(", as JSON", "")  # that is how Spark is given what is a mapping here
     default = "" if option.default in (None, "{}") or option.required else f" (default: {option.default})"
     text = f"{option.field}: {says}{default}."

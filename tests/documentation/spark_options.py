@@ -19,7 +19,7 @@ HEAD = """\
 This page is made from the tables that the options are parsed with (`python -m tests.documentation.spark_options`).
 
 Names have no case; `maxMessages`, `maxmessages` and `max_messages` are the same. An unknown name is refused with the
-nearest one. Durations are seconds, or `200ms`, `30s`, `5m`, `2h`; sizes are octets, or `64k`, `8m`, `1g`. **Bold**:
+nearest one. Durations are seconds, or `200ms`, `30s`, `5m`, `2h`; sizes are bytes, or `64k`, `8m`, `1g`. **Bold**:
 required.
 
 A passcode is no option, and none is taken in the address: options travel pickled to every executor, and programs print
@@ -53,7 +53,7 @@ def section(title: str, table: Iterable[Option]) -> str:
     for option in table:
         name = f"**`{option.name}`**" if option.required else f"`{option.name}`"
         default = "" if option.default is None else f"`{option.default}`"
-        rows.append(f"| {name} | {default} | {option.says.replace('|', '/')} |")
+        rows.append(f"| {name} | {default} | {option.description.replace('|', '/')} |")
     return "\n".join(rows) + "\n"
 
 

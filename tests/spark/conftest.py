@@ -47,7 +47,6 @@ if "pyspark" in _MISSING:
         "pipelines",
         "queries",
         "sink/test_writer.py",
-        "source/test_batch.py",
         "source/test_stream.py",
         "crashes/test_broker_gone.py",
         "crashes/test_committed.py",
@@ -55,6 +54,7 @@ if "pyspark" in _MISSING:
         "crashes/test_sink_killed.py",
         "crashes/test_source_killed.py",
         "crashes/test_spool_gone.py",
+        "crashes/test_terminated.py",
         "test_datasource.py",
         "test_metrics.py",
         "test_session.py",
@@ -67,11 +67,11 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     top = str(HERE.parent.parent)
-    striking = str(HERE / "crashes" / "site")  # a sitecustomize that does nothing unless a test asks for it
+    hooks = str(HERE / "crashes" / "site")  # a sitecustomize that does nothing unless a test asks for it
     # For the JVM and the Pythons that it starts: this interpreter, this source tree, nothing but loopback.
     os.environ.update(
         PYSPARK_PYTHON=sys.executable,
-        PYTHONPATH=os.pathsep.join(filter(None, (top, striking, os.environ.get("PYTHONPATH")))),
+        PYTHONPATH=os.pathsep.join(filter(None, (top, hooks, os.environ.get("PYTHONPATH")))),
         SPARK_LOCAL_IP="127.0.0.1",
     )
     session = (

@@ -48,9 +48,9 @@ def test_a_place_without_a_passcode_is_named(tmp_path: Path) -> None:
         options(passcodeEnv="STOMP_NOWHERE").passcode()
     with pytest.raises(ConfigurationError, match="No such file"):
         options(passcodeFile=str(tmp_path / "none")).passcode()
-    (tmp_path / "octets").write_bytes(b"\xff\xfe")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match="not UTF-8"):
-        options(passcodeFile=str(tmp_path / "octets")).passcode()
+        options(passcodeFile=str(tmp_path / "bytes")).passcode()
     with pytest.raises(ConfigurationError, match="not both"):
         options(passcodeFile="a", passcodeEnv="b")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
+from stompy.errors import SpoolMismatch
 from stompy.spark import cause
+from stompy.spark.datasource import StompBatchReader
 from stompy.spark.schema import COLUMNS
-from tests.spark.asking import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
-from tests.spark.receiver.filling import QUEUE, eventually, fill
-from tests.spark.work import ENOUGH
+from stompy.spark.source.stream import SpoolPart
+from stompy.spark.source_options import batch_options
+from tests.spark.dataframes import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
+from tests.spark.streaming_run import ENOUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +135,7 @@ def test_stop_and_start_at_once(stomp: SparkSession, broker: Broker, tmp_path: P
 
 
 @pytest.mark.hard_case("T14")
-def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
     query = (
         stream(stomp, broker, tmp_path, brokerTimeout="1", connectTimeout="1")
         .writeStream.format("noop")
@@ -154,7 +159,7 @@ def test_what_ails_the_receiver_fails_the_query(stomp: SparkSession, broker: Bro
         ({"prefetch": "many"}, "option prefetch must be a whole number"),
     ],
 )
-def test_a_wrong_option_is_told_of(
+def test_a_wrong_option_is_reported(
     stomp: SparkSession, broker: Broker, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
     with pytest.raises(Exception, match="stompy") as caught:
@@ -168,3 +173,32 @@ def test_another_schema_is_refused(stomp: SparkSession, broker: Broker, tmp_path
         stomp.read.format("stomp").schema("id INT").options(
             url=broker.url, destination=QUEUE, spoolDir=str(tmp_path)
         ).load().count()
+
+
+def test_every_action_reads_the_same_rows_from_pickled_copies(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(20))
+    options = batch_options({
+        "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "1",
+        "numpartitions": "2", "maxmessages": "20",
+    })  # fmt: skip
+    reader = StompBatchReader(options, "load")
+    parts = reader.partitions()
+    assert [repr(part) for part in parts] == [f"<SpoolPart 10 rows of {tmp_path}/read-load>"] * 2
+    for _ in range(2):
+        copy: StompBatchReader = pickle.loads(pickle.dumps(reader))
+        found: list[int] = []
+        for part in parts:
+            for batch in copy.read(pickle.loads(pickle.dumps(part))):
+                found += map(int, batch.column("body").to_pylist())
+        assert sorted(found) == list(range(20))
+    with pytest.raises(SpoolMismatch):
+        list(reader.read(SpoolPart(parts[0].url, "another", [])))
+
+
+def test_an_empty_queue_has_a_part_without_rows(broker: Broker, tmp_path: Path) -> None:
+    options = batch_options({
+        "url": broker.url, "destination": QUEUE, "spooldir": str(tmp_path), "idletimeout": "1",
+    })  # fmt: skip
+    reader = StompBatchReader(options, "load")
+    (part,) = reader.partitions()
+    assert list(reader.read(part)) == []

@@ -11,8 +11,9 @@ import pytest
 from stompy.broker import Broker
 from stompy.spark import watch
 from stompy.spark.metrics import metrics_of
-from tests.spark.asking import needs_available_now, run_once, stream
-from tests.spark.receiver.filling import eventually, fill
+from tests.spark.dataframes import needs_available_now, stream
+from tests.spark.receiver.helpers import eventually, fill
+from tests.spark.streaming_run import begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ def progress(*sources: dict[str, Any]) -> Any:
     return SimpleNamespace(json=json.dumps({"id": "x-1", "name": None, "batchId": 7, "sources": sources}))
 
 
-def test_what_the_offsets_say_is_told_and_other_sources_are_left_out() -> None:
+def test_what_the_offsets_say_is_reported_and_other_sources_are_left_out() -> None:
     offset = {"v": 2, "spool": "s"}
     ours = {
         "numInputRows": 20, "processedRowsPerSecond": 40.0, "endOffset": {**offset, "next": 120, "lost": 3},
@@ -38,17 +39,26 @@ def test_what_the_offsets_say_is_told_and_other_sources_are_left_out() -> None:
 @needs_available_now
 @pytest.mark.timeout(150)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_query_is_watched(stomp: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_is_watched_to_its_end(stomp: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="stompy.spark")
     listener = watch(stomp)
+
+    def lines() -> list[str]:
+        return [text for record in caplog.records if " 200 rows, " in (text := record.getMessage())]
+
     try:
         with Broker() as broker:
-            fill(broker.url, range(300))
-            run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5", maxMessagesPerTrigger="200"), tmp_path)
-        eventually(lambda: [one.rows for one in listener.metrics.values()] == [100], within=60)
+            fill(broker.url, range(400))
+            given = {"minMessagesPerTrigger": "200", "maxMessagesPerTrigger": "200"}
+            source = stream(stomp, broker, tmp_path, **given)
+            query = begin(source.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")))
+            try:
+                eventually(lambda: len(lines()) == 2, within=60)
+                (last,) = listener.metrics.values()
+            finally:
+                query.stop()
+        eventually(lambda: not listener.metrics, within=60)
     finally:
         stomp.streams.removeListener(listener)
-    (last,) = listener.metrics.values()
-    assert (last.batch, last.backlog, last.lost, last.dropped, last.flagged) == (1, 0, 0, 0, 0)
-    lines = [record.getMessage() for record in caplog.records if "a second, backlog" in record.getMessage()]
-    assert ["200 rows" in lines[0], "backlog 100," in lines[0]] == [True, True]
+    assert (last.backlog, last.lost, last.dropped, last.flagged) == (0, 0, 0, 0)
+    assert ", lost 0, 0 duplicates dropped" in lines()[0]

@@ -44,7 +44,7 @@ def test_an_old_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_packages()
 
 
-def test_a_missing_java_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"no Java: JAVA_HOME is .*Java 17 or newer. Install one"):
         check_java()
@@ -81,7 +81,7 @@ def test_a_java_that_fits_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ),  # a real one, without its packages
     ],
 )
-def test_a_python_that_cannot_be_a_worker_is_told_of(tmp_path: Path, script: str, words: str) -> None:
+def test_a_python_that_cannot_be_a_worker_is_reported(tmp_path: Path, script: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{words}.*Set PYSPARK_PYTHON={sys.executable}"):
         check_worker_python(with_python(program(tmp_path / "python", script)))
     with pytest.raises(ConfigurationError, match="does not run"):
@@ -108,29 +108,32 @@ LOUD = """
 from stompy.spark import session
 import sys
 spark = session(master="local[2]", spark__ui__enabled="false", **dict(one.split("=") for one in sys.argv[1:]))
+print(spark.conf.get("spark.sql.streaming.checkpointFileManagerClass", "Spark's default"))
 spark.range(10).repartition(4).count()
 if len(sys.argv) == 1:
     spark.range(1).selectExpr("raise_error('it is told')").collect()
 """
 
 
-def loud(*settings: str, **environment: str) -> str:
-    """Run a program of a user's, and return what Spark's Java writes."""
+def loud(*settings: str, **environment: str) -> tuple[str, str]:
+    """Run a program of a user's; return what writes its checkpoints, and what Spark's Java writes to standard error."""
     top = str(Path(__file__).parent.parent.parent)
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", LOUD, *settings],
         env={**os.environ, "PYTHONPATH": top, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         capture_output=True,
         text=True,
         check=False,
     )
-    return told.stderr
+    return done.stdout.strip(), done.stderr
 
 
 @pytest.mark.xdist_group("java")
 @pytest.mark.timeout(180)
-def test_of_spark_a_program_shows_errors_only() -> None:
-    lines = loud().splitlines()
+def test_a_local_spark_shows_errors_only_and_starts_no_shell_for_each_file_of_a_checkpoint() -> None:
+    manager, log = loud()
+    assert manager.endswith(".FileSystemBasedCheckpointFileManager")
+    lines = log.splitlines()
     first = next(number for number, line in enumerate(lines) if " ERROR " in line)
     assert [line for line in lines[:first] if not JAVAS_OWN.match(line)] == []
     assert "it is told" in lines[first + 1]
@@ -138,14 +141,17 @@ def test_of_spark_a_program_shows_errors_only() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(180)
-def test_a_log4j_configuration_and_a_level_of_the_users_count(tmp_path: Path) -> None:
+def test_settings_of_the_users_count(tmp_path: Path) -> None:
     own = (PACKAGE / "log4j2.properties").read_text(encoding="utf-8")
     (tmp_path / "log4j2.properties").write_text(own.replace("%p", "my own %p"))
-    assert " my own INFO " in loud("spark.log.level=INFO", SPARK_CONF_DIR=str(tmp_path))
+    theirs = "spark.sql.streaming.checkpointFileManagerClass=theirs"
+    manager, log = loud("spark.log.level=INFO", theirs, SPARK_CONF_DIR=str(tmp_path))
+    assert manager == "theirs"
+    assert " my own INFO " in log
 
 
 @pytest.mark.hard_case("T26")
-def test_the_door_does_not_import_spark() -> None:
+def test_the_package_does_not_import_spark() -> None:
     source = "import sys, stompy.spark; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     top = str(Path(__file__).parent.parent.parent)
     assert (

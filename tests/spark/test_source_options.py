@@ -72,8 +72,9 @@ def test_what_fits_neither_a_stream_nor_a_table_is_refused() -> None:
 
 def test_every_option_says_what_it_does() -> None:
     for option in (*STREAM_TABLE, *BATCH_TABLE):
-        assert option.says[0].islower() or option.says[0] in "`'1" or option.says.startswith("STOMP")
-        assert not option.says.endswith(".")
+        text = option.description
+        assert text[0].islower() or text[0] in "`'1" or text.startswith("STOMP")
+        assert not text.endswith(".")
 
 
 def test_a_segment_has_room() -> None:

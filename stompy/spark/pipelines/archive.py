@@ -39,7 +39,7 @@ class Body:
 
     Attributes:
         kind: `"binary"` takes everything; `"text"` wants UTF-8, and adds the column `text`; `"json"` wants JSON that
-            fits `schema`, and adds the column `value`; Spark's parser judges, which passes over text behind the value.
+            fits `schema`, and adds the column `value`; Spark's parser judges, which ignores text after the value.
         schema: of JSON, as DDL (`"id BIGINT, at TIMESTAMP"`).
     """
 
@@ -127,7 +127,7 @@ def archive_rows(
 ) -> Archive:
     """Start to archive `rows`, a stream with the columns of the source; else as `archive`."""
     if rows.schema["headers"].dataType.typeName() != "map":
-        raise ConfigurationError("an archive keeps headers as a map: leave the option headersAs away")
+        raise ConfigurationError("an archive keeps headers as a map: leave out the option headersAs")
     root = path.rstrip("/")
     checks = body is not None and body.kind != "binary"
     good = sql.col("reason").isNull()

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from stompy.spark.causes import told_in_one_line
+from stompy.spark.causes import pipeline_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-_POLL = 0.5
+_POLL_INTERVAL = 0.5
 """Seconds between looks."""
 
 
@@ -52,8 +52,10 @@ class ProgressLine:
         return f"{self._verb} {total:,} ({', '.join(parts)})"
 
 
-def watch(query: StreamingQuery, rows: Callable[[], Mapping[str, int]], line: ProgressLine) -> Mapping[str, int]:
-    """Show how a query gets on until it ends, and then a summary.
+def show_progress(
+    query: StreamingQuery, rows: Callable[[], Mapping[str, int]], line: ProgressLine
+) -> Mapping[str, int]:
+    """Show the progress of a query until it ends, then a summary.
 
     Args:
         query: a running query.
@@ -66,8 +68,8 @@ def watch(query: StreamingQuery, rows: Callable[[], Mapping[str, int]], line: Pr
     Raises:
         PipelineError: the query failed.
     """
-    with told_in_one_line():
-        while not query.awaitTermination(_POLL):
+    with pipeline_errors():
+        while not query.awaitTermination(_POLL_INTERVAL):
             line.show(rows())
     done = rows()
     line.end(done)

@@ -45,7 +45,7 @@ Place = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class Selection:
     """Which messages of an archive are sent; by default all.
 
     Attributes:
@@ -96,7 +96,7 @@ def replay(
     path: str,
     sink: Mapping[str, str],
     checkpoint: str,
-    which: Which | None = None,
+    selection: Selection | None = None,
     bad: bool = False,
     on_sent: Callable[[int], None] = lambda _: None,
 ) -> int:
@@ -107,7 +107,7 @@ def replay(
         sink: options of the sink `stomp`: `rateLimit` for a rate, `jobId` to name the ids by which copies are known.
             Without `destination`, each message goes to where it came from.
         checkpoint: the folder for how far the replay got; a replay that finds its checkpoint goes on from there.
-        which: the messages that are meant.
+        selection: the messages that are meant.
         bad: send the messages that could not be read, instead of the others.
         on_sent: called after each transaction, in this thread, with the number of messages sent so far.
 
@@ -122,7 +122,7 @@ def replay(
     """
     table = BAD if bad else MESSAGES
     options = SinkOptions.of(sink)
-    condition = (which or Which()).condition()
+    condition = (selection or Selection()).condition()
     archive = _archive(f"{path.rstrip('/')}/{table}")
     files = open_files(checkpoint)
     files.make_folder("")

@@ -2,7 +2,7 @@
 
 | who | does | lock |
 |---|---|---|
-| receiver thread | `subscribed`, `heard`, `kept`, `lost`, `fail`, `end` | health (leaf) |
+| receiver thread | `subscribed`, `arrived`, `stored`, `lost`, `fail`, `end` | health (leaf) |
 | any thread | `check`, `quiet_for`, `patience` | the same |
 | any thread; it never blocks | `Wakeup.wake` | |
 | one thread, which blocks in it | `Wakeup.watch` | |
@@ -21,7 +21,7 @@ from stompy.locks import Rank, make_lock
 
 _LOG = logging.getLogger("stompy.spark")
 
-_AT_MOST = 3600.0
+_MAX_WAIT = 3600.0
 """Seconds of one wait; what is waited for is looked at again then."""
 
 
@@ -47,7 +47,7 @@ class Wakeup:
             left = look()
             if left <= 0:
                 return
-            self._changed.wait(min(left, _AT_MOST))
+            self._changed.wait(min(left, _MAX_WAIT))
 
 
 class Health:
@@ -64,7 +64,7 @@ class Health:
         self._lock = make_lock(Rank.LEAF, "receiver health")
         self._error: StompError | None = None
         self._lost_since: float | None = time.monotonic()
-        self._words = "there was no connection yet"
+        self._reason = "there was no connection yet"
         self._quiet_since: float | None = None
         self._subscribed_at: float | None = None
         self.links = 0
@@ -83,12 +83,12 @@ class Health:
                 self._subscribed_at = now
         self._changed()
 
-    def heard(self) -> None:
+    def arrived(self) -> None:
         """Note that messages came: until they are `kept` it is not quiet, however long the disk takes."""
         with self._lock:
             self._quiet_since = None
 
-    def kept(self) -> None:
+    def stored(self) -> None:
         """Note that what came is in the spool; the broker could not send while it waited for the ACK."""
         with self._lock:
             self._quiet_since = time.monotonic()
@@ -98,7 +98,7 @@ class Health:
         with self._lock:
             if self._lost_since is None:
                 self._lost_since = time.monotonic()
-            self._words = str(reason)
+            self._reason = str(reason)
             self._quiet_since = None
         _LOG.warning("%s has no broker: %s", self._name, reason)
         self._changed()
@@ -133,12 +133,12 @@ class Health:
             StompError: the receiver has ended.
         """
         with self._lock:
-            error, since, words = self._error, self._lost_since, self._words
+            error, since, reason = self._error, self._lost_since, self._reason
         if error is not None:
             raise error.with_traceback(None)
         if since is not None and time.monotonic() - since > broker_timeout:
             raise ConnectTimeout(
-                f"{self._name} has had no broker for more than {broker_timeout:g} s (option brokerTimeout): {words}"
+                f"{self._name} has had no broker for more than {broker_timeout:g} s (option brokerTimeout): {reason}"
             )
 
     def patience(self, broker_timeout: float) -> float:

@@ -3,7 +3,7 @@
 | thread | owns | may block on |
 |---|---|---|
 | `stompy-spool-<number>` | see `receiver.py` | |
-| `stompy-spool-maintenance` | the marks, the sign of life, the removal of what was processed | the disk |
+| `stompy-spool-maintenance` | the marks, the heartbeat, the removal of what was processed | the disk |
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from stompy.errors import ConnectTimeout, StompError
 from stompy.spark.receiver.health import Health, Wakeup
 from stompy.spark.receiver.receiver import Receiver
 from stompy.spark.source_options import SpoolOptions
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
 
-_STOPPING = 5.0
+_STOP_TIMEOUT = 5.0
 """Seconds that receivers get for their end."""
-_MOMENT = 0.01
+_MIN_WAIT = 0.01
 """Seconds, the least that are waited for."""
 _PERIOD, _PERIOD_FULL = 1.0, 0.1
 """Seconds between two looks at the marks; while the spool is full, its receivers wait for them."""
@@ -87,7 +87,7 @@ class ReceiverPool:
         self._stopped = False
         self.writer = SpoolWriter(
             spool,
-            patience=Patience(wait=options.lock_timeout, frozen=options.take_over_after),
+            patience=ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after),
             dedup_header=options.dedup_header,
             fail_on_loss=options.fail_on_data_loss,
             closing=closing,
@@ -131,7 +131,7 @@ class ReceiverPool:
             self.check()
             seconds = left()
             patience = min(health.patience(self._options.broker_timeout) for health in self.healths)
-            return seconds if seconds <= 0 else min(seconds, patience + _MOMENT)
+            return seconds if seconds <= 0 else min(seconds, patience + _MIN_WAIT)
 
         self._wakeup.watch(look)
 
@@ -142,7 +142,7 @@ class ReceiverPool:
         self._stopped = True
         for receiver in self._receivers:
             receiver.close()
-        deadline = Deadline(_STOPPING)
+        deadline = Deadline(_STOP_TIMEOUT)
         ended = [receiver.join_until(deadline) for receiver in self._receivers]
         self._maintenance.close()
         # A thread that hangs in a dead file system keeps the spool: two must not write to it.
@@ -183,7 +183,7 @@ class NoReceivers:
 
     Args:
         view: of the spool.
-        patience: seconds without a sign of life of that process.
+        patience: seconds without a heartbeat of that process.
     """
 
     def __init__(self, view: SpoolView, patience: float) -> None:
@@ -194,7 +194,7 @@ class NoReceivers:
         """Raise if nobody fills the spool.
 
         Raises:
-            ConnectTimeout: no process has shown a sign of life for `patience` seconds.
+            ConnectTimeout: no process has shown a heartbeat for `patience` seconds.
         """
         if self._view.silent_for() > self._patience:
             raise ConnectTimeout(

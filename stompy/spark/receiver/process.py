@@ -2,7 +2,7 @@
 
 | thread | owns | may block on |
 |---|---|---|
-| `stompy-spool-watch`, in the parent | what the child has told | reading from the child |
+| `stompy-spool-watch`, in the parent | the status that the child reports | reading from the child |
 | main, in the child | the receivers | reading from the parent, whose end is the child's |
 
 The parent sends the options, which hold secrets, through a pipe and leaves it open; when it closes, the child stops. So
@@ -29,14 +29,14 @@ from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.spool import make_spool, open_files
 from stompy.threads import DaemonThread
 
-_TELL = 0.2
+_STATUS_INTERVAL = 0.2
 """Seconds between two lines of a child."""
-_STOPPING = 5.0
+_STOP_TIMEOUT = 5.0
 """Seconds that a child gets for its end."""
 
 
-class ReceiverProcess(DaemonThread):
-    """A process that fills a spool, and what it has told. The thread ends with the process.
+class ReceiverProcess(HouseThread):
+    """A process that fills a spool, and the status that it reports. The thread ends with the process.
 
     Args:
         options: of its receivers.
@@ -46,7 +46,7 @@ class ReceiverProcess(DaemonThread):
         super().__init__("stompy-spool-watch")
         self._spool_dir = options.spool_dir
         self._wakeup = Wakeup()
-        self._told: dict[str, Any] = {"quiet": 0.0, "subscribed": 0.0, "error": None}
+        self._status: dict[str, Any] = {"quiet": 0.0, "subscribed": 0.0, "error": None}
         self._stopping = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "stompy.spark.receiver.process"],
@@ -69,32 +69,32 @@ class ReceiverProcess(DaemonThread):
         """Take what the child tells, to its end."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._told = json.loads(line)
+            self._status = json.loads(line)
             self._wakeup.wake()
         code = self._process.wait()
-        if self._told["error"] is None and not self._stopping:
-            words = f"its process ended with code {code}"
-            self._told = {**self._told, "quiet": 0.0, "error": ["ConnectionLost", words]}
+        if self._status["error"] is None and not self._stopping:
+            reason = f"its process ended with code {code}"
+            self._status = {**self._status, "quiet": 0.0, "error": ["ConnectionLost", reason]}
         self._wakeup.wake()
 
     def check(self) -> None:
         """Raise what keeps messages from coming."""
-        error = self._told["error"]
+        error = self._status["error"]
         if error is None:
             return
-        kind, words = error
-        text = f"the receivers: {kind}: {words}"
+        kind, reason = error
+        text = f"the receivers: {kind}: {reason}"
         if kind.startswith("Spool"):
-            raise SpoolError(words, path=self._spool_dir)
+            raise SpoolError(reason, path=self._spool_dir)
         raise ConnectTimeout(text) if kind == "ConnectTimeout" else ConnectionLost(text)
 
     def quiet_for(self) -> float:
         """Return for how many seconds none of the receivers, all of them subscribed, has got a message."""
-        return float(self._told["quiet"])
+        return float(self._status["quiet"])
 
     def subscribed_for(self) -> float:
         """Return for how many seconds all of them have had a subscription."""
-        return float(self._told["subscribed"])
+        return float(self._status["subscribed"])
 
     def watch(self, left: Callable[[], float]) -> None:
         """Wait until `left` returns 0 or less; raises as `check`. What the child says is looked at."""
@@ -112,9 +112,9 @@ class ReceiverProcess(DaemonThread):
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        if not self.join_until(Deadline(_STOPPING)):
+        if not self.join_until(Deadline(_STOP_TIMEOUT)):
             self._process.kill()
-            self.join_until(Deadline(_STOPPING))
+            self.join_until(Deadline(_STOP_TIMEOUT))
         self._process.stdout.close()
 
 
@@ -124,32 +124,34 @@ def main(stdin: IO[bytes], stdout: IO[str]) -> int:
     try:
         pool = ReceiverPool(options, make_spool(open_files(options.spool_dir), options.origin))
     except StompError as error:
-        _tell(stdout, error=error)
+        _send_status(stdout, error=error)
         return 1
     try:
-        while not _hung_up(stdin):
+        while not _parent_closed(stdin):
             try:
                 pool.check()
             except StompError as error:
-                _tell(stdout, error=error)
+                _send_status(stdout, error=error)
                 return 1
-            _tell(stdout, quiet=pool.quiet_for(), subscribed=pool.subscribed_for())
+            _send_status(stdout, quiet=pool.quiet_for(), subscribed=pool.subscribed_for())
     finally:
         pool.stop()
     return 0
 
 
-def _tell(stdout: IO[str], *, quiet: float = 0.0, subscribed: float = 0.0, error: StompError | None = None) -> None:
-    told = None if error is None else [type(error).__name__, str(error)]
+def _send_status(
+    stdout: IO[str], *, quiet: float = 0.0, subscribed: float = 0.0, error: StompError | None = None
+) -> None:
+    failure = None if error is None else [type(error).__name__, str(error)]
     # A parent that is gone is found out by its other pipe.
     with contextlib.suppress(BrokenPipeError):
-        stdout.write(json.dumps({"quiet": quiet, "subscribed": subscribed, "error": told}) + "\n")
+        stdout.write(json.dumps({"quiet": quiet, "subscribed": subscribed, "error": failure}) + "\n")
         stdout.flush()
 
 
-def _hung_up(stdin: IO[bytes]) -> bool:
+def _parent_closed(stdin: IO[bytes]) -> bool:
     """Wait a moment, and return whether the parent has closed its end: nothing else ever comes."""
-    readable, _, _ = select.select([stdin], [], [], _TELL)
+    readable, _, _ = select.select([stdin], [], [], _STATUS_INTERVAL)
     return bool(readable)
 
 

@@ -8,7 +8,7 @@ Group commit without a timer: whenever the writer is free, what has come meanwhi
 by one cumulative ACK for each subscription. A broker that pages (ActiveMQ: 200 messages) delivers no more until it gets
 one; who waits for a full group waits for a broker that waits for it.
 
-An ACK asks for a receipt, and some may be under way. When the link is lost, what was not confirmed may come again and
+An ACK asks for a receipt, and some may be pending. When the link is lost, what was not confirmed may come again and
 is remembered as suspect. What was not yet durable just comes again. A receiver that has nothing to do makes a round
 trip now and then, so that the others' ids can be forgotten (`redelivery.py`).
 """
@@ -51,16 +51,16 @@ from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.spark")
 
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds of silence after which to look at receipts, the closing flag and the limit."""
-_ACKS_UNDER_WAY = 8
+_MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
 """Bounds of the wait between attempts, in seconds."""
-_POISONED = 3
+_MAX_UNREADABLE = 3
 """Sessions in a row that end by a frame that cannot be read, with nothing received in between."""
-_GOODBYE = 2.0
+_DISCONNECT_TIMEOUT = 2.0
 """Seconds for leaving the broker."""
-_ASKING = 0.5
+_ROUND_TRIP_INTERVAL = 0.5
 """Seconds between two round trips of an idle session."""
 
 
@@ -71,7 +71,7 @@ class Receiver(DaemonThread):
         options: of the spool.
         writer: shared with the other receivers; the caller's to close.
         number: of this receiver.
-        health: told of everything.
+        health: updated by it.
         limit: messages in the spool after which it is done; what was sent ahead goes back to the broker.
     """
 
@@ -87,8 +87,8 @@ class Receiver(DaemonThread):
         self._closing = threading.Event()
         self._arrived = threading.Event()
         self._acks: deque[tuple[Sequence[Receipt], Delivery]] = deque()
-        self._asked_at = 0.0
-        self._poisoned = 0
+        self._round_trip_at = 0.0
+        self._unreadable = 0
         self._failures = 0
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Receiver(DaemonThread):
                     self._after(error)
         except StompError as error:
             self._health.fail(error)
-        except BaseException as error:  # a thread that ends without a word would look like an empty queue
+        except BaseException as error:  # a thread that ends silently would look like an empty queue
             self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
             if isinstance(error, Exception):  # anything else has nobody to end here but this thread
                 raise
@@ -119,7 +119,7 @@ class Receiver(DaemonThread):
             raise error
         if never_connected and isinstance(error, (BrokerError, ConnectRefused, VersionMismatch)):
             raise error
-        if self._poisoned >= _POISONED:
+        if self._unreadable >= _MAX_UNREADABLE:
             raise RemoteProtocolError(
                 f"a message cannot be read, and the broker sends it again each time: {error}. Raise maxBodyBytes if it "
                 "is too large, or move it out of the queue"
@@ -140,7 +140,7 @@ class Receiver(DaemonThread):
             self._health.subscribed()
             self._pump(connection, subscriptions)
         except ConnectionLost as error:
-            self._poisoned += isinstance(error.__cause__, RemoteProtocolError)
+            self._unreadable += isinstance(error.__cause__, RemoteProtocolError)
             raise
         finally:
             self._leave(connection)
@@ -149,9 +149,9 @@ class Receiver(DaemonThread):
         options = self._options
         dialect = dialect_named(connection.dialect)
         # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
-        prefetch = 1 if self._poisoned else min(options.prefetch, self._room())
+        prefetch = 1 if self._unreadable else min(options.prefetch, self._room())
         countable = dialect.can("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
-        by_hand = dialect.headers.get("prefetch") in options.subscribe_headers
+        explicit = dialect.headers.get("prefetch") in options.subscribe_headers
         # At RabbitMQ an ACK in mode `client` would settle what the other subscriptions were sent before.
         alone = len(options.destination) == 1 or dialect.ack_reaches == "subscription"
         subscriptions: deque[Subscription] = deque()
@@ -159,7 +159,7 @@ class Receiver(DaemonThread):
             subscription = connection.subscribe(
                 destination,
                 ack="client" if alone else "client-individual",
-                prefetch=prefetch if countable and not by_hand else None,
+                prefetch=prefetch if countable and not explicit else None,
                 selector=options.selector,
                 durable=options.durable,
                 headers=options.subscribe_headers,
@@ -183,31 +183,31 @@ class Receiver(DaemonThread):
                 # Nothing is taken, so that the prefetch stops the broker; the link may end meanwhile.
                 if not connection.connected:
                     raise ConnectionLost("the link was lost while the spool was full")
-                self._ask(connection)
-                self._closing.wait(_LOOK)
+                self._round_trip(connection)
+                self._closing.wait(_POLL_INTERVAL)
                 continue
             taken = self._take(subscriptions)
             if taken:
-                self._health.heard()
+                self._health.arrived()
                 self._keep(taken, _rows([message for message, _ in taken], connection.address, identifier))
-                self._health.kept()
+                self._health.stored()
             else:
-                self._ask(connection)
+                self._round_trip(connection)
 
     def _take(self, subscriptions: deque[Subscription]) -> list[tuple[Message, Subscription]]:
         """Return what waits, from all in turn, up to the limits of a segment; after a moment of silence, nothing."""
         self._arrived.clear()
         if not any(one.queued or one.closed for one in subscriptions):
-            self._arrived.wait(_LOOK)
+            self._arrived.wait(_POLL_INTERVAL)
         most = min(self._options.segment_max_messages, self._room())
         waiting = deque(one for one in subscriptions if one.queued or one.closed)
         taken: list[tuple[Message, Subscription]] = []
-        octets = 0
-        while waiting and len(taken) < most and octets < self._options.segment_max_bytes:
+        size = 0
+        while waiting and len(taken) < most and size < self._options.segment_max_bytes:
             subscription = waiting.popleft()
             message = subscription.receive(0)  # raises why the link ended
             taken.append((message, subscription))
-            octets += len(message.body)
+            size += len(message.body)
             if subscription.queued:
                 waiting.append(subscription)
         subscriptions.rotate(-1)
@@ -215,7 +215,7 @@ class Receiver(DaemonThread):
 
     def _keep(self, taken: list[tuple[Message, Subscription]], rows: list[tuple[Record, Identity | None]]) -> None:
         """Make a group durable, and acknowledge all of it: what is only dropped would fill the prefetch."""
-        delivery = self._writer.keep(self._number, rows)
+        delivery = self._writer.store(self._number, rows)
         last = {subscription: message for message, subscription in taken}
         # Also when it was closed meanwhile: what is durable and not acknowledged comes again.
         try:
@@ -224,13 +224,14 @@ class Receiver(DaemonThread):
                     message.ack()
             receipts = [message.ack(receipt=True) for message in last.values()]
         except AckError as error:
-            taken[0][1].receive(_LOOK)  # raises why the link ended
+            taken[0][1].receive(_POLL_INTERVAL)  # raises why the link ended
             raise ConnectionLost(f"the link was lost before the ACK: {error}") from error
         self._acks.append((receipts, delivery))
 
-    def _ask(self, connection: Connection) -> None:
-        """Make a round trip if it lets others' ids be forgotten; an ACK under way does the same."""
-        if self._acks or time.monotonic() - self._asked_at < _ASKING or not self._writer.doubts(self._number):
+    def _round_trip(self, connection: Connection) -> None:
+        """Make a round trip if it lets others' ids be forgotten; a pending ACK does the same."""
+        waited = time.monotonic() - self._round_trip_at
+        if self._acks or waited < _ROUND_TRIP_INTERVAL or not self._writer.needs_receipt(self._number):
             return
         turn = self._writer.turn
         try:
@@ -238,14 +239,14 @@ class Receiver(DaemonThread):
                 pass
         except ReceiptTimeout as error:
             raise ConnectionLost(f"the broker does not answer: {error}") from error
-        self._writer.hear(self._number, turn)
-        self._asked_at = time.monotonic()
+        self._writer.note_receipt(self._number, turn)
+        self._round_trip_at = time.monotonic()
 
     def _take_receipts(self) -> None:
-        """Note the ACKs that the broker has confirmed; wait for the oldest where too many are under way."""
+        """Note the ACKs that the broker has confirmed; wait for the oldest where too many are pending."""
         while self._acks:
             receipts, delivery = self._acks[0]
-            if not all(receipt.done for receipt in receipts) and len(self._acks) < _ACKS_UNDER_WAY:
+            if not all(receipt.done for receipt in receipts) and len(self._acks) < _MAX_PENDING_ACKS:
                 return
             for receipt in receipts:
                 try:
@@ -254,17 +255,17 @@ class Receiver(DaemonThread):
                     raise ConnectionLost(f"the broker does not confirm an ACK: {error}") from error
             self._acks.popleft()
             self._writer.confirm(delivery)
-            self._failures = self._poisoned = 0
+            self._failures = self._unreadable = 0
 
     def _room(self) -> int:
         """Return how many more messages are wanted."""
         return sys.maxsize if self._limit is None else self._limit - self._writer.next
 
     def _leave(self, connection: Connection) -> None:
-        """Say goodbye, and remember what the broker may send again."""
-        connection.disconnect(timeout=_GOODBYE)
+        """Disconnect, and remember what the broker may deliver again."""
+        connection.disconnect(timeout=_DISCONNECT_TIMEOUT)
         try:
-            # DISCONNECT is confirmed behind all ACKs.
+            # DISCONNECT is confirmed after all ACKs.
             while self._acks and all(one.done and one.error is None for one in self._acks[0][0]):
                 self._writer.confirm(self._acks.popleft()[1])
         finally:

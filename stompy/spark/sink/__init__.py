@@ -5,7 +5,7 @@
     columns.py    which columns a row has and what they say of a message; needs neither pyspark nor pyarrow
     identity.py   the id by which a consumer knows a copy, the same each time a row is sent
     publisher.py  messages to the broker, in transactions, each confirmed
-    pace.py       a rate that is not passed
+    rate_limiter.py   a limit on the rate of sending
     writer.py     what Spark calls in the executors and on the driver
 
 A partition is sent by one connection, made at its first row, in chunks of one transaction each. A chunk is confirmed by

@@ -63,7 +63,7 @@ class Outgoing:
 
     Attributes:
         destination: where to.
-        body: octets, or text that is sent as UTF-8.
+        body: bytes, or text that is sent as UTF-8.
         headers: further headers.
         content_type: `None` leaves it to the body.
         persistent: `None` leaves it to the broker.
@@ -83,7 +83,7 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """About the octets it takes on the wire."""
+        """About the bytes it takes on the wire."""
         return (
             len(self.body) + len(self.destination) + sum(len(name) + len(self.headers[name]) for name in self.headers)
         )

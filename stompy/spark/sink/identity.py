@@ -3,7 +3,7 @@
 Spark runs a task again that failed, and a batch again that was not finished; what the first run had committed is then
 sent twice. Both copies carry the same id in the header `stompy-dedupe-id`.
 
-| way | id | is stable |
+| mode | id | is stable |
 |---|---|---|
 | column `dedup_id` | what the row says | always |
 | content | job, batch, partition, digest of the message, how many like it came before | in any order of rows |
@@ -24,7 +24,7 @@ from typing import Literal
 
 from stompy.spark.sink.columns import Outgoing
 
-Way = Literal["content", "position", "none"]
+DedupMode = Literal["content", "position", "none"]
 
 _SEPARATOR = b"\0"
 
@@ -51,10 +51,10 @@ Identify = Callable[[Outgoing], "str | None"]
 """Returns the id of the next message of a partition, or `None` for none."""
 
 
-def identifier(part: Part, way: Way) -> Identify:
+def identifier(part: Part, mode: DedupMode) -> Identify:
     """Return what gives each message of `part` its id; to be asked once for each, in the order of the rows.
 
-    The way `content` remembers 16 octets and a count for each different message of the partition.
+    The mode `content` remembers 16 bytes and a count for each different message of the partition.
     """
     seen: Counter[bytes] = Counter()
     place = 0
@@ -69,7 +69,7 @@ def identifier(part: Part, way: Way) -> Identify:
         place += 1
         return f"{part}/{place - 1}"
 
-    made: Identify = {"content": by_content, "position": by_position, "none": lambda _: None}[way]
+    made: Identify = {"content": by_content, "position": by_position, "none": lambda _: None}[mode]
 
     def identify(message: Outgoing) -> str | None:
         return message.dedup_id if message.dedup_id is not None else made(message)
@@ -78,7 +78,7 @@ def identifier(part: Part, way: Way) -> Identify:
 
 
 def digest_of(message: Outgoing) -> bytes:
-    """Return 16 octets that differ for messages that differ in destination, headers or body."""
+    """Return 16 bytes that differ for messages that differ in destination, headers or body."""
     digest = blake2b(digest_size=16)
     fields = [message.destination, message.content_type or "", str(message.persistent), str(message.priority)]
     fields += [str(message.expires), *(f"{name}={message.headers[name]}" for name in sorted(message.headers))]

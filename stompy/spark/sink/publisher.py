@@ -28,16 +28,16 @@ from stompy.errors import (
 )
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import Identify
-from stompy.spark.sink.pace import Pace
+from stompy.spark.sink.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-_FIRST_WAIT = 0.1
-_LONGEST_WAIT = 5.0
-"""Seconds between attempts to reach a broker that is away, at most."""
+_FIRST_DELAY = 0.1
+_MAX_DELAY = 5.0
+"""Bounds of the wait between attempts to reach the broker, in seconds."""
 
-_PARTING = 1.0
+_DISCONNECT_TIMEOUT = 1.0
 """Seconds for the end of a connection that has failed: a broker that has stopped reading answers no DISCONNECT."""
 
 Persistence = Literal["auto", "true", "false"]
@@ -51,15 +51,15 @@ Item = tuple[Outgoing, "str | None"]
 class Chunk:
     """How much goes into one transaction, whichever is reached first; it holds at least one message."""
 
-    messages: int = 1000
-    octets: int = 4 * 1024 * 1024
+    max_messages: int = 1000
+    max_bytes: int = 4 * 1024 * 1024
 
 
 class Publisher:
     """Sends messages; used as a context manager, by one thread.
 
     Nothing is connected before the first message. A chunk whose fate is unknown because the link died is sent again
-    with the same ids as soon as the broker is back, for at most `patience` seconds.
+    with the same ids as soon as the broker is back, for at most `retry_timeout` seconds.
 
     Args:
         connect: makes a connection.
@@ -68,8 +68,8 @@ class Publisher:
         transactions: make each chunk one; without, each message of a chunk is confirmed by itself. `"auto"` does
             without where the broker drops duplicates by their ids.
         persistent: of messages that do not say; `"auto"` is `"true"` where the broker can be asked.
-        patience: seconds that the broker may be away.
-        pace: how fast at most; by default as fast as it goes.
+        retry_timeout: seconds to go on trying to reach the broker.
+        rate_limiter: by default, without a limit.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class Publisher:
         chunk: Chunk | None = None,
         transactions: Transactions = "auto",
         persistent: Persistence = "auto",
-        patience: float = 60.0,
-        pace: Pace | None = None,
+        retry_timeout: float = 60.0,
+        rate_limiter: RateLimiter | None = None,
     ) -> None:
         self._connect = connect
         self._identify = identify
         self._chunk = chunk or Chunk()
         self._transactions = transactions
         self._persistent = persistent
-        self._patience = patience
-        self._pace = pace or Pace(None)
+        self._retry_timeout = retry_timeout
+        self._rate_limiter = rate_limiter or RateLimiter(None)
         self._connection: Connection | None = None
         self.confirmed = 0
         """Messages that the broker has confirmed."""
-        self.octets = 0
-        """Octets of their bodies and headers."""
+        self.size = 0
+        """Bytes of their bodies and headers."""
         self.chunks = 0
         """Chunks that the broker has confirmed."""
 
@@ -114,28 +114,28 @@ class Publisher:
             on_confirmed: called after each chunk, when exactly the confirmed ones were taken from `messages`.
 
         Raises:
-            PublishError: the broker refuses, has stopped reading, or stays away for longer than the patience.
+            PublishError: the broker refuses, has stopped reading, or cannot be reached within `retry_timeout`.
             LocalProtocolError: a message cannot be written in the version spoken.
-            ConfigurationError: the broker has no way to do what a message asks for.
+            ConfigurationError: the broker does not support what a message asks for.
         """
         for chunk in self._chunks(messages):
-            self._pace.before(len(chunk))
+            self._rate_limiter.wait(len(chunk))
             self._deliver(chunk)
             self.confirmed += len(chunk)
-            self.octets += sum(message.size for message, _ in chunk)
+            self.size += sum(message.size for message, _ in chunk)
             self.chunks += 1
             on_confirmed()
 
     def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Item]]:
         chunk: list[Item] = []
-        octets = 0
-        most = min(self._chunk.messages, self._pace.most)
+        size = 0
+        most = min(self._chunk.max_messages, self._rate_limiter.burst)
         for message in messages:
             chunk.append((message, self._identify(message)))
-            octets += message.size
-            if len(chunk) >= most or octets >= self._chunk.octets:
+            size += message.size
+            if len(chunk) >= most or size >= self._chunk.max_bytes:
                 yield chunk
-                chunk, octets = [], 0
+                chunk, size = [], 0
         if chunk:
             yield chunk
 
@@ -144,8 +144,8 @@ class Publisher:
 
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_come_back),
-            stop=tenacity.stop_after_delay(self._patience),
-            wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
+            stop=tenacity.stop_after_delay(self._retry_timeout),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_DELAY, max=_MAX_DELAY),
             reraise=True,
         )
         try:
@@ -158,10 +158,10 @@ class Publisher:
             ) from stalled
         except BrokerError as refused:
             raise PublishError(f"the broker refused: {refused}", confirmed=self.confirmed) from refused
-        except (ConnectError, ConnectionLost) as away:
+        except (ConnectError, ConnectionLost) as error:
             raise PublishError(
-                f"there was no broker to send to for {self._patience:g} s: {away}", confirmed=self.confirmed
-            ) from away
+                f"there was no broker to send to for {self._retry_timeout:g} s: {error}", confirmed=self.confirmed
+            ) from error
 
     def _attempt(self, chunk: list[Item]) -> None:
         try:
@@ -173,7 +173,7 @@ class Publisher:
             else:
                 _send_each(connection, frames, chunk)
         except StompError:
-            self._drop(_PARTING)
+            self._drop(_DISCONNECT_TIMEOUT)
             raise
 
     def _in_transactions(self, dialect: Dialect, chunk: list[Item]) -> bool:

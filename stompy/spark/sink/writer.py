@@ -37,12 +37,12 @@ class Published(WriterCommitMessage):
 
     Attributes:
         messages: confirmed by the broker.
-        octets: of their bodies and headers.
+        size: bytes of their bodies and headers.
         chunks: transactions.
     """
 
     messages: int
-    octets: int
+    size: int
     chunks: int
 
 
@@ -70,7 +70,7 @@ class _Partitions:
         identify = identifier(part, self._options.dedup)
         with self._options.publisher(name=f"spark-sink-{part.partition}", identify=identify) as publisher:
             publisher.publish(self._columns.messages(tables))
-            return Published(publisher.confirmed, publisher.octets, publisher.chunks)
+            return Published(publisher.confirmed, publisher.size, publisher.chunks)
 
     def _part(self) -> Part:
         context = TaskContext.get()
@@ -156,6 +156,6 @@ def _columns(options: SinkOptions, schema: StructType) -> Columns:
 def _totals(messages: Sequence[WriterCommitMessage | None]) -> str:
     sent = [cast("Published", message) for message in messages if message is not None]
     return (
-        f"{sum(one.messages for one in sent)} messages, {sum(one.octets for one in sent)} octets, "
+        f"{sum(one.messages for one in sent)} messages, {sum(one.size for one in sent)} bytes, "
         f"in {sum(one.chunks for one in sent)} transactions of {len(sent)} tasks (of {len(messages)})"
     )

@@ -17,7 +17,7 @@ from stompy.errors import NotConnected, ReceiveTimeout, SpoolBusy, SpoolError
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import BatchOptions
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.record import now_us, record_of
@@ -28,9 +28,9 @@ from stompy.spark.spool.writer import SpoolWriter
 
 DONE = "done"
 """The file that says how many messages a finished read has."""
-_PATIENCE = Patience(wait=1.0)
+_PATIENCE = ClaimTimeouts(wait=1.0)
 """With another process, before a look whether it is done."""
-_ANOTHER = 3600.0
+_OTHER_TIMEOUT = 3600.0
 """Seconds to wait for another process that takes the same read."""
 
 
@@ -57,12 +57,12 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     if end is None:
         end = _taken(options, spool)
     pieces = SpoolView(spool).index.pieces(0, end)
-    return spool, split(pieces, most=options.num_partitions)
+    return spool, split(pieces, max_parts=options.num_partitions)
 
 
 def _taken(options: BatchOptions, spool: Spool) -> int:
     """Take messages, and return how many the spool then has."""
-    deadline = Deadline(_ANOTHER)
+    deadline = Deadline(_OTHER_TIMEOUT)
     while True:
         try:
             end = _browse(options, spool) if options.browse else _receive(options, spool)
@@ -124,7 +124,7 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
     writer.begin(0)
     for start in range(0, len(rows), asked.segment_max_messages):
         # Nothing is acknowledged, so that nothing comes again.
-        writer.confirm(writer.keep(0, rows[start : start + asked.segment_max_messages]))
+        writer.confirm(writer.store(0, rows[start : start + asked.segment_max_messages]))
 
 
 def _end_of(files: Files) -> int | None:

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss
+from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss, SpoolMismatch
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
 from stompy.spark.receiver.process import ReceiverProcess
-from stompy.spark.source.offsets import Offset
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.index import Piece
@@ -33,12 +32,61 @@ from stompy.spark.spool.view import SpoolView
 
 _LOG = logging.getLogger("stompy.spark")
 
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds after which to look for a first message that is late."""
-_GOING_AHEAD = 5.0
+_SKIP_AHEAD_TIMEOUT = 5.0
 """Seconds that a writer gets to number its messages above the checkpoint, before Spark hears that there is nothing."""
-INLINE_OCTETS = 4 << 20
-"""Octets of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
+INLINE_BYTES = 4 << 20
+"""Bytes of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
+_VERSION = 2
+"""Of an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position in a spool.
+
+    Attributes:
+        spool: its identity.
+        next: the number of the next message.
+        again: first and end of what is read once more, since the spool is an older copy than the checkpoint.
+        lost: messages up to here that were given up.
+    """
+
+    spool: str
+    next: int
+    again: tuple[int, int] | None = None
+    lost: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """Return what Spark stores."""
+        stored: dict[str, Any] = {"v": _VERSION, "spool": self.spool, "next": self.next}
+        if self.again is not None:
+            stored["again"] = list(self.again)
+        if self.lost:
+            stored["lost"] = self.lost
+        return stored
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], *, path: str) -> Offset:
+        """Return what Spark had stored.
+
+        Args:
+            stored: from the checkpoint.
+            path: of the spool, named by the error.
+
+        Raises:
+            SpoolMismatch: it is not an offset of this source, or of another version.
+        """
+        if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
+            raise SpoolMismatch(
+                f"the checkpoint holds an offset that this program does not know ({sorted(stored)}): it belongs to "
+                "another source or another version. Give the query its own checkpointLocation",
+                path=path,
+            )
+        again = stored.get("again")
+        found = None if again is None else (int(again[0]), int(again[1]))
+        return cls(str(stored["spool"]), stored["next"], found, int(stored.get("lost", 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +94,21 @@ class Limits:
     """Bounds of one micro-batch; `None` for none.
 
     Attributes:
-        most: messages.
-        octets: about so many octets.
-        least: messages that are waited for.
+        max_messages: of the micro-batch.
+        max_bytes: approximately.
+        min_messages: that are waited for.
     """
 
-    most: int | None = None
-    octets: int | None = None
-    least: int | None = None
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    min_messages: int | None = None
 
 
 class StreamEngine:
     """The driver's side of one streaming query.
 
     Args:
-        options: what the query was told. Nothing happens before the first call.
+        options: of the query. Nothing happens before the first call.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -70,7 +118,7 @@ class StreamEngine:
         self._position: Offset | None = None
         self._target: int | None = None
         self._last_batch = time.monotonic()
-        self._sound: dict[Segment, bool] = {}
+        self._valid: dict[Segment, bool] = {}
 
     # What Spark asks.
 
@@ -96,7 +144,7 @@ class StreamEngine:
         begin = self._start(start, spool, view)
         if not can_tell:
             return begin.json()
-        if begin.next > view.next and not self._gone_ahead(begin.next, view, receivers):
+        if begin.next > view.next and not self._skip_ahead(begin.next, view, receivers):
             return begin.json()
         again = None if self._fail or begin.again else view.below_gap(begin.next)
         if again is not None:
@@ -147,15 +195,15 @@ class StreamEngine:
         view.note_planned(until.next)
         self._position = until
         if self._options.spool_access == "driver":
-            return split(pieces, most=None, octets=INLINE_OCTETS)
-        return split(pieces, most=self._options.num_partitions)
+            return split(pieces, max_parts=None, max_bytes=INLINE_BYTES)
+        return split(pieces, max_parts=self._options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Note what was processed; raises as `SpoolView.note_processed`."""
         spool, view, _ = self._open()
         done = self._checked(end, spool).next
         view.note_processed(done, retention=self._options.spool_retention)
-        self._sound = {segment: sound for segment, sound in self._sound.items() if segment.end > done}
+        self._valid = {segment: sound for segment, sound in self._valid.items() if segment.end > done}
 
     def prepare_available_now(self) -> None:
         """Receive until the queue counts as empty, and let the query end there.
@@ -175,7 +223,7 @@ class StreamEngine:
             view.refresh()
             quiet = options.idle_timeout - receivers.quiet_for()
             rest = options.available_now_timeout - receivers.subscribed_for()
-            return min(quiet, rest if rest > 0 or view.next > before else _LOOK)
+            return min(quiet, rest if rest > 0 or view.next > before else _POLL_INTERVAL)
 
         receivers.watch(left)
         receivers.check()
@@ -221,7 +269,7 @@ class StreamEngine:
             receivers.check()
             if deadline.expired:
                 raise SpoolBusy("a process has claimed it and does not begin to fill it", path=self.url)
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
 
     def _checked(self, stored: Mapping[str, Any], spool: Spool) -> Offset:
         offset = Offset.from_json(stored, path=self.url)
@@ -234,7 +282,7 @@ class StreamEngine:
         # What was handed out before is at most a little behind; Spark goes on from its own checkpoint in any case.
         return self._position or Offset(spool.identity, max(view.planned, view.index.low))
 
-    def _gone_ahead(self, start: int, view: SpoolView, receivers: Receivers) -> bool:
+    def _skip_ahead(self, start: int, view: SpoolView, receivers: Receivers) -> bool:
         """Have new messages numbered from the checkpoint on; return whether the writer does it.
 
         Raises:
@@ -253,39 +301,39 @@ class StreamEngine:
                 "or segments are gone. New messages are numbered from %d on", start, view.next, start,
             )  # fmt: skip
             view.note_planned(start)
-        deadline = Deadline(_GOING_AHEAD)
+        deadline = Deadline(_SKIP_AHEAD_TIMEOUT)
         while view.settled() < start:
             receivers.check()
             if deadline.expired:
                 return False
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
         return view.refresh()
 
     def _admitted(self, view: SpoolView, start: int, end: int, limits: Limits) -> int:
         """Return up to where the next micro-batch goes; not beyond `start` while more is waited for."""
         waited = time.monotonic() - self._last_batch
-        too_few = limits.least is not None and self._target is None and end - start < limits.least
+        too_few = limits.min_messages is not None and self._target is None and end - start < limits.min_messages
         if too_few and waited < self._options.max_trigger_delay:
             return start
-        if limits.octets is not None and end > start:
-            end = min(end, view.index.octets_up_to(start, limits.octets))
-        return end if limits.most is None else min(end, start + limits.most)
+        if limits.max_bytes is not None and end > start:
+            end = min(end, view.index.end_within(start, limits.max_bytes))
+        return end if limits.max_messages is None else min(end, start + limits.max_messages)
 
     def _pieces(self, view: SpoolView, start: int, end: int) -> list[Piece]:
         """Return what is read of some messages; without what is gone or damaged, if that is given up."""
         pieces = view.index.pieces(start, end, fail=self._fail)
-        return pieces if self._fail else [piece for piece in pieces if self._is_sound(piece.segment)]
+        return pieces if self._fail else [piece for piece in pieces if self._is_valid(piece.segment)]
 
-    def _is_sound(self, segment: Segment) -> bool:
-        if segment not in self._sound:
+    def _is_valid(self, segment: Segment) -> bool:
+        if segment not in self._valid:
             try:
                 self._open()[0].read(segment)
             except SpoolDamaged as error:
                 _LOG.warning("the messages %d to %d are given up: %s", segment.first, segment.end - 1, error)
-                self._sound[segment] = False
+                self._valid[segment] = False
             else:
-                self._sound[segment] = True
-        return self._sound[segment]
+                self._valid[segment] = True
+        return self._valid[segment]
 
     @staticmethod
     def _missing(view: SpoolView, start: int, end: int, pieces: list[Piece]) -> int:

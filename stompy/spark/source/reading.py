@@ -14,27 +14,27 @@ from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import check_identity, find_spool, open_files
 
-ROWS_A_TASK = 10_000
-OCTETS_A_TASK = 32 << 20
+ROWS_PER_TASK = 10_000
+BYTES_PER_TASK = 32 << 20
 _ROWS = 10_000
 """Rows in one batch for Spark, at most."""
 
 
-def split(pieces: Sequence[Piece], *, most: int | None, octets: int = OCTETS_A_TASK) -> list[list[Piece]]:
+def split(pieces: Sequence[Piece], *, max_parts: int | None, max_bytes: int = BYTES_PER_TASK) -> list[list[Piece]]:
     """Return the pieces in parts of about the same number of rows; a segment may be cut.
 
     Args:
         pieces: in order.
-        most: parts; `None` makes one for so many rows or octets.
-        octets: of a part, where `most` does not say otherwise.
+        max_parts: `None` makes one for each 10,000 rows or `max_bytes`.
+        max_bytes: of a part, where `max_parts` is `None`.
     """
     rows = sum(piece.rows for piece in pieces)
     if not rows:
         return []
-    if most is None:
+    if max_parts is None:
         size = sum(piece.size for piece in pieces)
-        most = max(-(-rows // ROWS_A_TASK), -(-size // octets))
-    count = max(1, min(most, rows))
+        max_parts = max(-(-rows // ROWS_PER_TASK), -(-size // max_bytes))
+    count = max(1, min(max_parts, rows))
     bounds = [rows * number // count for number in range(1, count + 1)]
     return list(_cut(pieces, bounds))
 
@@ -159,7 +159,7 @@ def _decoded(batch: pa.RecordBatch, row: int, *, fail: bool) -> str | None:
         identity = batch.column("message_id")[row].as_py()
         where = f"sequence {batch.column('sequence')[row].as_py()}"
         raise BodyDecodeError(
-            f"the body of message {identity!r} ({where}) is not UTF-8 ({error.reason} at octet {error.start}); the "
+            f"the body of message {identity!r} ({where}) is not UTF-8 ({error.reason} at byte {error.start}); the "
             "option invalidText=permissive makes its text null",
             body=body,
         ) from None

@@ -7,8 +7,12 @@ the first call that needs it.
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +20,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from stompy.spark.source.engine import Limits, StreamEngine
 from stompy.spark.source.reading import read_pieces, shaped
-from stompy.spark.source.signals import end_on_sigterm
 from stompy.spark.source_options import ColumnOptions, StreamOptions
 from stompy.spark.spool.index import Piece
 
@@ -146,9 +149,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ReadLimit is not None and isinstance(limit, ReadAllAvailable):
             return Limits()
         return Limits(
-            most=options.max_messages_per_trigger,
-            octets=options.max_bytes_per_trigger,
-            least=options.min_messages_per_trigger,
+            max_messages=options.max_messages_per_trigger,
+            max_bytes=options.max_bytes_per_trigger,
+            min_messages=options.min_messages_per_trigger,
         )
 
 
@@ -168,3 +171,22 @@ def _unpacked(rows: bytes, columns: ColumnOptions) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(rows) as reader:
         for batch in reader:
             yield shaped(batch, columns)
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM, which Spark sends twice and without waiting, unwind this process, so that it disconnects.
+
+    By default it would end at once: nothing is lost by that, and the broker has to find out by itself. Further signals
+    are ignored: the second one would interrupt that. Only the main thread can take signals; elsewhere
+    nothing happens.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with contextlib.suppress(ValueError):
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)

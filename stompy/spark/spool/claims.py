@@ -33,14 +33,14 @@ _LOG = logging.getLogger("stompy.spark")
 LOCK = "lock"
 EPOCHS = "epoch"
 """The folder of claims."""
-BEAT = 2.0
+HEARTBEAT_INTERVAL = 2.0
 """Seconds between touches of a claim."""
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds between looks at a lock that another has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClaimTimeouts:
     """How long to wait for a predecessor; durations in seconds.
 
     Attributes:
@@ -53,7 +53,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ActiveClaim:
     """The newest receiver that has begun to write.
 
     Attributes:
@@ -77,9 +77,9 @@ class Claim:
         SpoolBusy: another receiver fills the spool.
     """
 
-    def __init__(self, files: Files, *, patience: Patience, closing: threading.Event) -> None:
+    def __init__(self, files: Files, *, patience: ClaimTimeouts, closing: threading.Event) -> None:
         self._files = files
-        self._beaten = time.monotonic()
+        self._heartbeat_at = time.monotonic()
         files.make_folder(EPOCHS)
         self._lock: Lock | None = _wait_for_lock(files, patience, closing)
         try:
@@ -95,7 +95,7 @@ class Claim:
 
     def begin(self, start: int) -> None:
         """Note where this receiver begins, and forget older claims, which say nothing any more."""
-        self._files.write(self._path, dump({**_whose(), "start": start}))
+        self._files.write(self._path, dump({**_owner_info(), "start": start}))
         for claim in claims(self._files):
             if claim.epoch < self.epoch:
                 self._files.remove(f"{EPOCHS}/{claim.name}")
@@ -116,12 +116,12 @@ class Claim:
                 path=self._files.url,
             )
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Show that the owner is alive, if it is time to."""
         now = time.monotonic()
-        if now - self._beaten < BEAT:
+        if now - self._heartbeat_at < HEARTBEAT_INTERVAL:
             return
-        self._beaten = now
+        self._heartbeat_at = now
         self._files.touch(self._path)
         if self._lock is None:  # taken over from a frozen predecessor, which may have died since
             self._lock = self._files.lock(LOCK)
@@ -148,7 +148,7 @@ def claims(files: Files) -> list[ClaimName]:
     return sorted(name for name in names if name is not None)
 
 
-def begun(files: Files, *, before: int | None = None) -> Begun | None:
+def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | None:
     """Return the newest receiver that has begun; `None` while the newest claim's owner is about to.
 
     Args:
@@ -163,10 +163,10 @@ def begun(files: Files, *, before: int | None = None) -> Begun | None:
             continue
         document = read_document(files, f"{EPOCHS}/{claim.name}")
         if document is not None and "start" in document:
-            return Begun(claim.epoch, document["start"])
+            return ActiveClaim(claim.epoch, document["start"])
         if before is None:
             return None
-    return Begun(0, 0)
+    return ActiveClaim(0, 0)
 
 
 def _take(files: Files) -> ClaimName:
@@ -174,7 +174,7 @@ def _take(files: Files) -> ClaimName:
     while True:
         known = claims(files)
         claim = ClaimName(known[-1].epoch + 1 if known else 1, secrets.token_hex(6))
-        files.write(f"{EPOCHS}/{claim.name}", dump(_whose()))
+        files.write(f"{EPOCHS}/{claim.name}", dump(_owner_info()))
         # Two that came at once have the same number; whoever sees the other, or both, try a larger one.
         rivals = [one for one in claims(files) if one.epoch >= claim.epoch and one != claim]
         if not rivals:
@@ -183,23 +183,23 @@ def _take(files: Files) -> ClaimName:
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, patience: Patience, closing: threading.Event) -> Lock | None:
+def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Event) -> Lock | None:
     """Return the lock, or `None` where its holder is frozen.
 
     Raises:
         SpoolBusy: its holder is alive.
     """
     deadline = Deadline(patience.wait)
-    seen, since = last_beat(files), time.monotonic()
-    told = patience.wait < math.inf
+    seen, since = last_heartbeat(files), time.monotonic()
+    warned = patience.wait < math.inf
     while True:
         lock = files.lock(LOCK)
         if lock is not None:
             return lock
-        if not told:
-            told = True
+        if not warned:
+            warned = True
             _LOG.warning("spool %s is filled by another process; this one waits for its end", files.url)
-        beat = last_beat(files)
+        beat = last_heartbeat(files)
         if beat != seen:
             seen, since = beat, time.monotonic()
         if time.monotonic() - since >= patience.frozen:
@@ -210,10 +210,10 @@ def _wait_for_lock(files: Files, patience: Patience, closing: threading.Event) -
                 "one a spool of its own: two queries on one queue share its messages",
                 path=files.url,
             )
-        closing.wait(_LOOK)
+        closing.wait(_POLL_INTERVAL)
 
 
-def last_beat(files: Files) -> tuple[str, float] | None:
+def last_heartbeat(files: Files) -> tuple[str, float] | None:
     """Return what changes as long as the newest owner is alive."""
     return max(((entry.name, entry.modified) for entry in files.list(EPOCHS)), default=None)
 
@@ -224,7 +224,7 @@ def owner_of(files: Files) -> str | None:
     return _describe(files, found[-1]) if found else None
 
 
-def _whose() -> dict[str, object]:
+def _owner_info() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid()}
 
 

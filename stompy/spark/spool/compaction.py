@@ -67,7 +67,7 @@ class Compaction:
             for segment in block:
                 if stopped():
                     return
-                self._claim.beat()
+                self._claim.heartbeat()
                 rows.append(spool.read(segment))
             merged, data = join(rows, spool=spool.identity, first=block[0].first, epoch=self._claim.epoch)
             spool.files.write(merged.name, data)
@@ -80,5 +80,5 @@ class Compaction:
         with self._lock:
             self._index.replace(block, merged)
         for segment in block:
-            self._claim.beat()
+            self._claim.heartbeat()
             spool.files.remove(segment.name)

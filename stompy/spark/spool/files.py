@@ -1,6 +1,6 @@
 """The seam to a file system, and a directory as one.
 
-All that a spool needs of a file system: whole files that appear with their last octet or not at all, a listing that
+All that a spool needs of a file system: whole files that appear with their last byte or not at all, a listing that
 shows what was written before it was asked for, and for a directory a lock. Object stores are in `remote.py`.
 """
 
@@ -29,7 +29,7 @@ class Entry:
 
     Attributes:
         name: without its folder.
-        size: octets; 0 for a folder.
+        size: bytes; 0 for a folder.
         modified: seconds since the epoch.
         is_folder: whether it is a folder.
     """
@@ -68,7 +68,7 @@ class Files(Protocol):
         ...
 
     def read(self, name: str) -> bytes | None:
-        """Return the octets of a file, `None` where there is none."""
+        """Return the bytes of a file, `None` where there is none."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
@@ -143,9 +143,9 @@ class LocalFiles:
         return os.path.join(self._root, *name.split("/")) if name else self._root
 
     def read(self, name: str) -> bytes | None:
-        """Return the octets of a file, `None` where there is none."""
+        """Return the bytes of a file, `None` where there is none."""
         path = self.path(name)
-        with _told(path):
+        with _os_errors(path):
             try:
                 with open(path, "rb") as file:
                     return file.read()
@@ -155,7 +155,7 @@ class LocalFiles:
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file, in place of the one that may be there."""
         path = self.path(name)
-        with _told(path):
+        with _os_errors(path):
             unfinished = _write_unfinished(path, data)
             _finish(os.replace, unfinished, path)
             _sync_folder(os.path.dirname(path))
@@ -163,10 +163,10 @@ class LocalFiles:
     def create(self, name: str, data: bytes) -> bool:
         """Write a whole file, unless there is one; return whether it was written."""
         path = self.path(name)
-        with _told(path):
+        with _os_errors(path):
             unfinished = _write_unfinished(path, data)
             try:
-                # A rename would take the place of another's file without a word.
+                # A rename would take the place of another's file silently.
                 _finish(os.link, unfinished, path)
             except FileExistsError:
                 return False
@@ -182,7 +182,7 @@ class LocalFiles:
         """Return what is in a folder, without unfinished files; only what is not known is looked at."""
         path = self.path(folder)
         found = []
-        with _told(path):
+        with _os_errors(path):
             try:
                 scanned = list(os.scandir(path))
             except FileNotFoundError:
@@ -202,13 +202,13 @@ class LocalFiles:
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens where there is none."""
         path = self.path(name)
-        with _told(path), contextlib.suppress(FileNotFoundError):
+        with _os_errors(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def make_folder(self, name: str) -> None:
         """Make a folder and those above it, durably."""
         path = self.path(name)
-        with _told(path):
+        with _os_errors(path):
             missing = []
             while not os.path.isdir(path):
                 missing.append(path)
@@ -220,13 +220,13 @@ class LocalFiles:
     def sync(self, folder: str) -> None:
         """Make durable what another process has given a name in a folder."""
         path = self.path(folder)
-        with _told(path):
+        with _os_errors(path):
             _sync_folder(path)
 
     def sweep(self, folder: str) -> None:
         """Remove unfinished files of segments; those of watermarks may be another process's, and are small."""
         path = self.path(folder)
-        with _told(path):
+        with _os_errors(path):
             for name in os.listdir(path):
                 if name.startswith(f"{TEMPORARY}seg-"):
                     with contextlib.suppress(FileNotFoundError):
@@ -239,7 +239,7 @@ class LocalFiles:
     def touch(self, name: str) -> None:
         """Make a file's time of modification now, if it is there."""
         path = self.path(name)
-        with _told(path), contextlib.suppress(FileNotFoundError):
+        with _os_errors(path), contextlib.suppress(FileNotFoundError):
             os.utime(path)
 
 
@@ -256,7 +256,7 @@ class FileLock:
             import fcntl
         except ImportError:
             raise SpoolError("this platform has no file locks that stompy knows how to use", path=path) from None
-        with _told(path):
+        with _os_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -276,20 +276,20 @@ class FileLock:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Raise what the operating system reports as an error of ours."""
+def _os_errors(path: str) -> Iterator[None]:
+    """Raise errors of the operating system as `SpoolError`."""
     try:
         yield
     except FileExistsError:
         raise
     except OSError as error:
-        words = error.strerror or str(error)
+        reason = error.strerror or str(error)
         if error.errno in _NO_ROOM:
             raise SpoolFull(
-                f"there is no room on the disk ({words}); nothing of it was acknowledged, so make room and start again",
+                f"no space left on the disk ({reason}). None of it was acknowledged: free some and start again",
                 path=path,
             ) from error
-        raise SpoolError(f"it cannot be used: {words}", path=path) from error
+        raise SpoolError(f"it cannot be used: {reason}", path=path) from error
 
 
 def _write_unfinished(path: str, data: bytes) -> str:

@@ -18,7 +18,7 @@ from stompy.spark.spool.names import Segment
 BLOCK = 1000
 """Numbers in a block, whose small segments are merged into one."""
 _MANY, _SMALL = 20, 4 << 20
-"""Segments, the fewest that are merged, and octets, the most."""
+"""Segments, the fewest that are merged, and bytes, the most."""
 _ADVICE = "Restore the files from a backup, or go on without these messages with the option failOnDataLoss=false"
 
 
@@ -29,7 +29,7 @@ class Piece:
     Attributes:
         segment: the file.
         start: the first sequence number that is meant.
-        end: the number behind the last one.
+        end: the number after the last one.
         again: whether the rows may have been read before.
     """
 
@@ -45,7 +45,7 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """About how many octets they have."""
+        """About how many bytes they have."""
         return self.segment.size * self.rows // max(1, self.segment.count)
 
 
@@ -61,7 +61,7 @@ class SegmentIndex:
         self.low = low
         self._path = path
         self._segments: list[Segment] = []
-        self._octets = self._messages = 0
+        self._size = self._messages = 0
 
     @property
     def next(self) -> int:
@@ -74,9 +74,9 @@ class SegmentIndex:
         return self._messages
 
     @property
-    def octets(self) -> int:
-        """How many octets their files have."""
-        return self._octets
+    def size(self) -> int:
+        """Bytes of their files."""
+        return self._size
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -84,10 +84,10 @@ class SegmentIndex:
         return tuple(self._segments)
 
     def add(self, segment: Segment) -> None:
-        """Add a segment behind the others."""
+        """Add a segment after the others."""
         assert not self._segments or segment.first >= self._segments[-1].end, "segments are added in order"
         self._segments.append(segment)
-        self._octets += segment.size
+        self._size += segment.size
         self._messages += segment.count
 
     def mergeable(self, start: int, end: int) -> Iterator[list[Segment]]:
@@ -109,7 +109,7 @@ class SegmentIndex:
         position = bisect.bisect_left(self._segments, several[0].first, key=lambda one: one.first)
         assert self._segments[position : position + len(several)] == several, "they are in the index"
         self._segments[position : position + len(several)] = [merged]
-        self._octets += merged.size - sum(segment.size for segment in several)
+        self._size += merged.size - sum(segment.size for segment in several)
 
     def followed_by(self, segments: Iterable[Segment]) -> bool:
         """Whether some segments go on where this one ends, without a gap."""
@@ -132,7 +132,7 @@ class SegmentIndex:
         self.low = max(self.low, low)
         gone = list(itertools.takewhile(lambda segment: segment.end <= self.low, self._segments))
         del self._segments[: len(gone)]
-        self._octets -= sum(segment.size for segment in gone)
+        self._size -= sum(segment.size for segment in gone)
         self._messages -= sum(segment.count for segment in gone)
         return gone
 
@@ -141,7 +141,7 @@ class SegmentIndex:
 
         Args:
             start: the first number.
-            end: the number behind the last.
+            end: the number after the last.
             fail: raise for a gap; else it is left out.
 
         Raises:
@@ -164,15 +164,15 @@ class SegmentIndex:
         if at < end and fail:
             raise lost(self._path, at, end)
 
-    def octets_up_to(self, start: int, octets: int) -> int:
-        """Return the number up to which there are about so many octets from `start` on, at least one message's."""
+    def end_within(self, start: int, max_bytes: int) -> int:
+        """Return the number up to which there are about `max_bytes` from `start` on, at least one message's."""
         at = start
         for piece in self._pieces(start, self.next, fail=False):
             size = piece.size
-            if size > octets:
-                rows = octets * piece.rows // max(1, size)
+            if size > max_bytes:
+                rows = max_bytes * piece.rows // max(1, size)
                 return max(piece.start + rows, start + 1)
-            octets -= size
+            max_bytes -= size
             at = piece.end
         return at
 

@@ -21,7 +21,7 @@ class Segment:
         count: how many there are.
         epoch: of the process that wrote it.
         digest: checksum of the whole file, 16 hexadecimal digits; in its name, as it cannot be in itself.
-        size: octets of the file.
+        size: bytes of the file.
         modified: when it was written, in seconds since the epoch.
     """
 
@@ -34,7 +34,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The sequence number behind its last message."""
+        """The sequence number after its last message."""
         return self.first + self.count
 
     @property

@@ -23,7 +23,7 @@ class Received(Protocol):
 
     @property
     def body(self) -> bytes:
-        """The octets as received."""
+        """The bytes as received."""
         ...
 
 
@@ -46,7 +46,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """The octets that count towards limits."""
+        """The bytes that count towards limits."""
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
@@ -83,7 +83,7 @@ def record_of(message: Received, *, broker: str, received_at: int) -> Record:
 
 
 def storable(text: str) -> str:
-    r"""Return text as UTF-8 can hold it: octets that were not UTF-8 on the wire become `\xff` and the like."""
+    r"""Return text as UTF-8 can hold it: bytes that were not UTF-8 on the wire become `\xff` and the like."""
     if text.isascii():
         return text
     try:
@@ -98,7 +98,7 @@ def fingerprint(destination: str | None, body: bytes | None, moment: int | None 
 
     Args:
         destination: of the message.
-        body: its octets.
+        body: its bytes.
         moment: the broker's timestamp, in microseconds: a broker that lost its disk gives the same numbers again.
     """
     digest = blake2b((destination or "").encode(), digest_size=8)

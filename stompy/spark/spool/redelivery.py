@@ -48,14 +48,14 @@ class Redelivery:
     Attributes:
         known: the ids; at first those of earlier processes that may come again.
         turn: the current time.
-        heard: by receiver with an open session: its newest turn that a receipt has answered.
+        receipts: by receiver with an open session: its newest turn that a receipt has answered.
         confirmed: deliveries whose ids are still needed in memory, with the turn of their receipt; the oldest first.
         open: deliveries without a receipt.
     """
 
     known: set[Identity] = field(default_factory=set)
     turn: int = 0
-    heard: dict[int, int] = field(default_factory=dict)
+    receipts: dict[int, int] = field(default_factory=dict)
     confirmed: list[tuple[int, Delivery]] = field(default_factory=list)
     open: list[Delivery] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class Redelivery:
 
     def begin(self, receiver: int) -> None:
         """Note that a receiver is about to open a session; before it connects."""
-        self.heard[receiver] = self.turn
+        self.receipts[receiver] = self.turn
 
     def wrote(self, receiver: int, ids: Sequence[Identity], start: int, end: int) -> Delivery:
         """Note that messages are durable; before their ACK is sent."""
@@ -80,17 +80,17 @@ class Redelivery:
         self.open.remove(delivery)
         self.turn += 1
         self.confirmed.append((self.turn, delivery))
-        return self.hear(delivery.receiver, delivery.turn)
+        return self.note_receipt(delivery.receiver, delivery.turn)
 
-    def hear(self, receiver: int, turn: int) -> list[Identity]:
+    def note_receipt(self, receiver: int, turn: int) -> list[Identity]:
         """Note a receipt for what a session sent at `turn` or later; return the ids that are needed no more."""
-        self.heard[receiver] = max(self.heard[receiver], turn)
+        self.receipts[receiver] = max(self.receipts[receiver], turn)
         return self._forget()
 
-    def doubts(self, receiver: int) -> bool:
+    def needs_receipt(self, receiver: int) -> bool:
         """Whether a receipt for something that this session sends now lets ids be forgotten."""
-        heard = self.heard[receiver]
-        return any(turn > heard and delivery.receiver != receiver for turn, delivery in self.confirmed)
+        receipts = self.receipts[receiver]
+        return any(turn > receipts and delivery.receiver != receiver for turn, delivery in self.confirmed)
 
     def end(self, receiver: int) -> tuple[list[Identity], list[Identity]]:
         """Note that a session has ended, and its inbox with it.
@@ -99,7 +99,7 @@ class Redelivery:
             The ids that are needed no more, and those that the broker may send to another session; when these are on
             disk, call `leave`.
         """
-        self.heard.pop(receiver, None)
+        self.receipts.pop(receiver, None)
         forgotten = self._forget()
         ours = (delivery for delivery in self.open if delivery.receiver == receiver)
         ids = [one for delivery in ours for one in delivery.ids if one in self.known]
@@ -117,4 +117,4 @@ class Redelivery:
         return forgotten
 
     def _is_over(self, turn: int, delivery: Delivery) -> bool:
-        return all(heard >= turn for receiver, heard in self.heard.items() if receiver != delivery.receiver)
+        return all(receipts >= turn for receiver, receipts in self.receipts.items() if receiver != delivery.receiver)

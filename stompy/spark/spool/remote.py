@@ -30,9 +30,9 @@ from stompy.spark.spool.files import TEMPORARY, Entry, Lock
 _WITH_RENAME = frozenset({"hdfs", "local", "mock"})
 """What pyarrow calls file systems on which a file that is being written can be seen, and a rename is atomic."""
 
-_CREATING = 60.0
+_CREATE_TIMEOUT = 60.0
 """Seconds to wait for other processes that make the same object, while they stay the same."""
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds between looks for its end."""
 
 
@@ -61,8 +61,8 @@ class RemoteFiles:
         return self._url
 
     def read(self, name: str) -> bytes | None:
-        """Return the octets of an object, `None` where there is none."""
-        with _told(self._path(name)):
+        """Return the bytes of an object, `None` where there is none."""
+        with _os_errors(self._path(name)):
             try:
                 with self._fs.open_input_file(self._path(name)) as file:
                     data: bytes = file.read()
@@ -73,7 +73,7 @@ class RemoteFiles:
     def write(self, name: str, data: bytes) -> None:
         """Write a whole object, in place of the one that may be there."""
         path = self._path(name)
-        with _told(path):
+        with _os_errors(path):
             if not self._renames:
                 self._put(path, data)
                 return
@@ -107,8 +107,8 @@ class RemoteFiles:
         folder, _, last = self._path(name).rpartition("/")
         prefix = f"{TEMPORARY}create-{last}-"
         mine, shown = f"{prefix}{secrets.token_hex(8)}", False
-        seen, deadline = set[str](), Deadline(_CREATING)
-        with _told(folder):
+        seen, deadline = set[str](), Deadline(_CREATE_TIMEOUT)
+        with _os_errors(folder):
             try:
                 while not self.exists(name):
                     if not shown:
@@ -119,7 +119,7 @@ class RemoteFiles:
                         self.write(name, data)
                         return True
                     if rivals != seen:
-                        seen, deadline = rivals, Deadline(_CREATING)
+                        seen, deadline = rivals, Deadline(_CREATE_TIMEOUT)
                     elif deadline.expired:
                         raise SpoolError(
                             "another process was making it and has not finished. If none runs, remove "
@@ -129,7 +129,7 @@ class RemoteFiles:
                     if min(rivals, default=mine) < mine:
                         self._fs.delete_file(f"{folder}/{mine}")
                         shown = False
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL_INTERVAL)
                 return False
             finally:
                 if shown:
@@ -137,13 +137,13 @@ class RemoteFiles:
 
     def exists(self, name: str) -> bool:
         """Whether there is an object of that name."""
-        with _told(self._path(name)):
+        with _os_errors(self._path(name)):
             return bool(self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound)
 
     def list(self, folder: str, known: Mapping[str, Entry] | None = None) -> list[Entry]:
         """Return what is in a folder; nothing where there is none. The store tells all of it in any case."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
-        with _told(self._path(folder)):
+        with _os_errors(self._path(folder)):
             infos = self._fs.get_file_info(selector)
         return [
             Entry(info.base_name, info.size or 0, _seconds(info), info.type == fs.FileType.Directory)
@@ -157,12 +157,12 @@ class RemoteFiles:
 
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
-        with _told(self._path(name)), contextlib.suppress(FileNotFoundError):
+        with _os_errors(self._path(name)), contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
 
     def make_folder(self, name: str) -> None:
         """Make a folder, where the store has such a thing."""
-        with _told(self._path(name)):
+        with _os_errors(self._path(name)):
             self._fs.create_dir(self._path(name), recursive=True)
 
     def sync(self, folder: str) -> None:
@@ -172,7 +172,7 @@ class RemoteFiles:
         """Remove unfinished files of segments."""
         if not self._renames:
             return
-        with _told(self._path(folder)):
+        with _os_errors(self._path(folder)):
             for info in self._fs.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True)):
                 if info.base_name.startswith(f"{TEMPORARY}seg-"):
                     self._fs.delete_file(info.path)
@@ -182,7 +182,7 @@ class RemoteFiles:
         return _NoLock()
 
     def touch(self, name: str) -> None:
-        """Do nothing: without a lock nobody waits for a sign of life."""
+        """Do nothing: without a lock nobody waits for a heartbeat."""
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name) if name else self._root
@@ -212,7 +212,7 @@ def _find(url: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:

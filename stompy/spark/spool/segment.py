@@ -21,7 +21,7 @@ _ADVICE = (
 
 
 def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> tuple[Segment, bytes]:
-    """Return the segment of some rows, and the octets of its file.
+    """Return the segment of some rows, and the bytes of its file.
 
     Args:
         records: at least one.
@@ -38,7 +38,7 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
 
 
 def join(batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int) -> tuple[Segment, bytes]:
-    """Return one segment of the rows of several, as `decode` returns them, and the octets of its file."""
+    """Return one segment of the rows of several, as `decode` returns them, and the bytes of its file."""
     (batch,) = pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()
     schema = _SCHEMA.with_metadata({
         "stompy.version": _VERSION, "stompy.spool": spool,
@@ -67,7 +67,7 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
     if data is None:
         raise SpoolDamaged(f"the segment is gone. {_ADVICE}", path=path)
     if digest_of(data) != segment.digest:
-        raise SpoolDamaged(f"the segment is damaged or cut ({len(data)} octets). {_ADVICE}", path=path)
+        raise SpoolDamaged(f"the segment is damaged or cut ({len(data)} bytes). {_ADVICE}", path=path)
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
             _check_origin(reader.schema.metadata or {}, segment, spool, path)

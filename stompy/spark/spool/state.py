@@ -27,7 +27,7 @@ _ADVICE = (
 
 
 def dump(document: dict[str, Any]) -> bytes:
-    """Return a document as octets: a line of JSON and a line with its checksum."""
+    """Return a document as bytes: a line of JSON and a line with its checksum."""
     content = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
     return content + b"\n" + _check(content) + b"\n"
 

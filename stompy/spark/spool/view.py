@@ -11,7 +11,7 @@ import logging
 import time
 
 from stompy.errors import SpoolDataLoss
-from stompy.spark.spool.claims import Begun, begun, last_beat
+from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
 from stompy.spark.spool.files import Entry
 from stompy.spark.spool.index import SegmentIndex, lost, sound
 from stompy.spark.spool.names import Segment, segment_of
@@ -37,11 +37,11 @@ class SpoolView:
         self._files = spool.files
         self._fail = fail_on_loss
         self._planned = read_mark(self._files, PLANNED) or 0
-        self._beat = last_beat(self._files)
-        self._beaten = time.monotonic()
+        self._heartbeat = last_heartbeat(self._files)
+        self._heartbeat_at = time.monotonic()
         self._entries: dict[str, Entry] = {}
         self._segments: dict[str, Segment] = {}
-        self._newest: Begun | None = None
+        self._newest: ActiveClaim | None = None
         self.index = SegmentIndex(low=spool.low(), path=self._files.url)
         """The segments."""
         self.refresh()
@@ -61,11 +61,11 @@ class SpoolView:
         return read_mark(self._files, SETTLED) or 0
 
     def silent_for(self) -> float:
-        """Return for how many seconds, at least, no process that fills the spool has shown a sign of life."""
-        beat = last_beat(self._files)
-        if beat != self._beat:
-            self._beat, self._beaten = beat, time.monotonic()
-        return time.monotonic() - self._beaten
+        """Return for how many seconds, at least, no process that fills the spool has shown a heartbeat."""
+        beat = last_heartbeat(self._files)
+        if beat != self._heartbeat:
+            self._heartbeat, self._heartbeat_at = beat, time.monotonic()
+        return time.monotonic() - self._heartbeat_at
 
     def refresh(self) -> bool:
         """Look what is there now; return whether that can be told, which it cannot while an owner is about to begin.
@@ -75,7 +75,7 @@ class SpoolView:
         """
         low = self._spool.low()
         new, gone = self._list()
-        newest = begun(self._files)
+        newest = active_claim(self._files)
         if newest is None:
             self._newest = None
             return False
@@ -113,7 +113,7 @@ class SpoolView:
 
     def _begin_again(self, low: int, listed: set[Segment]) -> bool:
         """Make sense of all that is there."""
-        newest = self._newest = begun(self._files)
+        newest = self._newest = active_claim(self._files)
         if newest is None:
             return False
         kept, _ = sound((one for one in listed if one.end > low), epoch=newest.epoch, start=newest.start)

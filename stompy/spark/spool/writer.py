@@ -2,7 +2,7 @@
 
 | who | does |
 |---|---|
-| each receiver's thread | `begin`, `keep`, `confirm`, `hear`, `leave` |
+| each receiver's thread | `begin`, `store`, `confirm`, `note_receipt`, `leave` |
 | maintenance thread | `maintain`, `compact` |
 | any thread | `epoch`, `next`, `settled`, `is_full` and the like |
 
@@ -13,7 +13,7 @@
 
 A group goes through these steps: W1 write and sync an unfinished file; W2 give it its name; W3 sync the folder; W4 look
 for a newer claim; W5 ACK with a receipt; W6 the receipt moves the mark `settled`, in memory first: a mark that is too
-low only makes more suspects. Which messages are recognised meanwhile, and for how long, is told in `redelivery.py`.
+low only makes more suspects. Which messages are recognised meanwhile, and for how long: see `redelivery.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stompy.errors import SpoolDamaged, SpoolError, SpoolFenced
-from stompy.locks import Rank, make_lock
-from stompy.spark.spool.claims import Begun, Claim, Patience, begun
+from stompy.link.locks import Rank, make_lock
+from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.compaction import Compaction
 from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.index import SegmentIndex, lost, sound
@@ -42,7 +42,7 @@ from stompy.spark.spool.suspects import Suspects
 
 _LOG = logging.getLogger("stompy.spark")
 
-_REMOVED = 2000
+_MAX_REMOVED = 2000
 """Files that one call of `maintain` removes at most, so that the rest of its work is never late."""
 
 
@@ -65,19 +65,19 @@ class SpoolWriter:
         self,
         spool: Spool,
         *,
-        patience: Patience | None = None,
+        patience: ClaimTimeouts | None = None,
         dedup_header: str | None = None,
         fail_on_loss: bool = True,
         closing: threading.Event | None = None,
     ) -> None:
         self._spool = spool
         self._files = spool.files
-        self._sealing = make_lock(Rank.WRITE, "spool sealing")
+        self._write_lock = make_lock(Rank.WRITE, "spool sealing")
         self._lock = make_lock(Rank.LEAF, "spool")
         self._broken: BaseException | None = None
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._counted = 0
-        self._claim = Claim(spool.files, patience=patience or Patience(), closing=closing or threading.Event())
+        self._claim = Claim(spool.files, patience=patience or ClaimTimeouts(), closing=closing or threading.Event())
         try:
             orphans = self._look(fail_on_loss)
         except BaseException:
@@ -91,7 +91,7 @@ class SpoolWriter:
 
     def _look(self, fail_on_loss: bool) -> list[Segment]:
         """Find out what is there, and return what does not count."""
-        predecessor = begun(self._files, before=self._claim.epoch) or Begun(0, 0)
+        predecessor = active_claim(self._files, before=self._claim.epoch) or ActiveClaim(0, 0)
         low = self._spool.low()
         listed = {*self._spool.segments(), *self._spool.segments()}
         kept, orphans = sound(listed, epoch=predecessor.epoch, start=predecessor.start)
@@ -171,15 +171,15 @@ class SpoolWriter:
 
     @property
     def turn(self) -> int:
-        """The time by which receipts are told apart; see `Redelivery`."""
+        """The logical time that orders receipts; see `Redelivery`."""
         return self._redelivery.turn
 
-    def expects(self) -> int:
+    def known_ids(self) -> int:
         """Return how many ids are recognised now."""
         with self._lock:
             return len(self._redelivery.known)
 
-    def is_full(self, messages: int | None, octets: int | None) -> bool:
+    def is_full(self, max_messages: int | None, max_bytes: int | None) -> bool:
         """Whether the spool holds as much as it may; never while all of it was given to Spark.
 
         Spark says that a batch is processed only when it plans the next one. If that had to wait for new messages, and
@@ -189,8 +189,8 @@ class SpoolWriter:
             if self._planned >= self._next:
                 return False
             index = self._index
-            return (messages is not None and index.messages >= messages) or (
-                octets is not None and index.octets >= octets
+            return (max_messages is not None and index.messages >= max_messages) or (
+                max_bytes is not None and index.size >= max_bytes
             )
 
     # The receivers' side.
@@ -200,7 +200,7 @@ class SpoolWriter:
         with self._lock:
             self._redelivery.begin(receiver)
 
-    def keep(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
+    def store(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
         """Make durable what is new (W1 to W3), and see that this is still the owner (W4); then acknowledge all of it.
 
         Args:
@@ -211,7 +211,7 @@ class SpoolWriter:
             SpoolFull: there is no room.
             SpoolFenced: a successor is at work; the messages must not be acknowledged.
         """
-        with self._sealing:
+        with self._write_lock:
             if self._broken is not None:
                 raise self._broken.with_traceback(None)
             ids = [identity for _, identity in messages if identity is not None]
@@ -262,16 +262,16 @@ class SpoolWriter:
             forgotten = self._redelivery.confirm(delivery)
         self._forget(forgotten)
 
-    def hear(self, receiver: int, turn: int) -> None:
+    def note_receipt(self, receiver: int, turn: int) -> None:
         """Note a receipt for what a session sent at `turn`."""
         with self._lock:
-            forgotten = self._redelivery.hear(receiver, turn)
+            forgotten = self._redelivery.note_receipt(receiver, turn)
         self._forget(forgotten)
 
-    def doubts(self, receiver: int) -> bool:
+    def needs_receipt(self, receiver: int) -> bool:
         """Whether a receipt for something that this session sends now lets ids be forgotten."""
         with self._lock:
-            return self._redelivery.doubts(receiver)
+            return self._redelivery.needs_receipt(receiver)
 
     def leave(self, receiver: int) -> None:
         """Note that a session has ended: what was not confirmed may come again, to any receiver.
@@ -282,7 +282,7 @@ class SpoolWriter:
         self._claim.check()
         with self._lock:
             forgotten, suspects = self._redelivery.end(receiver)
-        with self._sealing:
+        with self._write_lock:
             self._suspects.forget(forgotten)
             self._suspects.save(suspects)
         with self._lock:
@@ -290,24 +290,24 @@ class SpoolWriter:
 
     def _forget(self, identities: Sequence[Identity]) -> None:
         if identities and len(self._suspects):
-            with self._sealing:
+            with self._write_lock:
                 self._suspects.forget(identities)
 
     # Maintenance.
 
     def maintain(self) -> None:
-        """Show a sign of life, write and read the marks, and remove what was processed; every second or so.
+        """Show a heartbeat, write and read the marks, and remove what was processed; every second or so.
 
         Raises:
             SpoolFenced: a successor is at work.
         """
         self._claim.check()
-        self._claim.beat()
+        self._claim.heartbeat()
         low, planned = self._spool.low(), read_mark(self._files, PLANNED) or 0
         if planned > self._next:
             # A reader is ahead of this spool, which is an older copy: it would take new messages for old ones. Or it
             # has seen a segment that is just being written, or whose writing failed: that one is not settled.
-            with self._sealing:
+            with self._write_lock:
                 if self._broken is None:
                     self._next = max(self._next, planned)
         with self._lock:
@@ -315,7 +315,7 @@ class SpoolWriter:
             self._processed.extend(self._index.remove_below(low))
         self._write_settled()
         self._write_counts()
-        for _ in range(_REMOVED):
+        for _ in range(_MAX_REMOVED):
             # Only with the mark on disk: a successor reads the ids from there on.
             if not self._processed or self._processed[0].end > self._settled:
                 break

@@ -23,10 +23,10 @@ from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.view import SpoolView
-from tests.spark.asking import table
-from tests.spark.receiver.filling import column, eventually, fill, receiving
+from tests.spark.dataframes import table
+from tests.spark.receiver.helpers import column, eventually, fill, receiving
 from tests.spark.source.test_drain import options, taken
-from tests.spark.work import ENOUGH, PREFETCH, Target
+from tests.spark.streaming_run import ENOUGH, PREFETCH, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def test_killed_between_rename_and_ack_twice_with_a_purge_between(target: Target
         fill(target.url, range(sent, sent + count), queue=queue, persistent="true")
         sent += count
         if sent < 2000:
-            fill_until_struck(tmp_path, given)
+            fill_until_killed(tmp_path, given)
         take_and_purge(target, tmp_path, given, held, sent)
     found = Counter(body for body, _ in held.values())
     assert set(found) == set(range(sent))
@@ -63,13 +63,13 @@ def test_killed_between_rename_and_ack_twice_with_a_purge_between(target: Target
     assert all(flagged[body] >= copies - 1 for body, copies in found.items()), "a copy is not flagged"
 
 
-def fill_until_struck(path: Path, given: dict[str, str]) -> None:
+def fill_until_killed(path: Path, given: dict[str, str]) -> None:
     """Fill a spool by a process that is killed when it has named its first segment, and acknowledged nothing."""
-    (path / "spool.strike-seg-").write_text("SIGKILL")
+    (path / "spool.kill-seg-").write_text("SIGKILL")
     command = [sys.executable, "-m", "tests.spark.crashes.filler", json.dumps({**given, "spoolDir": f"{path}/spool"})]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TOP), str(STRIKING)))}
-    struck = subprocess.run(command, env=environment, cwd=path, timeout=ENOUGH, check=False)
-    assert struck.returncode == -signal.SIGKILL
+    killed = subprocess.run(command, env=environment, cwd=path, timeout=ENOUGH, check=False)
+    assert killed.returncode == -signal.SIGKILL
 
 
 def take_and_purge(
@@ -95,7 +95,7 @@ def take_and_purge(
         ("rabbitmq", "/topic/{}.sub.#", "/topic/{}.sub.b"),
     ],
 )
-def test_several_destinations_and_patterns_are_taken_and_told_apart(
+def test_several_destinations_and_patterns_are_taken_and_distinguished(
     request: pytest.FixtureRequest, queue: str, tmp_path: Path, kind: str, second: str, sent_to: str
 ) -> None:
     target: Target = request.getfixturevalue(kind)

@@ -16,7 +16,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.spark.pipelines.replay import Which, replay
+from stompy.spark.pipelines.replay import Selection, replay
 
 COUNT = 250
 BODIES = [b"message %d" % number for number in range(COUNT)]
@@ -82,9 +82,9 @@ def test_an_archive_is_written_and_counted_and_its_replay_keeps_the_order(
         )
     assert stored(broker, "again-False") == BODIES
     assert stored(broker, "again-True") == [b"\xff"]
-    which = Which(where=pc.field("text") == "message 7")
+    which = Selection(where=pc.field("text") == "message 7")
     sink = {"url": broker.url, "destination": "/queue/one"}
-    assert replay(path=str(folder / "archive"), sink=sink, checkpoint=str(folder / "one"), which=which) == 1
+    assert replay(path=str(folder / "archive"), sink=sink, checkpoint=str(folder / "one"), selection=which) == 1
 
 
 def test_a_stream_goes_from_a_queue_to_a_queue(seen: dict[str, Any], broker: Broker) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.spark.work import Target, targets
+from tests.spark.streaming_run import Target, targets
 
 
 @pytest.fixture(scope="session", params=[pytest.param("embedded", marks=pytest.mark.long), "activemq"])

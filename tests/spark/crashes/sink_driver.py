@@ -1,4 +1,4 @@
-"""A driver of its own for a stream to a queue, which is struck where the orders in its folder say.
+"""A driver of its own for a stream to a queue, which is killed where the orders in its folder say.
 
 Arguments: URL, queue, folder.
 """
@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 from stompy.spark import session
-from tests.spark.sending import Sending
+from tests.spark.sink_jobs import SinkJobs
 
 
 def main() -> None:
     url, queue, folder = sys.argv[1:]
     spark = session("victim", master="local[2]", spark__ui__enabled="false")
-    sending = Sending(spark, url, Path(folder), queue=queue)
-    sending.start().awaitTermination()
+    jobs = SinkJobs(spark, url, Path(folder), queue=queue)
+    jobs.start().awaitTermination()
 
 
 if __name__ == "__main__":

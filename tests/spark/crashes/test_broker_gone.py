@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.testing.proxy import FaultProxy
-from tests.spark.receiver.filling import eventually
-from tests.spark.work import ENOUGH, Target, Work
+from tests.spark.receiver.helpers import eventually
+from tests.spark.streaming_run import ENOUGH, StreamingRun, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ PREFETCH = 100
 def test_a_broker_that_dies_before_it_gets_the_acks_sends_again_what_is_known(
     spark: SparkSession, activemq: Target, tmp_path: Path
 ) -> None:
-    work = Work(spark, activemq, tmp_path)
+    work = StreamingRun(spark, activemq, tmp_path)
     suspects = tmp_path / "spool" / "suspects"
     with FaultProxy(activemq.url) as proxy:
         query = work.start(url=proxy.url, prefetch=str(PREFETCH), receiptTimeout="2")

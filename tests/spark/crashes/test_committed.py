@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.receiver.filling import eventually
-from tests.spark.work import ENOUGH, Target, Work, owner
+from tests.spark.receiver.helpers import eventually
+from tests.spark.streaming_run import ENOUGH, StreamingRun, Target, owner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(240)
 
 
-def segments(work: Work) -> list[Path]:
+def segments(work: StreamingRun) -> list[Path]:
     return sorted((work.path / "spool").glob("seg-*"))
 
 
 @pytest.mark.hard_case("T5")
 @pytest.mark.parametrize("moment", ["before commit", "in commit, between the watermark and the removal"])
-def test_killed_behind_sparks_own_commit(spark: SparkSession, activemq: Target, tmp_path: Path, moment: str) -> None:
-    work = Work(spark, activemq, tmp_path)
+def test_killed_after_sparks_own_commit(spark: SparkSession, activemq: Target, tmp_path: Path, moment: str) -> None:
+    work = StreamingRun(spark, activemq, tmp_path)
     work.send(400)
     query = work.start(segmentMaxMessages="50")
     eventually(lambda: sum(work.written_if_any().values()) == 400, within=ENOUGH)
@@ -34,9 +34,9 @@ def test_killed_behind_sparks_own_commit(spark: SparkSession, activemq: Target, 
     if moment == "before commit":
         os.kill(owner(work), signal.SIGKILL)
     else:
-        work.strike("SIGKILL", at="low")
+        work.order_kill("SIGKILL", at="low")
         work.send(100)
-        work.struck(at="low")
+        work.wait_for_kill(at="low")
     eventually(lambda: not query.isActive, within=ENOUGH)
     assert query.exception() is not None
     work.send(100)

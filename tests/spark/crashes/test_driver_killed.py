@@ -20,16 +20,18 @@ import pytest
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from tests.spark.crashes.driver import written
-from tests.spark.receiver.filling import eventually
-from tests.spark.work import Target
+from tests.spark.receiver.helpers import eventually
+from tests.spark.streaming_run import Target
 from tests.support.seed import TOLD
 from tests.support.seed import chance as chance_of
 
 TOP = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 MESSAGES = 4000
-LONGEST_LIFE = 6.0
+LONGEST_LIFE = 5.0
 """Seconds from the start of the query."""
+NEVER = 2**31
+"""More messages than there are: such a driver does not end by itself."""
 PREFETCH = 300
 """What a broker sends ahead, as `driver.py` asks for it."""
 
@@ -38,7 +40,14 @@ pytestmark = [pytest.mark.xdist_group("java"), pytest.mark.timeout(900)]
 
 @contextmanager
 def driver(
-    url: str, queue: str, folder: Path, *, master: str = "local[2]", **more: str
+    url: str,
+    queue: str,
+    folder: Path,
+    *,
+    expected: int,
+    receivers: int = 1,
+    master: str = "local[2]",
+    **more: str,
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a driver; at the end of the block nothing of it is left."""
     (folder / "events").mkdir(exist_ok=True)
@@ -50,7 +59,8 @@ def driver(
         "SPARK_WORKER_DIR": str(folder / "work"),
         **more,
     }
-    command = [sys.executable, str(HERE / "driver.py"), url, queue, str(folder), master, str(MESSAGES)]
+    command = [sys.executable, str(HERE / "driver.py"), url, queue, str(folder), master, str(expected)]
+    command.append(str(receivers))
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True, cwd=folder
@@ -59,7 +69,7 @@ def driver(
         yield process
     finally:
         for one in (process.pid, *family(process.pid)):
-            strike(one)
+            kill(one)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
@@ -96,7 +106,7 @@ def named(parent: int, word: str) -> list[int]:
     return found
 
 
-def strike(process: int) -> None:
+def kill(process: int) -> None:
     try:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
@@ -111,19 +121,19 @@ def wait_for(process: subprocess.Popen[str], word: str, folder: Path) -> str:
     raise AssertionError((folder / "log").read_text()[-4000:])
 
 
-def send(url: str, queue: str) -> None:
+def send(url: str, queue: str, numbers: range) -> None:
     with connect(url) as connection:
         with connection.batch():
-            for number in range(MESSAGES):
+            for number in numbers:
                 connection.send(queue, str(number).encode(), headers={"persistent": "true"})
         connection.flush()
 
 
-def check(folder: Path, target: Target, *, kills: int) -> None:
+def check(folder: Path, target: Target, *, kills: int, sent: int = MESSAGES) -> None:
     found = written(folder)
     there = Counter(number for number, _ in found)
-    assert set(there) == set(range(MESSAGES)), f"{TOLD}: {MESSAGES - len(there)} lost"
-    twice = len(found) - MESSAGES
+    assert set(there) == set(range(sent)), f"{TOLD}: {sent - len(there)} lost"
+    twice = len(found) - sent
     if target.stable:
         assert twice == 0, f"{TOLD}"
     # Elsewhere what a crash leaves between segment and ACK comes again: no more than was sent ahead, and flagged.
@@ -140,20 +150,28 @@ def begin_anew_where_nothing_was_planned(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoint")
 
 
-def kill_the_jvm(target: Target, folder: Path, *, times: int, **more: str) -> str:
-    """Kill the driver's JVM so many times, let it end at last, and return what it told then."""
-    chance = chance_of("kills")
+def kill_the_jvm(
+    target: Target, folder: Path, *, times: int, each: int = MESSAGES, receivers: int = 1, **more: str
+) -> str:
+    """Kill the driver's JVM so many times while it takes `each` new messages, let it end at last.
+
+    Returns:
+        What it told then.
+    """
+    chance = chance_of("kills", receivers)
     queue = f"/queue/{uuid.uuid4().hex}"
-    send(target.url, queue)
-    for _ in range(times):
-        with driver(target.url, queue, folder, **more) as process:
+    for number in range(times):
+        send(target.url, queue, range(number * each, (number + 1) * each))
+        with driver(target.url, queue, folder, expected=NEVER, receivers=receivers, **more) as process:
             wait_for(process, "started", folder)
             time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of chance; nothing is waited for
-            for jvm in named(process.pid, "SparkSubmit"):
-                strike(jvm)
+            jvms = named(process.pid, "SparkSubmit")
+            assert jvms, "it has ended by itself"
+            for jvm in jvms:
+                kill(jvm)
             # The source's process outlives it for a moment; its successor comes at once.
         begin_anew_where_nothing_was_planned(folder)
-    with driver(target.url, queue, folder, **more) as process:
+    with driver(target.url, queue, folder, expected=times * each, receivers=receivers, **more) as process:
         assert process.stdout is not None
         return wait_for(process, "done", folder) + process.stdout.read()
 
@@ -197,23 +215,26 @@ def test_a_passcode_is_nowhere_in_what_spark_leaves_behind(killed: Killed) -> No
 @pytest.mark.hard_case("T4")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_the_drivers_jvm_is_killed_twenty_times(target: Target, tmp_path: Path) -> None:
-    kill_the_jvm(target, tmp_path, times=20)
-    check(tmp_path, target, kills=20)
+@pytest.mark.parametrize(
+    ("target", "receivers"), [("embedded", 2), ("activemq", 1), ("activemq", 4)], indirect=["target"]
+)
+def test_the_drivers_jvm_is_killed_twenty_times(target: Target, receivers: int, tmp_path: Path) -> None:
+    kill_the_jvm(target, tmp_path, times=20, each=2500, receivers=receivers)
+    check(tmp_path, target, kills=20, sent=50_000)
 
 
 @pytest.mark.hard_case("T6", "T7")
 def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, tmp_path: Path) -> None:
     chance = chance_of("kills")
     queue = f"/queue/{uuid.uuid4().hex}"
-    send(activemq.url, queue)
-    with driver(activemq.url, queue, tmp_path, master="local-cluster[2,1,1024]") as process:
+    send(activemq.url, queue, range(MESSAGES))
+    with driver(activemq.url, queue, tmp_path, expected=MESSAGES, master="local-cluster[2,1,1024]") as process:
         wait_for(process, "started", tmp_path)
         eventually(lambda: named(process.pid, "pyspark.daemon"), within=120)
         for word in ("pyspark.daemon", "CoarseGrainedExecutorBackend", "pyspark.daemon"):
             victims = named(process.pid, word)
             if victims:
-                strike(chance.choice(victims))
+                kill(chance.choice(victims))
             time.sleep(chance.uniform(0.2, 1.5))  # the moment of chance
         wait_for(process, "done", tmp_path)
     check(tmp_path, activemq, kills=3)

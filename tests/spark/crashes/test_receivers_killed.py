@@ -8,6 +8,7 @@ what Spark does with a spool that is as it should be is tested elsewhere.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -26,8 +27,8 @@ from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.spool import find_spool, get_spool, make_spool, open_files
 from stompy.spark.spool.view import SpoolView
-from tests.spark.receiver.filling import eventually
-from tests.spark.work import Target, targets
+from tests.spark.receiver.helpers import eventually
+from tests.spark.streaming_run import Target, targets
 from tests.support.seed import TOLD, chance
 
 TOP = Path(__file__).parents[3]
@@ -35,7 +36,7 @@ QUIET = 2.0
 ENOUGH = 120.0
 
 
-class Filling:
+class SpoolProcesses:
     """Processes that fill a spool; those that end are started again."""
 
     def __init__(self, target: Target, queues: list[str], path: Path, mode: str, receivers: int) -> None:
@@ -82,13 +83,13 @@ class Filling:
         spool = find_spool(open_files(self.given["spoolDir"]))
         return 0 if spool is None else max((one.end for one in spool.segments()), default=0)
 
-    def strike_the_owner(self) -> None:
+    def kill_owner(self) -> None:
         """Kill the process that has the spool, its children not."""
         claim = max((self.path / "spool" / "epoch").glob("0*"))
         with contextlib.suppress(ProcessLookupError):
             os.kill(json.loads(claim.read_bytes().splitlines()[0])["pid"], signal.SIGKILL)
 
-    def strike_all(self) -> None:
+    def kill_all(self) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself, and its children with it
                 os.killpg(process.pid, signal.SIGKILL)
@@ -96,7 +97,7 @@ class Filling:
 
     def finish(self, count: int) -> Counter[int]:
         """Take what is left, in this process, and return what the spool holds."""
-        self.strike_all()
+        self.kill_all()
         options = spool_options({**self.given, "receivers": "1", "takeOverAfter": "5"})
         spool = make_spool(open_files(options.spool_dir), options.origin)
         pool = ReceiverPool(options, spool)
@@ -119,12 +120,14 @@ class Filling:
 
 
 @contextmanager
-def filling(target: Target, queues: list[str], path: Path, mode: str, receivers: int) -> Iterator[Filling]:
-    made = Filling(target, queues, path, mode, receivers)
+def spool_processes(
+    target: Target, queues: list[str], path: Path, mode: str, receivers: int
+) -> Iterator[SpoolProcesses]:
+    made = SpoolProcesses(target, queues, path, mode, receivers)
     try:
         yield made
     finally:
-        made.strike_all()
+        made.kill_all()
 
 
 def send(target: Target, queues: list[str], numbers: range) -> None:
@@ -133,7 +136,7 @@ def send(target: Target, queues: list[str], numbers: range) -> None:
             transaction.send(queues[number % len(queues)], str(number).encode(), headers={"persistent": "true"})
 
 
-def strike_the_broker(target: Target) -> None:
+def kill_broker(target: Target) -> None:
     if target.name == "embedded":
         target.broker.restart()
     else:
@@ -141,37 +144,37 @@ def strike_the_broker(target: Target) -> None:
         target.broker.start()
 
 
-def live_through(
-    target: Target, path: Path, mode: str, receivers: int, blows: list[str], each: int, destinations: int
+def fill_through_faults(
+    target: Target, path: Path, mode: str, receivers: int, faults: list[str], each: int, destinations: int
 ) -> None:
-    """Fill a spool by `each` messages a blow, each of which comes at a moment of chance while they arrive."""
+    """Fill a spool by `each` messages a fault, each of which comes at a moment of chance while they arrive."""
     queues = [f"/queue/{uuid.uuid4().hex}" for _ in range(destinations)]
     sent = 0
     chances = chance(mode, receivers, target.name)
-    with filling(target, queues, path, mode, receivers) as running:
-        for blow in blows:
+    with spool_processes(target, queues, path, mode, receivers) as running:
+        for fault in faults:
             send(target, queues, range(sent, sent + each))
             moment = sent + chances.randrange(each)
             sent += each
             eventually(lambda moment=moment: running.held() > moment, within=ENOUGH)  # type: ignore[misc]
-            if blow == "broker":
-                strike_the_broker(target)
-            elif blow == "owner":
-                running.strike_the_owner()
+            if fault == "broker":
+                kill_broker(target)
+            elif fault == "owner":
+                running.kill_owner()
             else:
-                running.strike_all()
+                running.kill_all()
         eventually(lambda sent=sent: running.held() >= sent, within=ENOUGH)  # type: ignore[misc]
         found = running.finish(sent)
     assert set(found) == set(range(sent)), f"lost: {sorted(set(range(sent)) - set(found))[:10]}, {TOLD}"
     assert max(found.values()) == 1, f"twice: {[one for one in found if found[one] > 1][:10]}, {TOLD}"
 
 
-BLOWS = ("owner", "broker", "all")
+FAULTS = ("owner", "broker", "all")
 
 
 @pytest.fixture
-def struck(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A broker that is struck: the embedded one is the test's own, since its threads are others then."""
+def killed(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A broker that is killed: the embedded one is the test's own, since its threads are others then."""
     if request.param == "embedded":
         yield from targets("embedded")
     else:
@@ -180,23 +183,28 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    ("struck", "mode", "receivers", "destinations"),
+    ("killed", "mode", "receivers", "destinations"),
     [("embedded", "thread", 4, 1), ("embedded", "process", 2, 2), ("activemq", "spools", 2, 2)],
-    indirect=["struck"],
+    indirect=["killed"],
 )
 def test_no_message_is_lost_or_twice(
-    struck: Target, tmp_path: Path, mode: str, receivers: int, destinations: int
+    killed: Target, tmp_path: Path, mode: str, receivers: int, destinations: int
 ) -> None:
-    live_through(struck, tmp_path, mode, receivers, list(BLOWS), 500, destinations)
+    fill_through_faults(killed, tmp_path, mode, receivers, list(FAULTS), 500, destinations)
+
+
+SETTINGS = [
+    *itertools.product(("embedded", "activemq"), ("thread", "process", "spools"), (1, 2, 4), [FAULTS]),
+    ("activemq", "process", 4, ("all",)),
+    ("activemq", "spools", 2, ("owner",)),
+]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("receivers", [1, 2, 4])
-@pytest.mark.parametrize("mode", ["thread", "process", "spools"])
-@pytest.mark.parametrize("struck", ["embedded", "activemq"], indirect=True)
-def test_no_message_is_lost_or_twice_through_twenty_blows(
-    struck: Target, tmp_path: Path, mode: str, receivers: int
+@pytest.mark.parametrize(("killed", "mode", "receivers", "faults"), SETTINGS, indirect=["killed"])
+def test_of_50000_messages_none_is_lost_or_twice_through_twenty_kills(
+    killed: Target, tmp_path: Path, mode: str, receivers: int, faults: tuple[str, ...]
 ) -> None:
-    blows = chance("blows", mode, receivers).choices(BLOWS, k=20)
-    live_through(struck, tmp_path, mode, receivers, blows, 2500, 2 if receivers == 2 else 1)
+    drawn = chance("faults", mode, receivers).choices(faults, k=20)
+    fill_through_faults(killed, tmp_path, mode, receivers, drawn, 2500, 2 if receivers == 2 else 1)

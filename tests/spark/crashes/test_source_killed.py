@@ -1,4 +1,4 @@
-"""The source's process is struck between rename and ACK, frozen, or stopped; what Spark wrote is counted message by "
+"""The source's process is killed between rename and ACK, frozen, or stopped; what Spark wrote is counted message by "
 "message."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.receiver.filling import eventually
-from tests.spark.work import ENOUGH, Target, Work, owner
+from tests.spark.receiver.helpers import eventually
+from tests.spark.streaming_run import ENOUGH, StreamingRun, Target, owner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,17 +20,17 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
-def work(spark: SparkSession, target: Target, tmp_path: Path) -> Work:
-    return Work(spark, target, tmp_path)
+def work(spark: SparkSession, target: Target, tmp_path: Path) -> StreamingRun:
+    return StreamingRun(spark, target, tmp_path)
 
 
 @pytest.mark.hard_case("T1", "T2")
-def test_killed_between_rename_and_ack_twice_with_a_purge_between(work: Work) -> None:
+def test_killed_between_rename_and_ack_twice_with_a_purge_between(work: StreamingRun) -> None:
     work.send(3000)
     for _ in range(2):
-        work.strike("SIGKILL")
+        work.order_kill("SIGKILL")
         query = work.start()
-        work.struck()
+        work.wait_for_kill()
         eventually(lambda query=query: not query.isActive, within=ENOUGH)  # type: ignore[misc]
         assert query.exception() is not None
         work.finish()
@@ -42,19 +42,19 @@ def test_killed_between_rename_and_ack_twice_with_a_purge_between(work: Work) ->
 
 
 @pytest.mark.hard_case("T28")
-def test_sigterm_between_rename_and_ack(work: Work) -> None:
+def test_sigterm_between_rename_and_ack(work: StreamingRun) -> None:
     work.send(2000)
     for _ in range(2):
-        work.strike("SIGTERM")
+        work.order_kill("SIGTERM")
         query = work.start()
-        work.struck()
+        work.wait_for_kill()
         eventually(lambda query=query: not query.isActive, within=ENOUGH)  # type: ignore[misc]
     work.finish()
     work.check()
 
 
 @pytest.mark.hard_case("T11")
-def test_a_frozen_predecessor_acknowledges_nothing_after_the_fence(work: Work) -> None:
+def test_a_frozen_predecessor_acknowledges_nothing_after_the_fence(work: StreamingRun) -> None:
     work.send(1000)
     first = work.start(name="first")
     eventually(lambda: first.lastProgress and first.lastProgress["sources"][0]["endOffset"], within=ENOUGH)
@@ -82,7 +82,7 @@ def test_a_frozen_predecessor_acknowledges_nothing_after_the_fence(work: Work) -
 
 
 @pytest.mark.hard_case("T9")
-def test_stop_and_start_at_once(work: Work) -> None:
+def test_stop_and_start_at_once(work: StreamingRun) -> None:
     work.send(2000)
     for _ in range(4):
         query = work.start(maxMessagesPerTrigger="300")
@@ -96,14 +96,14 @@ def test_stop_and_start_at_once(work: Work) -> None:
 
 @pytest.mark.hard_case("T29")
 def test_what_a_receivers_thread_raises_fails_the_query(spark: SparkSession, activemq: Target, tmp_path: Path) -> None:
-    work = Work(spark, activemq, tmp_path)
+    work = StreamingRun(spark, activemq, tmp_path)
     work.send(500)
     for word in ("RuntimeError", "SystemExit"):
-        work.strike(word)
+        work.order_kill(word)
         query = work.start()
-        work.struck()
+        work.wait_for_kill()
         eventually(lambda query=query: not query.isActive, within=ENOUGH)  # type: ignore[misc]
-        assert f"the receiver has a bug: {word}('struck')" in str(query.exception())
+        assert f"the receiver has a bug: {word}('killed')" in str(query.exception())
         work.send(100)
     work.finish()
     work.check()

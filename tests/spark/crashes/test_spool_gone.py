@@ -13,8 +13,8 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
-from tests.spark.asking import needs_available_now, run_once, stream, written
-from tests.spark.receiver.filling import QUEUE, eventually, fill, receiving
+from tests.spark.dataframes import needs_available_now, run_once, stream, written
+from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +97,7 @@ def test_a_full_disk_fails_the_query_and_it_goes_on_when_there_is_room(
             for number in range(60):
                 connection.send(QUEUE, b"%d" % number, headers={"n": number, "filling": "x" * 40_000}, confirm=True)
         given = {"dedupHeader": "n", "prefetch": "10", "segmentMaxMessages": "5", "spoolDir": str(small / "spool")}
-        with pytest.raises(Exception, match="there is no room on the disk"):
+        with pytest.raises(Exception, match="no space left on the disk"):
             run_once(stream(stomp, broker, tmp_path, **given), tmp_path)
         held = sum(int(one.name.split("-")[2]) for one in (small / "spool").glob("seg-*"))
         assert 0 < held < 60

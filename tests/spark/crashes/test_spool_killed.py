@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolBusy, SpoolFull
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.spool.making import ids_in, record, records, seal, settle, spool_files, spool_writer
+from tests.spark.spool.builders import ids_in, record, records, seal, settle, spool_files, spool_writer
 from tests.support.seed import chance
 
 TOP = Path(__file__).parent.parent.parent.parent
@@ -28,7 +28,7 @@ VICTIM = textwrap.dedent(
     import os, signal, sys
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.files import LocalFiles
-    from tests.spark.spool.making import records, seal, spool_writer
+    from tests.spark.spool.builders import records, seal, spool_writer
 
     path, step = sys.argv[1:]
     calls = {"armed": False, "fsync": 0}
@@ -130,7 +130,7 @@ def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_i
         held = writer.next
         # Between the deaths everything is processed and removed.
         write_mark(files, "low", held)
-        suspicious = writer.expects()
+        suspicious = writer.known_ids()
         writer.close()
         assert held >= acknowledged
         assert held % 5 == 0
@@ -152,7 +152,7 @@ def test_of_two_processes_the_second_is_refused_and_gets_the_spool_when_the_firs
             spool_writer(files)
         first.kill()
         first.wait()
-    writer = spool_writer(files, patience=Patience(wait=10.0))
+    writer = spool_writer(files, patience=ClaimTimeouts(wait=10.0))
     assert writer.next > 0
     writer.close()
 
@@ -162,7 +162,7 @@ def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(t
     files = spool_files(tmp_path / "spool")
     with running(tmp_path / "spool") as zombie:
         os.kill(zombie.pid, signal.SIGSTOP)
-        successor = spool_writer(files, patience=Patience(wait=30.0, frozen=0.5))
+        successor = spool_writer(files, patience=ClaimTimeouts(wait=30.0, frozen=0.5))
         begun_at = successor.next
         seal(successor, records(range(begun_at, begun_at + 3)))
         os.kill(zombie.pid, signal.SIGCONT)
@@ -177,7 +177,7 @@ def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(t
 
 @pytest.mark.hard_case("T16")
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_a_full_disk_is_told_and_what_was_there_is_kept(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_what_was_there_is_kept(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False)
@@ -186,7 +186,7 @@ def test_a_full_disk_is_told_and_what_was_there_is_kept(tmp_path: Path) -> None:
     try:
         files = spool_files(small / "spool")
         writer = spool_writer(files)
-        with pytest.raises(SpoolFull, match="no room on the disk"):
+        with pytest.raises(SpoolFull, match="no space left on the disk"):
             fill(writer)
         held = writer.next
         assert held >= 5

@@ -14,7 +14,7 @@ import pytest
 from stompy.broker import Broker
 from stompy.spark.source.engine import Limits, StreamEngine
 from stompy.spark.source_options import stream_options
-from tests.spark.receiver.filling import QUEUE, bodies, eventually, fill
+from tests.spark.receiver.helpers import QUEUE, bodies, eventually, fill
 
 TOP = Path(__file__).parents[3]
 GIVEN = {"destination": QUEUE, "prefetch": "20", "segmentmaxmessages": "10", "dedupheader": "n", "locktimeout": "20"}
@@ -25,7 +25,7 @@ VICTIM = textwrap.dedent(
     import os, signal, sys, time
     from stompy.connection.message import Message
     from stompy.spark.source.engine import Limits, StreamEngine
-    from stompy.spark.source.signals import end_on_sigterm
+    from stompy.spark.source.stream import end_on_sigterm
     from stompy.spark.source_options import stream_options
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.writer import SpoolWriter
@@ -58,11 +58,11 @@ VICTIM = textwrap.dedent(
             term()
 
     def second(writer, *_):
-        if writer.next >= 10 and not hasattr(writer, "struck"):
+        if writer.next >= 10 and not hasattr(writer, "killed"):
             armed.append(step)
-            writer.__dict__["struck"] = True
+            writer.__dict__["killed"] = True
 
-    wrap(SpoolWriter, "keep", before=second)
+    wrap(SpoolWriter, "store", before=second)
     if step == "W1 in the write":
         wrap(os, "write", after=term)
     elif step == "W1 before the sync":

@@ -43,7 +43,7 @@ def test_each_message_is_archived_once_below_its_date(feed: Feed, tmp_path: Path
     assert bodies(messages / "date=2026-01-31") == Counter(sent[:60])
 
 
-def test_a_second_run_goes_on_behind_the_first(feed: Feed, tmp_path: Path) -> None:
+def test_a_second_run_goes_on_after_the_first(feed: Feed, tmp_path: Path) -> None:
     feed.deliver(b"1", b"2")
     assert run(feed, tmp_path) == {"messages": 2}
     feed.deliver(b"3")

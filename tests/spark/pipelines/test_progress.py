@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from stompy.errors import PipelineError
-from stompy.spark.pipelines.progress import ProgressLine, watch
+from stompy.spark.pipelines.progress import ProgressLine, show_progress
 
 
 class Query:
@@ -34,7 +34,7 @@ def shown(to: io.StringIO, looks: int = 3) -> tuple[str, Mapping[str, int]]:
     query: Any = Query(looks)
     seconds = iter(range(100))
     line = ProgressLine(to, "archived", clock=lambda: next(seconds))
-    done = watch(query, lambda: {"bad": 1, "messages": 10 * (looks - query.looks)}, line)
+    done = show_progress(query, lambda: {"bad": 1, "messages": 10 * (looks - query.looks)}, line)
     return to.getvalue(), done
 
 
@@ -60,4 +60,4 @@ stompy.errors.PublishError: the broker refused: not for you
 def test_what_failed_the_query_is_said_in_one_line() -> None:
     query: Any = Query(1, StreamingQueryException(JAVAS))
     with pytest.raises(PipelineError, match=r"^PublishError: the broker refused: not for you$"):
-        watch(query, dict, ProgressLine(io.StringIO(), "sent"))
+        show_progress(query, dict, ProgressLine(io.StringIO(), "sent"))

@@ -23,7 +23,7 @@ from stompy.broker import Broker
 from stompy.deadline import Deadline
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import ConfigurationError, PipelineError, PublishError
-from stompy.spark.pipelines.replay import Which, _Rows, replay
+from stompy.spark.pipelines.replay import Selection, _Rows, replay
 from stompy.spark.schema import arrow_schema
 from tests.support.seed import chance
 
@@ -142,13 +142,13 @@ def test_a_file_out_of_order_is_named_and_not_sent_in_disorder(archive: Archive,
 def test_only_what_is_meant_is_sent(archive: Archive, broker: Broker) -> None:
     archive.batch(0, range(40))
     archive.batch(0, range(60, 100), date="2026-02-01", timestamps=False)
-    which = Which(
+    which = Selection(
         since=START + timedelta(minutes=9),
         until=START + timedelta(minutes=70),
         headers={"kind": "0"},
         where=pc.field("destination") != "/queue/12",
     )
-    run(archive, broker, which=which)
+    run(archive, broker, selection=which)
     assert places(broker) == [9, *range(15, 40, 3), 60, 63, 66, 69]
 
 
@@ -159,10 +159,10 @@ def test_files_of_other_dates_are_not_even_opened(archive: Archive, broker: Brok
     midnight = datetime(2026, 1, 31, tzinfo=timezone.utc)
     # In its own zone it is the day before.
     west = midnight.astimezone(timezone(timedelta(hours=-5)))
-    run(archive, broker, which=Which(until=west - timedelta(microseconds=1)))
-    assert run(archive, broker, which=Which(since=west + timedelta(days=1))) == 0
+    run(archive, broker, selection=Selection(until=west - timedelta(microseconds=1)))
+    assert run(archive, broker, selection=Selection(since=west + timedelta(days=1))) == 0
     with pytest.raises(PipelineError, match=r"part=7d6e-41-000000031/part-00000-x.parquet cannot be read"):
-        run(archive, broker, which=Which(since=midnight))
+        run(archive, broker, selection=Selection(since=midnight))
 
 
 @pytest.mark.parametrize("a_day", [30, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
@@ -188,8 +188,8 @@ def test_of_the_files_of_ten_days_those_that_cannot_match_are_not_opened(
 
     monkeypatch.setattr(_Rows, "_scanner", counted)
     midnight = datetime(2026, 2, 10, tzinfo=timezone.utc)
-    assert run(archive, broker, which=Which(since=midnight)) == a_day
-    assert run(archive, broker, name="none", which=Which(since=midnight + timedelta(hours=30))) == 0
+    assert run(archive, broker, selection=Selection(since=midnight)) == a_day
+    assert run(archive, broker, name="none", selection=Selection(since=midnight + timedelta(hours=30))) == 0
     assert scans == [a_day], "one for all files, which is what keeps each of them cheap"
 
 
@@ -198,9 +198,9 @@ def test_rows_that_the_footer_excludes_are_not_read(archive: Archive, broker: Br
     data = bytearray(file.read_bytes())
     data[4:-4000] = bytes(len(data) - 4004)
     file.write_bytes(data)
-    assert run(archive, broker, which=Which(since=START + timedelta(minutes=40))) == 0
+    assert run(archive, broker, selection=Selection(since=START + timedelta(minutes=40))) == 0
     with pytest.raises(PipelineError, match="cannot be read"):
-        run(archive, broker, which=Which(since=START + timedelta(minutes=39)))
+        run(archive, broker, selection=Selection(since=START + timedelta(minutes=39)))
 
 
 def test_of_many_files_the_damaged_one_is_named_and_restored_it_is_gone_on_with(
@@ -219,7 +219,7 @@ def test_of_many_files_the_damaged_one_is_named_and_restored_it_is_gone_on_with(
 
 def test_a_moment_without_its_time_zone_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="time zone"):
-        Which(since=datetime(2026, 1, 1))
+        Selection(since=datetime(2026, 1, 1))
 
 
 def test_messages_that_could_not_be_read_can_be_sent_too(archive: Archive, broker: Broker) -> None:
@@ -260,7 +260,7 @@ def test_a_url_is_as_good_as_a_path(archive: Archive, broker: Broker) -> None:
     assert replay(path=f"{archive.path.as_uri()}/", sink=sink, checkpoint=str(archive.path.parent / "c")) == 9
 
 
-def test_one_is_told_after_each_transaction(archive: Archive, broker: Broker) -> None:
+def test_the_caller_is_called_after_each_transaction(archive: Archive, broker: Broker) -> None:
     archive.batch(0, range(10))
     told: list[int] = []
     run(archive, broker, sink={"destination": QUEUE, "transactionSize": "4"}, on_sent=told.append)
@@ -363,7 +363,7 @@ def test_what_spark_is_writing_is_left_alone(archive: Archive, broker: Broker) -
     assert run(archive, broker) == 2
 
 
-def test_a_broker_that_refuses_is_told_of(archive: Archive) -> None:
+def test_a_broker_that_refuses_is_reported(archive: Archive) -> None:
     archive.batch(0, [0])
     with Broker(users={"a": "b"}) as broker, pytest.raises(PublishError):
         run(archive, broker, sink={"destination": QUEUE, "brokerTimeout": "0"})

@@ -10,9 +10,9 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.testing.proxy import FaultProxy
-from tests.spark.asking import needs_available_now, run_once, stream, written
-from tests.spark.receiver.filling import QUEUE, eventually, fill
-from tests.spark.work import ENOUGH
+from tests.spark.dataframes import needs_available_now, run_once, stream, written
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
+from tests.spark.streaming_run import ENOUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

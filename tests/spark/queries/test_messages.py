@@ -11,8 +11,8 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
-from tests.spark.asking import needs_available_now, run_once, stream, table
-from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.dataframes import needs_available_now, run_once, stream, table
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
 from tests.support.seed import chance
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def repeat_a_header(broker: Broker) -> None:
 
 @needs_available_now
 @pytest.mark.hard_case("T24")
-def test_every_octet_of_bodies_and_headers_comes_through(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_every_byte_of_bodies_and_headers_comes_through(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with connect(broker.url) as connection:
         for body in BODIES:
             connection.send(QUEUE, body, headers=HEADERS, confirm=True)

@@ -12,8 +12,8 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
-from tests.spark.asking import needs_available_now
-from tests.spark.receiver.filling import fill
+from tests.spark.dataframes import needs_available_now
+from tests.spark.receiver.helpers import fill
 from tests.support.printed import blocks
 
 if TYPE_CHECKING:

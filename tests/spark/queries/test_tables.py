@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
-from tests.spark.asking import table
-from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.dataframes import table
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ def test_a_read_that_is_killed_while_it_takes_or_after_it_is_gone_on_with(
     given = {"readId": "x", "dedupHeader": "n", "idleTimeout": "1.5", "prefetch": "100"}
     frame = table(stomp, broker, tmp_path, **given)
     (tmp_path / "spool").mkdir()
-    order = tmp_path / "spool" / f"read-x.strike-{moment}"
+    order = tmp_path / "spool" / f"read-x.kill-{moment}"
     order.write_text("SIGKILL")
     with pytest.raises(Exception):  # noqa: B017, PT011 - Spark says only that its Python is gone
         frame.count()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
-from tests.spark.asking import needs_available_now, run_once, stream, until
-from tests.spark.spool.making import record, seal, spool_files, spool_writer
-from tests.spark.work import ENOUGH
+from tests.spark.dataframes import needs_available_now, run_once, stream, until
+from tests.spark.spool.builders import record, seal, spool_files, spool_writer
+from tests.spark.streaming_run import ENOUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from stompy.spark.receiver.health import Health, Wakeup
 SOON = 20.0
 
 
-def test_without_a_broker_it_is_patient_for_as_long_as_it_was_told() -> None:
+def test_without_a_broker_it_is_patient_for_as_long_as_configured() -> None:
     health = Health("receiver 0")
     health.check(60.0)
     with pytest.raises(ConnectTimeout, match=r"receiver 0 has had no broker.*brokerTimeout.*no connection yet"):
@@ -44,17 +44,17 @@ def test_it_is_quiet_only_while_there_is_a_subscription() -> None:
 def test_it_is_not_quiet_while_messages_are_on_their_way_into_the_spool() -> None:
     health = Health("receiver 0")
     health.subscribed()
-    health.heard()
+    health.arrived()
     assert health.quiet_for() == 0.0
-    health.kept()
+    health.stored()
     assert health.quiet_for() > 0.0
 
 
-def test_it_tells_of_every_change_but_messages() -> None:
+def test_it_reports_every_change_but_messages() -> None:
     changes: list[int] = []
     health = Health("receiver 0", changed=lambda: changes.append(1))
     health.subscribed()
-    health.heard()
+    health.arrived()
     assert len(changes) == 1
     health.lost(ConnectionLost("cut"))
     health.fail(ConnectionLost("for good"))

@@ -9,10 +9,10 @@ from stompy.broker import Broker
 from stompy.errors import ConnectTimeout, SpoolBusy, SpoolFenced, SpoolFull
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool
 from stompy.spark.source_options import spool_options
-from stompy.spark.spool.claims import Patience, last_beat
+from stompy.spark.spool.claims import ClaimTimeouts, last_heartbeat
 from stompy.spark.spool.view import SpoolView
-from tests.spark.receiver.filling import QUEUE, bodies, column, eventually, fill, receiving, spool_in
-from tests.spark.spool.making import spool_writer
+from tests.spark.receiver.helpers import QUEUE, bodies, column, eventually, fill, receiving, spool_in
+from tests.spark.spool.builders import spool_writer
 
 HOUR = 3600.0
 
@@ -33,7 +33,7 @@ def test_ids_are_forgotten_although_some_receivers_have_nothing_to_do(tmp_path: 
         eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(5))
         eventually(lambda: pool.writer.next == 5 and broker.depth(QUEUE) == 0)
-        eventually(lambda: pool.writer.expects() == 0)
+        eventually(lambda: pool.writer.known_ids() == 0)
         pool.check()
 
 
@@ -52,7 +52,7 @@ def test_what_one_receiver_could_not_acknowledge_another_recognises(tmp_path: Pa
             proxy.cut()
             proxy.heal()
             eventually(lambda: pool.writer.next >= 200 and broker.depth(QUEUE) == 0)
-            eventually(lambda: pool.writer.expects() == 0)
+            eventually(lambda: pool.writer.known_ids() == 0)
         assert pool.writer.dropped == 100
     assert sorted(bodies(tmp_path)) == list(range(200))
 
@@ -89,9 +89,9 @@ def test_who_watches_is_woken_when_a_receiver_cannot_go_on(tmp_path: Path) -> No
 def test_who_watches_is_woken_when_the_spool_is_taken_over_though_nothing_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stompy.spark.spool.claims.BEAT", 1e9)
+    monkeypatch.setattr("stompy.spark.spool.claims.HEARTBEAT_INTERVAL", 1e9)
     with Broker() as broker, receiving(broker, tmp_path) as pool:
-        successor = spool_writer(spool_in(tmp_path).files, patience=Patience(wait=30.0, frozen=0.1))
+        successor = spool_writer(spool_in(tmp_path).files, patience=ClaimTimeouts(wait=30.0, frozen=0.1))
         with pytest.raises(SpoolFenced):
             pool.watch(lambda: HOUR)
         successor.close()
@@ -114,7 +114,7 @@ def test_who_watches_is_woken_when_the_receivers_are_done(tmp_path: Path) -> Non
     assert bodies(tmp_path) == list(range(10))
 
 
-def test_who_watches_hears_of_a_broker_that_was_away_for_too_long(tmp_path: Path) -> None:
+def test_who_watches_learns_of_a_broker_that_was_down_for_too_long(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the call, and says nothing
         url = f"stomp://127.0.0.1:{silent.getsockname()[1]}"
         with (
@@ -127,11 +127,11 @@ def test_who_watches_hears_of_a_broker_that_was_away_for_too_long(tmp_path: Path
 def test_a_process_that_has_no_broker_still_shows_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stompy.spark.spool.claims.BEAT", 0.0)
+    monkeypatch.setattr("stompy.spark.spool.claims.HEARTBEAT_INTERVAL", 0.0)
     with receiving("stomp://127.0.0.1:1", tmp_path, brokertimeout="1h"):
         files = spool_in(tmp_path).files
-        first = last_beat(files)
-        eventually(lambda: last_beat(files) != first)
+        first = last_heartbeat(files)
+        eventually(lambda: last_heartbeat(files) != first)
 
 
 def test_without_receivers_of_its_own_it_fails_when_nobody_fills_the_spool(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from stompy.errors import ConnectionLost, SpoolError, StompError
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.view import SpoolView
-from tests.spark.receiver.filling import QUEUE, bodies, eventually, fill, receiving, spool_in
+from tests.spark.receiver.helpers import QUEUE, bodies, eventually, fill, receiving, spool_in
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def test_a_process_fills_the_spool_by_several_receivers_and_removes_what_was_pro
     assert sorted(found) == list(range(500))
 
 
-def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
     with Broker() as broker, process_of(broker, tmp_path) as process:
         eventually(lambda: process.subscribed_for() > 0)
         os.kill(process.pid, signal.SIGKILL)
@@ -64,7 +64,7 @@ def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
             process.watch(lambda: 3600.0)
 
 
-def test_what_ails_a_process_is_told_in_its_words(tmp_path: Path) -> None:
+def test_the_failure_of_a_process_is_reported_with_its_message(tmp_path: Path) -> None:
     with (
         Broker() as broker,
         receiving(broker, tmp_path),
@@ -85,7 +85,7 @@ def test_a_process_does_not_outlive_its_parent(tmp_path: Path) -> None:
 import os, sys, time
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from tests.spark.receiver.test_process import process_of
-from tests.spark.receiver.filling import eventually
+from tests.spark.receiver.helpers import eventually
 from types import SimpleNamespace
 from pathlib import Path
 with process_of(SimpleNamespace(url=sys.argv[1]), Path(sys.argv[2])) as process:

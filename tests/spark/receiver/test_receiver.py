@@ -26,13 +26,13 @@ from stompy.errors import (
 )
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.record import Record
 from stompy.spark.spool.redelivery import Delivery, Identity
 from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.receiver.filling import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
-from tests.spark.spool.making import spool_writer
+from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
+from tests.spark.spool.builders import spool_writer
 from tests.support.seed import chance
 
 
@@ -84,7 +84,7 @@ def test_the_link_is_lost_before_the_acks_of_several_destinations(
     for name in "ab":
         fill(broker.url, range(300), queue=f"/queue/{name}")
     with receiving(broker, tmp_path, destination="/queue/a,/queue/b", dedupheader="n", prefetch="100") as pool:
-        eventually(lambda: pool.writer.settled == 600 and pool.writer.expects() == 0)
+        eventually(lambda: pool.writer.settled == 600 and pool.writer.known_ids() == 0)
     # The same value of the header in two destinations is two messages.
     assert sorted(bodies(tmp_path)) == sorted([*range(300), *range(300)])
 
@@ -105,7 +105,7 @@ def test_a_segment_is_no_larger_than_it_may_be(broker: Broker, tmp_path: Path) -
 
 
 @pytest.mark.hard_case("T24")
-def test_octets_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: Path) -> None:
+def test_bytes_headers_and_empty_bodies_come_through(broker: Broker, tmp_path: Path) -> None:
     sent = [b"", b"\0\n\0", chance("body").randbytes(3 << 20)]
     with connect(broker.url) as connection:
         for body in sent:
@@ -141,7 +141,7 @@ def test_a_broker_that_restarts_is_come_back_to(broker: Broker, tmp_path: Path) 
 
 
 @pytest.mark.hard_case("T14")
-def test_a_broker_that_stays_away_is_told_of_after_the_timeout(broker: Broker, tmp_path: Path) -> None:
+def test_a_broker_that_stays_down_is_reported_after_the_timeout(broker: Broker, tmp_path: Path) -> None:
     with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as pool:
         eventually(lambda: pool.subscribed_for() > 0)
         pool.check()
@@ -154,7 +154,7 @@ def test_a_broker_that_stays_away_is_told_of_after_the_timeout(broker: Broker, t
         pool.check()
 
 
-def test_a_login_that_is_refused_is_told_of_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_that_is_refused_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOMP_SECRET", "barley")
     with (
         Broker(users={"me": "sesame"}) as broker,
@@ -165,7 +165,7 @@ def test_a_login_that_is_refused_is_told_of_at_once(tmp_path: Path, monkeypatch:
         assert "barley" not in str(caught.value)
 
 
-def test_a_passcode_that_is_not_there_is_told_of(broker: Broker, tmp_path: Path) -> None:
+def test_a_passcode_that_is_not_there_is_reported(broker: Broker, tmp_path: Path) -> None:
     with (
         receiving(broker, tmp_path, login="me", passcodeenv="STOMP_NOWHERE") as pool,
         pytest.raises(Exception, match="no environment variable 'STOMP_NOWHERE'"),
@@ -198,11 +198,11 @@ def test_nothing_is_acknowledged_when_the_disk_is_full(
 def test_a_fenced_receiver_acknowledges_nothing_more(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "BEAT", 1e9)
+    monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 1e9)
     fill(broker.url, range(10))
     with receiving(broker, tmp_path) as zombie:
         eventually(lambda: broker.depth(QUEUE) == 0)
-        successor = spool_writer(spool_in(tmp_path).files, patience=Patience(wait=30.0, frozen=0.1))
+        successor = spool_writer(spool_in(tmp_path).files, patience=ClaimTimeouts(wait=30.0, frozen=0.1))
         fill(broker.url, range(10, 20))
         with pytest.raises(SpoolFenced):
             until_it_fails(zombie)
@@ -260,7 +260,7 @@ def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(
         fill(broker.url, range(1000, 1100))
         eventually(lambda: pool.writer.next >= 1100)
         eventually(lambda: pool.writer.settled == 1100)
-        assert pool.writer.expects() == 0
+        assert pool.writer.known_ids() == 0
     assert bodies(tmp_path) == list(range(1100))
 
 
@@ -294,13 +294,13 @@ def test_nothing_but_messages_that_come_again_does_not_stop_it(
     assert broker.depth(QUEUE) == 60
     fill(broker.url, range(60, 120))
     with receiving(broker, tmp_path, dedupheader="n", prefetch="20") as pool:
-        assert pool.writer.expects() == 60
+        assert pool.writer.known_ids() == 60
         eventually(lambda: broker.depth(QUEUE) == 0 and pool.writer.settled == 120)
-        assert pool.writer.expects() == 0
+        assert pool.writer.known_ids() == 0
     assert bodies(tmp_path) == list(range(120))
 
 
-def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(broker: Broker, tmp_path: Path) -> None:
+def test_a_message_that_cannot_be_read_ends_it_with_an_error_instead_of_a_loop(broker: Broker, tmp_path: Path) -> None:
     with connect(broker.url) as connection:
         for number in range(3):
             connection.send(QUEUE, b"good", headers={"n": number}, confirm=True)
@@ -319,7 +319,7 @@ def test_a_message_that_cannot_be_read_ends_it_with_words_instead_of_a_loop(brok
         ({"subscribeheaders": '{"prefetch-count": "many"}'}, "prefetch-count"),
     ],
 )
-def test_a_subscription_that_is_refused_is_told_of_at_once(
+def test_a_subscription_that_is_refused_is_reported_at_once(
     broker: Broker, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
     with receiving(broker, tmp_path, **given) as pool, pytest.raises((ConfigurationError, BrokerError), match=words):
@@ -352,7 +352,7 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with receiving(broker, tmp_path) as pool:
-        keep = SpoolWriter.keep
+        keep = SpoolWriter.store
 
         def closed_meanwhile(
             self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
@@ -361,7 +361,7 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
                 one.close()
             return keep(self, receiver, messages)
 
-        monkeypatch.setattr(SpoolWriter, "keep", closed_meanwhile)
+        monkeypatch.setattr(SpoolWriter, "store", closed_meanwhile)
         eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(3))
         eventually(lambda: pool.finished)
@@ -370,7 +370,7 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
     assert broker.depth(QUEUE) == 3 - len(held)
     monkeypatch.undo()
     with receiving(broker, tmp_path) as pool:
-        assert pool.writer.expects() == 0
+        assert pool.writer.known_ids() == 0
         eventually(lambda: pool.writer.next == 3)
     assert bodies(tmp_path) == [0, 1, 2]
 
@@ -380,14 +380,14 @@ def test_a_queue_does_not_count_as_empty_while_a_slow_disk_takes_what_came(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_it, go_on = threading.Event(), threading.Event()
-    keep = SpoolWriter.keep
+    keep = SpoolWriter.store
 
     def slowly(self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
         at_it.set()
         assert go_on.wait(SOON)
         return keep(self, receiver, messages)
 
-    monkeypatch.setattr(SpoolWriter, "keep", slowly)
+    monkeypatch.setattr(SpoolWriter, "store", slowly)
     fill(broker.url, range(3))
     with receiving(broker, tmp_path) as pool:
         assert at_it.wait(SOON)

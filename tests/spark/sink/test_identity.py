@@ -5,13 +5,13 @@ import random
 import pytest
 
 from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import Part, Way, digest_of, identifier
+from stompy.spark.sink.identity import DedupMode, Part, digest_of, identifier
 
 PART = Part("query", "7", 3)
 MESSAGES = [Outgoing("/queue/a", f"body {number % 40}") for number in range(100)]
 
 
-def ids(messages: list[Outgoing], way: Way = "content", part: Part = PART) -> list[str | None]:
+def ids(messages: list[Outgoing], way: DedupMode = "content", part: Part = PART) -> list[str | None]:
     identify = identifier(part, way)
     return [identify(message) for message in messages]
 

@@ -11,9 +11,9 @@ from stompy.broker.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import Part, Way, identifier
-from stompy.spark.sink.pace import Pace
+from stompy.spark.sink.identity import DedupMode, Part, identifier
 from stompy.spark.sink.publisher import Chunk, Publisher
+from stompy.spark.sink.rate_limiter import RateLimiter
 from stompy.testing.proxy import FaultProxy
 
 QUEUE = "/queue/rows"
@@ -38,7 +38,7 @@ def make(broker: Broker) -> Make:
     def made(**options: object) -> Publisher:
         url = options.pop("url", broker.url)
         timeout = options.pop("timeout", 20.0)
-        way = options.pop("way", "content")
+        mode = options.pop("mode", "content")
         dialect = options.pop("dialect", None)
         return Publisher(
             lambda: stompy.connect(
@@ -47,7 +47,7 @@ def make(broker: Broker) -> Make:
                 send_timeout=timeout,  # type: ignore[arg-type]
                 dialect=dialect,  # type: ignore[arg-type]
             ),
-            identify=identifier(PART, way),  # type: ignore[arg-type]
+            identify=identifier(PART, mode),  # type: ignore[arg-type]
             **options,  # type: ignore[arg-type]
         )
 
@@ -58,7 +58,7 @@ def rows(count: int, *, start: int = 0) -> list[Outgoing]:
     return [Outgoing(QUEUE, f"row {number}") for number in range(start, start + count)]
 
 
-def test_one_is_told_after_each_chunk_when_no_later_row_was_taken(make: Make) -> None:
+def test_the_caller_is_called_after_each_chunk_when_no_later_row_was_taken(make: Make) -> None:
     taken = 0
 
     def counted() -> Iterator[Outgoing]:
@@ -68,7 +68,7 @@ def test_one_is_told_after_each_chunk_when_no_later_row_was_taken(make: Make) ->
             yield row
 
     told: list[tuple[int, int]] = []
-    with make(chunk=Chunk(messages=3)) as publisher:
+    with make(chunk=Chunk(max_messages=3)) as publisher:
         publisher.publish(counted(), lambda: told.append((publisher.confirmed, taken)))
     assert told == [(3, 3), (6, 6), (7, 7)]
 
@@ -85,7 +85,7 @@ def bodies(messages: Iterable[stompy.Message]) -> list[str]:
 
 
 def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, make: Make) -> None:
-    with make(chunk=Chunk(messages=7)) as publisher:
+    with make(chunk=Chunk(max_messages=7)) as publisher:
         publisher.publish(rows(50))
         assert (publisher.confirmed, publisher.chunks) == (50, 8)
     messages = stored(broker)
@@ -101,29 +101,29 @@ def test_nothing_is_connected_for_no_rows() -> None:
         publisher.publish([])
 
 
-def test_a_chunk_ends_at_its_octets_too(make: Make) -> None:
-    with make(chunk=Chunk(messages=1000, octets=100)) as publisher:
+def test_a_chunk_ends_at_its_bytes_too(make: Make) -> None:
+    with make(chunk=Chunk(max_messages=1000, max_bytes=100)) as publisher:
         publisher.publish([Outgoing(QUEUE, b"x" * 60) for _ in range(4)])
         assert publisher.chunks == 2
 
 
 def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make) -> None:
-    with make(chunk=Chunk(messages=1000, octets=100)) as publisher:
+    with make(chunk=Chunk(max_messages=1000, max_bytes=100)) as publisher:
         publisher.publish([Outgoing(QUEUE, b"x" * 5000)] * 2)
         assert publisher.chunks == 2
     assert broker.depth(QUEUE) == 2
 
 
-def test_a_slow_pace_makes_small_chunks(make: Make) -> None:
+def test_a_low_rate_makes_small_chunks(make: Make) -> None:
     slept: list[float] = []
-    with make(pace=Pace(2.0, clock=lambda: 0.0, sleep=slept.append)) as publisher:
+    with make(rate_limiter=RateLimiter(2.0, clock=lambda: 0.0, sleep=slept.append)) as publisher:
         publisher.publish(rows(6))
         assert publisher.chunks == 3
     assert len(slept) == 2
 
 
 def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make) -> None:
-    with make(transactions="false", chunk=Chunk(messages=10)) as publisher:
+    with make(transactions="false", chunk=Chunk(max_messages=10)) as publisher:
         publisher.publish(rows(25))
         assert publisher.confirmed == 25
     assert bodies(stored(broker)) == [f"row {number}" for number in range(25)]
@@ -139,10 +139,10 @@ def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make)
     ],
 )
 def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_transactions(
-    broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: Way, begins: int, told: bool
+    broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: DedupMode, begins: int, told: bool
 ) -> None:
     faults.add(Delay("BEGIN", seconds=0.0, link=1))
-    with make(dialect="artemis", transactions=transactions, way=way, chunk=Chunk(messages=5)) as publisher:
+    with make(dialect="artemis", transactions=transactions, mode=way, chunk=Chunk(max_messages=5)) as publisher:
         publisher.publish(rows(10))
     assert len(faults.strikes) == begins
     for message in stored(broker):
@@ -154,7 +154,7 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
     faults.add(CutAfter(received=600, link=1))
-    with make(chunk=Chunk(messages=50)) as publisher:
+    with make(chunk=Chunk(max_messages=50)) as publisher:
         publisher.publish(rows(100))
     assert bodies(stored(broker)) == [f"row {number}" for number in range(100)]
     assert len(faults.strikes) == 1
@@ -165,7 +165,7 @@ def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_id
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
     faults.add(Cut("RECEIPT", keep=0, link=1))
-    with make(chunk=Chunk(messages=5)) as publisher:
+    with make(chunk=Chunk(max_messages=5)) as publisher:
         publisher.publish(rows(5))
         assert publisher.confirmed == 5
     messages = stored(broker)
@@ -177,7 +177,7 @@ def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_id
 def test_a_broker_that_stops_confirming_is_named_for_what_it_is(make: Make, faults: FaultPlan) -> None:
     faults.add(Drop("RECEIPT", nth=2))
     with (
-        make(timeout=0.5, chunk=Chunk(messages=5)) as publisher,
+        make(timeout=0.5, chunk=Chunk(max_messages=5)) as publisher,
         pytest.raises(PublishError, match="stopped reading or confirming") as stalled,
     ):
         publisher.publish(rows(10))
@@ -194,8 +194,8 @@ def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, mak
             publisher.publish(large)
 
 
-def test_a_broker_that_stays_away_is_given_up_after_the_patience(broker: Broker, make: Make) -> None:
-    with make(patience=0.3) as publisher:
+def test_a_broker_that_stays_down_is_given_up_after_the_patience(broker: Broker, make: Make) -> None:
+    with make(retry_timeout=0.3) as publisher:
         publisher.publish(rows(3))
         broker.stop()
         with pytest.raises(PublishError, match=r"no broker to send to for 0\.3 s") as away:

@@ -11,8 +11,8 @@ from stompy.errors import ConfigurationError, SpoolMismatch
 from stompy.spark.source.drain import drain, read_folder
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import BatchOptions, batch_options
-from tests.spark.receiver.filling import QUEUE, eventually, fill, url_of
-from tests.spark.spool.making import records, seal, spool_files, spool_writer
+from tests.spark.receiver.helpers import QUEUE, eventually, fill, url_of
+from tests.spark.spool.builders import records, seal, spool_files, spool_writer
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_read_with_a_name_outlives_its_load(broker: Broker, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("most", [1, 30, 200, 450])
-def test_it_takes_no_more_than_it_was_told(broker: Broker, tmp_path: Path, most: int) -> None:
+def test_it_takes_no_more_than_its_limit(broker: Broker, tmp_path: Path, most: int) -> None:
     fill(broker.url, range(500))
     assert taken(options(broker, tmp_path, maxmessages=str(most))) == list(range(most))
     eventually(lambda: broker.depth(QUEUE) == 500 - most)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -11,14 +12,14 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolMismatch
-from stompy.spark.source.engine import Limits, StreamEngine
+from stompy.spark.source.engine import Limits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool, open_files
 from stompy.spark.spool.state import dump
 from stompy.spark.spool.view import SpoolView
-from tests.spark.receiver.filling import QUEUE, eventually, fill, receiving, spool_in
+from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
 
 ALL = Limits()
 
@@ -91,7 +92,7 @@ def test_a_batch_has_exactly_as_many_messages_as_it_may_across_segments(
         spooled(engine, 450)
         seen: list[int] = []
         while True:
-            end = engine.latest(start, Limits(most=limit))
+            end = engine.latest(start, Limits(max_messages=limit))
             if end == start:
                 break
             found = bodies(engine, engine.plan(start, end))
@@ -104,26 +105,26 @@ def test_a_batch_has_exactly_as_many_messages_as_it_may_across_segments(
         assert seen == list(range(450))
 
 
-def test_a_batch_may_be_bounded_in_octets(broker: Broker, tmp_path: Path) -> None:
+def test_a_batch_may_be_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(400))
     with engine_on(broker, tmp_path, segmentmaxmessages="100") as engine:
         start = engine.initial()
         spooled(engine, 400)
-        one = at(engine.latest(start, Limits(octets=1)))
-        some = at(engine.latest(start, Limits(octets=20_000)))
-        every = at(engine.latest(start, Limits(octets=1 << 30)))
+        one = at(engine.latest(start, Limits(max_bytes=1)))
+        some = at(engine.latest(start, Limits(max_bytes=20_000)))
+        every = at(engine.latest(start, Limits(max_bytes=1 << 30)))
         assert 1 == one < some < every == 400
 
 
-def test_a_minimum_is_waited_for_but_not_for_ever(broker: Broker, tmp_path: Path) -> None:
+def test_a_minimum_is_waited_for_but_not_forever(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(10))
     with engine_on(broker, tmp_path, maxtriggerdelay="1h") as engine:
         start = engine.initial()
         spooled(engine, 10)
-        assert engine.latest(start, Limits(least=11)) == start
-        assert at(engine.latest(start, Limits(least=10))) == 10
+        assert engine.latest(start, Limits(min_messages=11)) == start
+        assert at(engine.latest(start, Limits(min_messages=10))) == 10
     with engine_on(broker, tmp_path, maxtriggerdelay="0") as engine:
-        assert at(engine.latest(start, Limits(least=11))) == 10
+        assert at(engine.latest(start, Limits(min_messages=11))) == 10
 
 
 def test_after_a_restart_an_unfinished_batch_has_the_same_rows(broker: Broker, tmp_path: Path) -> None:
@@ -131,12 +132,12 @@ def test_after_a_restart_an_unfinished_batch_has_the_same_rows(broker: Broker, t
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 100)
-        end = engine.latest(start, Limits(most=60))
+        end = engine.latest(start, Limits(max_messages=60))
         first = bodies(engine, engine.plan(start, end))
     fill(broker.url, range(100, 120))
     with engine_on(broker, tmp_path) as engine:
         assert bodies(engine, engine.plan(start, end)) == first
-        assert at(engine.latest(end, Limits(most=1000))) >= 100
+        assert at(engine.latest(end, Limits(max_messages=1000))) >= 100
 
 
 def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broker: Broker, tmp_path: Path) -> None:
@@ -145,12 +146,12 @@ def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broke
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 100)
-        first = engine.latest(None, Limits(most=60))
+        first = engine.latest(None, Limits(max_messages=60))
         engine.plan(start, first)
         assert at(first) == 60
-        assert at(engine.latest(None, Limits(most=30))) == 90
+        assert at(engine.latest(None, Limits(max_messages=30))) == 90
     with engine_on(broker, tmp_path) as engine:
-        assert at(engine.latest(None, Limits(most=5))) == 95
+        assert at(engine.latest(None, Limits(max_messages=5))) == 95
 
 
 @pytest.mark.hard_case("T12")
@@ -160,7 +161,7 @@ def test_without_a_checkpoint_a_query_begins_with_the_oldest_message(broker: Bro
         start = engine.initial()
         spooled(engine, 100)
         eventually(lambda: broker.depth(QUEUE) == 0)
-        engine.commit(engine.latest(start, Limits(most=40)))
+        engine.commit(engine.latest(start, Limits(max_messages=40)))
     with engine_on(broker, tmp_path) as engine:
         assert at(engine.initial()) == 40
 
@@ -301,7 +302,7 @@ def test_stop_and_start_at_once_waits_for_the_predecessor(broker: Broker, tmp_pa
             assert at(second.initial()) == 0
 
 
-def test_what_ails_a_receiver_reaches_the_query(tmp_path: Path) -> None:
+def test_the_failure_of_a_receiver_reaches_the_query(tmp_path: Path) -> None:
     with Broker() as broker:
         pass
     with engine_on(broker, tmp_path, brokertimeout="0.2", connecttimeout="0.1") as engine:
@@ -317,11 +318,11 @@ def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path:
         start = engine.initial()
         fill(broker.url, range(100, 150))
         spooled(engine, 150)
-        end = engine.latest(start, Limits(most=70))
+        end = engine.latest(start, Limits(max_messages=70))
         assert at(end) == 70
-        end = engine.latest(end, Limits(most=70))
+        end = engine.latest(end, Limits(max_messages=70))
         assert at(end) == 100
-        assert engine.latest(end, Limits(most=70)) == end
+        assert engine.latest(end, Limits(max_messages=70)) == end
 
 
 @pytest.mark.hard_case("T17")
@@ -378,7 +379,7 @@ def test_several_receivers_have_one_sequence_and_their_number_may_change(
         start = engine.initial()
         fill(broker.url, range(500))
         spooled(engine, 500)
-        end = engine.latest(start, Limits(most=100))
+        end = engine.latest(start, Limits(max_messages=100))
         assert at(end) == 100
         last = engine.latest(end, ALL)
         seen = bodies(engine, engine.plan(start, end)) + bodies(engine, engine.plan(end, last))
@@ -430,3 +431,22 @@ def test_a_process_that_has_claimed_the_spool_and_not_begun_is_waited_for(broker
         assert engine.latest(start, ALL) == start, "nothing is taken for lost"
     with engine_on(broker, tmp_path) as engine:
         assert bodies(engine, engine.plan(start, end)) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("offset", "more"),
+    [(Offset("s", 20), {}), (Offset("s", 20, again=(3, 9), lost=7), {"again": [3, 9], "lost": 7})],
+)
+def test_it_comes_back_from_a_checkpoint(offset: Offset, more: dict[str, object]) -> None:
+    stored = json.loads(json.dumps(offset.json()))
+    assert stored == {"v": 2, "spool": "s", "next": 20, **more}
+    assert Offset.from_json(stored, path="/spool") == offset
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 2, "next": 5}, {"v": 3, "spool": "s", "next": 5}],
+)
+def test_another_sources_offset_is_refused(stored: dict[str, object]) -> None:
+    with pytest.raises(SpoolMismatch, match="its own checkpointLocation"):
+        Offset.from_json(stored, path="/spool")

@@ -16,7 +16,7 @@ from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
-from tests.spark.spool.making import record, records, seal, spool_files, spool_writer
+from tests.spark.spool.builders import record, records, seal, spool_files, spool_writer
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_headers_are_a_map_or_the_array_of_kafkas_source(
     assert dict(batch.column("headers").to_pylist()[0])["n"] == "7"
 
 
-def test_a_spool_that_is_not_visible_is_told_of(spool: tuple[str, str, list[Piece]], tmp_path: Path) -> None:
+def test_a_spool_that_is_not_visible_is_reported(spool: tuple[str, str, list[Piece]], tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=r"not visible on executor .*spoolAccess=driver"):
         list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], columns=ColumnOptions()))
 
@@ -104,15 +104,15 @@ def numbers(part: list[Piece]) -> list[int]:
 
 
 def test_nothing_is_no_part() -> None:
-    assert split([], most=None) == []
+    assert split([], max_parts=None) == []
 
 
 def test_few_rows_are_one_part_and_many_are_several() -> None:
-    assert len(split([piece(0, 9_999)], most=None)) == 1
-    assert len(split([piece(0, 25_000)], most=None)) == 3
-    assert len(split([piece(0, 10, size=100 << 20)], most=None)) == 4
-    assert len(split([piece(0, 25_000)], most=2)) == 2
-    assert len(split([piece(0, 3)], most=8)) == 3
+    assert len(split([piece(0, 9_999)], max_parts=None)) == 1
+    assert len(split([piece(0, 25_000)], max_parts=None)) == 3
+    assert len(split([piece(0, 10, size=100 << 20)], max_parts=None)) == 4
+    assert len(split([piece(0, 25_000)], max_parts=2)) == 2
+    assert len(split([piece(0, 3)], max_parts=8)) == 3
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=15), st.integers(1, 12))
@@ -122,7 +122,7 @@ def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[i
     for count in shape:
         whole.append(piece(at, count))
         at += count
-    parts = split(whole, most=most)
+    parts = split(whole, max_parts=most)
     assert [number for part in parts for number in numbers(part)] == numbers(whole)
     sizes = [sum(one.rows for one in part) for part in parts]
     assert len(parts) == min(most, at)

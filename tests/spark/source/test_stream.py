@@ -1,18 +1,26 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stompy.broker import Broker
 from stompy.spark.source.engine import Limits
-from stompy.spark.source.stream import SpoolPart, StompStreamReader
+from stompy.spark.source.stream import SpoolPart, StompStreamReader, end_on_sigterm
 from stompy.spark.source_options import stream_options
-from tests.spark.receiver.filling import QUEUE, eventually, fill
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
 
-limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark before 4.2 has no admission control")
+try:
+    import pyspark.sql.streaming.datasource as limits
+except ImportError:
+    limits = None
+
+needs_limits = pytest.mark.skipif(limits is None, reason="Spark before 4.2 has no admission control")
 
 
 def reader(url: str = "stomp://localhost:1", folder: str = "/nowhere", **given: str) -> StompStreamReader:
@@ -35,19 +43,21 @@ def test_stopping_what_never_ran_does_nothing() -> None:
     reader().stop()
 
 
+@needs_limits
 @pytest.mark.parametrize(
-    ("given", "limit"),
+    ("given", "kind", "limit"),
     [
-        ({}, limits.ReadMaxRows(2**63 - 1)),  # all of them: ReadAllAvailable is how Trigger.Once is known
-        ({"maxmessagespertrigger": "5"}, limits.ReadMaxRows(5)),
-        ({"maxbytespertrigger": "1k"}, limits.ReadMaxBytes(1024)),
-        ({"minmessagespertrigger": "7"}, limits.ReadMinRows(7)),
+        ({}, "ReadMaxRows", 2**63 - 1),  # all of them: ReadAllAvailable is how Trigger.Once is known
+        ({"maxmessagespertrigger": "5"}, "ReadMaxRows", 5),
+        ({"maxbytespertrigger": "1k"}, "ReadMaxBytes", 1024),
+        ({"minmessagespertrigger": "7"}, "ReadMinRows", 7),
     ],
 )
-def test_the_limit_of_the_options_is_told_to_spark(given: dict[str, str], limit: Any) -> None:
-    assert reader(**given).getDefaultReadLimit() == limit
+def test_the_limit_of_the_options_is_reported_to_spark(given: dict[str, str], kind: str, limit: int) -> None:
+    assert reader(**given).getDefaultReadLimit() == getattr(limits, kind)(limit)
 
 
+@needs_limits
 def test_all_limits_of_the_options_count_unless_spark_wants_everything() -> None:
     made = reader(maxmessagespertrigger="5", maxbytespertrigger="1k", minmessagespertrigger="2")
     assert made._limits(limits.ReadMaxRows(5)) == Limits(5, 1024, 2)
@@ -55,6 +65,7 @@ def test_all_limits_of_the_options_count_unless_spark_wants_everything() -> None
     assert made._limits(limits.ReadAllAvailable()) == Limits()
 
 
+@needs_limits
 def test_trigger_once_takes_what_is_there_when_the_queue_counts_as_empty(tmp_path: Path) -> None:
     with Broker() as broker:
         fill(broker.url, range(500))
@@ -75,8 +86,8 @@ def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, access: str, body:
         made = reader(broker.url, str(tmp_path), spoolaccess=access, bodyas=body, numpartitions="3")
         try:
             start = made.initialOffset()
-            eventually(lambda: made.latestOffset(start, limits.ReadAllAvailable())["next"] == 500)
-            parts = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+            eventually(lambda: made.latestOffset(start)["next"] == 500)
+            parts = made.partitions(start, made.latestOffset(start))
             assert len(parts) == (3 if access == "executor" else 1)
             copy: StompStreamReader = pickle.loads(pickle.dumps(made))
             found: list[int] = []
@@ -91,3 +102,39 @@ def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, access: str, body:
 
 def test_a_part_says_how_much_it_is_and_not_what() -> None:
     assert repr(SpoolPart("/spool", "s", [], rows=b"secret")) == "<SpoolPart 0 rows of /spool>"
+
+
+PROGRAM = """
+import os, signal, sys, time
+from stompy.spark.source.stream import end_on_sigterm
+
+end_on_sigterm()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+finally:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("goodbye was said")
+"""
+
+
+def test_the_process_says_goodbye_and_a_second_signal_does_not_cut_it_off() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (143, "goodbye was said\n"), done.stderr
+
+
+def test_a_handler_that_is_there_stays() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        end_on_sigterm()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_outside_the_main_thread_nothing_happens() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=end_on_sigterm)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before

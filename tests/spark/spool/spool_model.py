@@ -8,7 +8,7 @@ settled, `sound` which segments count. Around them stand the steps in which they
 | claim, open | a process, also beside one that lives, as if that were frozen and woke up later | `SpoolWriter` |
 | connect, deliver | receiver, broker | |
 | seal (W1 to W3), check (W4), ack (W5), receipt (W6) | receiver | `SpoolWriter.keep`, `confirm` |
-| ask, hear | a receiver that is idle | `Receiver._ask` |
+| ask, hear | a receiver that is idle | `Receiver._round_trip` |
 | give up | the broker, which loses a session before its client sees that | |
 | notice | receiver | `SpoolWriter.leave` |
 | crash | a process, between any two steps | |
@@ -231,7 +231,7 @@ class Model:
         if session.stage is None:
             if session.inbox and process.sealing is None:
                 yield f"{name} seals", self._sealed(state, number, process, receiver, session, rule)
-            if not session.inbox and not session.up and not session.down and rule.doubts(receiver):
+            if not session.inbox and not session.up and not session.down and rule.needs_receipt(receiver):
                 yield f"{name} asks", self._in(state, number, receiver, changed(session, up=(rule.turn,)))
         elif not isinstance(session.stage, Delivery):
             yield f"{name} looks at the fence", self._checked(state, number, process, receiver, session, rule)
@@ -270,7 +270,7 @@ class Model:
 
     def _heard(self, state: State, number: int, process: Process, receiver: int, session: Session) -> State:
         rule, frame = self._thawed(process), session.down[0]
-        forgotten = rule.confirm(frame) if isinstance(frame, Delivery) else rule.hear(receiver, frame)
+        forgotten = rule.confirm(frame) if isinstance(frame, Delivery) else rule.note_receipt(receiver, frame)
         after = self._in(state, number, receiver, changed(session, down=session.down[1:]), rule=rule)
         return self._on_disk(after, process, rule, state.suspects - set(forgotten))
 
@@ -293,8 +293,8 @@ class Model:
 
     def _thawed(self, process: Process) -> Redelivery:
         assert process.memory is not None
-        known, turn, heard, confirmed, waiting = process.memory
-        return self.rule(set(known), turn, dict(heard), list(confirmed), list(waiting))
+        known, turn, receipts, confirmed, waiting = process.memory
+        return self.rule(set(known), turn, dict(receipts), list(confirmed), list(waiting))
 
     @staticmethod
     def _with(state: State, number: int, process: Process) -> State:
@@ -311,7 +311,7 @@ class Model:
 
 def _frozen(rule: Redelivery) -> Memory:
     return (
-        frozenset(rule.known), rule.turn, tuple(sorted(rule.heard.items())), tuple(rule.confirmed), tuple(rule.open)
+        frozenset(rule.known), rule.turn, tuple(sorted(rule.receipts.items())), tuple(rule.confirmed), tuple(rule.open)
     )  # fmt: skip
 
 

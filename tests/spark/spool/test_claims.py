@@ -9,7 +9,7 @@ import pytest
 
 from stompy.errors import SpoolBusy, SpoolFenced
 from stompy.spark.spool import claims
-from stompy.spark.spool.claims import Begun, Claim, Patience, begun
+from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.files import LocalFiles
 
 
@@ -19,7 +19,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 
 def claim(files: LocalFiles, *, wait: float = 0.0, frozen: float = 60.0) -> Claim:
-    return Claim(files, patience=Patience(wait=wait, frozen=frozen), closing=threading.Event())
+    return Claim(files, patience=ClaimTimeouts(wait=wait, frozen=frozen), closing=threading.Event())
 
 
 def test_numbers_grow(files: LocalFiles) -> None:
@@ -52,7 +52,7 @@ def test_closing_ends_the_wait(files: LocalFiles) -> None:
     closing = threading.Event()
     closing.set()
     with pytest.raises(SpoolBusy):
-        Claim(files, patience=Patience(wait=60.0), closing=closing)
+        Claim(files, patience=ClaimTimeouts(wait=60.0), closing=closing)
     first.release()
 
 
@@ -73,13 +73,13 @@ def test_a_frozen_owner_is_taken_over_from_and_fenced(files: LocalFiles) -> None
 def test_an_owner_that_shows_signs_of_life_is_not_taken_over_from(
     files: LocalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "BEAT", 0.0)
+    monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 0.0)
     first = claim(files)
     stop = threading.Event()
 
     def live() -> None:
         while not stop.wait(0.02):
-            first.beat()
+            first.heartbeat()
 
     alive = threading.Thread(target=live)
     alive.start()
@@ -96,11 +96,11 @@ def test_an_owner_that_shows_signs_of_life_is_not_taken_over_from(
 def test_who_took_over_without_the_lock_takes_it_when_it_is_free(
     files: LocalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "BEAT", 0.0)
+    monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 0.0)
     frozen = claim(files)
     successor = claim(files, wait=60.0, frozen=0.1)
     frozen.release()
-    successor.beat()
+    successor.heartbeat()
     with pytest.raises(SpoolBusy):
         claim(files)
     successor.release()
@@ -116,17 +116,17 @@ def test_a_claim_that_is_gone_is_no_claim(files: LocalFiles) -> None:
 
 
 def test_what_has_begun_is_known(files: LocalFiles) -> None:
-    assert begun(files) == Begun(0, 0)
+    assert active_claim(files) == ActiveClaim(0, 0)
     first = claim(files)
-    assert begun(files) is None
-    assert begun(files, before=1) == Begun(0, 0)
+    assert active_claim(files) is None
+    assert active_claim(files, before=1) == ActiveClaim(0, 0)
     first.begin(40)
-    assert begun(files) == Begun(1, 40)
+    assert active_claim(files) == ActiveClaim(1, 40)
     first.release()
     second = claim(files)
-    assert begun(files, before=2) == Begun(1, 40)
+    assert active_claim(files, before=2) == ActiveClaim(1, 40)
     second.begin(50)
-    assert begun(files) == Begun(2, 50)
+    assert active_claim(files) == ActiveClaim(2, 50)
     assert len(files.list("epoch")) == 1
     second.release()
 
@@ -163,10 +163,10 @@ def test_one_that_is_withdrawn_fences_nobody(files: LocalFiles) -> None:
     first = claim(files)
     first.begin(7)
     second = claim(files, wait=60.0, frozen=0.1)
-    assert begun(files) is None
+    assert active_claim(files) is None
     second.withdraw()
     first.check()
-    assert begun(files) == Begun(1, 7)
+    assert active_claim(files) == ActiveClaim(1, 7)
     first.release()
 
 

@@ -12,13 +12,13 @@ import pytest
 from stompy.errors import SpoolFenced
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import ColumnOptions
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.spool.making import ids_in, records, seal, segment_names, settle, spool_files, spool_writer
+from tests.spark.spool.builders import ids_in, records, seal, segment_names, settle, spool_files, spool_writer
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_who_is_fenced_while_it_merges_does_no_harm(files: LocalFiles) -> None:
         def write(self, name: str, data: bytes) -> None:
             if name.startswith("seg-") and self.frozen:
                 self.frozen = False
-                successor = spool_writer(files, patience=Patience(wait=60.0, frozen=0.0))
+                successor = spool_writer(files, patience=ClaimTimeouts(wait=60.0, frozen=0.0))
                 successor.compact()
                 settle(successor, records([1000]))
                 successor.close()
@@ -175,7 +175,7 @@ def test_a_listing_that_is_overtaken_by_a_merge_misses_nothing(
         assert ids_in(torn) == ALL
     else:
         monkeypatch.setattr(torn.merging._claim, "check", lambda: None)  # it was fenced right after
-        successor = spool_writer(torn, patience=Patience(wait=60.0, frozen=0.0))
+        successor = spool_writer(torn, patience=ClaimTimeouts(wait=60.0, frozen=0.0))
         assert successor.next == 1000
         successor.close()
     assert torn.done

@@ -84,12 +84,14 @@ def test_removing_what_is_gone_is_no_error(files: LocalFiles) -> None:
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
-def test_a_full_disk_is_told_and_leaves_nothing(files: LocalFiles, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, step, full)
-    with pytest.raises(SpoolFull, match=r"folder/low.*no room on the disk"):
+    with pytest.raises(SpoolFull, match=r"folder/low.*no space left on the disk"):
         files.write("folder/low", b"1")
     monkeypatch.undo()
     assert names_in(files, "folder") == ["epoch"]
@@ -111,7 +113,7 @@ def test_a_short_write_is_gone_on_with(files: LocalFiles, monkeypatch: pytest.Mo
     assert files.read("a") == b"0123456789"
 
 
-def test_octets_folder_and_name_are_synced_in_that_order(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_folder_and_name_are_synced_in_that_order(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
 

@@ -6,7 +6,7 @@ import pytest
 
 from stompy.spark.spool.identity import Identifier, are_stable
 from stompy.spark.spool.segment import decode, encode
-from tests.spark.spool.making import record, records
+from tests.spark.spool.builders import record, records
 
 
 def test_the_same_id_with_another_content_is_another_message() -> None:

@@ -52,7 +52,7 @@ def test_a_gap_is_an_error_that_names_the_messages(start: int, end: int, gap: st
 def test_what_lies_below_the_low_watermark_is_taken_out() -> None:
     index = index_of(segment(0, 10), segment(10, 10), segment(20, 10))
     assert [one.first for one in index.remove_below(25)] == [0, 10]
-    assert (index.low, index.messages, index.octets, index.next) == (25, 10, 1000, 30)
+    assert (index.low, index.messages, index.size, index.next) == (25, 10, 1000, 30)
     assert index.remove_below(5) == []
     assert index.low == 25
 
@@ -71,13 +71,13 @@ def test_pieces_are_contiguous(counts: list[int], data: st.DataObject) -> None:
     assert at == end
 
 
-def test_a_limit_of_octets_gives_one_message_at_least() -> None:
+def test_a_limit_of_bytes_gives_one_message_at_least() -> None:
     index = index_of(segment(0, 10, size=1000), segment(10, 10, size=1000))
-    assert index.octets_up_to(0, 1) == 1
-    assert index.octets_up_to(0, 500) == 5
-    assert index.octets_up_to(0, 1500) == 15
-    assert index.octets_up_to(5, 10_000) == 20
-    assert index.octets_up_to(20, 10) == 20
+    assert index.end_within(0, 1) == 1
+    assert index.end_within(0, 500) == 5
+    assert index.end_within(0, 1500) == 15
+    assert index.end_within(5, 10_000) == 20
+    assert index.end_within(20, 10) == 20
 
 
 def kept(*segments: Segment, epoch: int, start: int) -> list[tuple[int, int]]:
@@ -132,7 +132,7 @@ def test_a_merged_segment_takes_the_place_of_the_others() -> None:
     (block,) = index.mergeable(0, 1200)
     index.replace(block, segment(0, 1000, size=5))
     assert [(one.first, one.count) for one in index.segments][:3] == [(0, 1000), (1000, 10), (1010, 10)]
-    assert (index.messages, index.octets, index.next) == (1500, 50_005, 1500)
+    assert (index.messages, index.size, index.next) == (1500, 50_005, 1500)
 
 
 def test_a_receiver_that_is_not_known_to_have_begun_does_not_count() -> None:

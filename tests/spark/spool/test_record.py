@@ -42,7 +42,7 @@ def test_the_brokers_timestamp_is_milliseconds_or_none(value: str, moment: int |
     assert record.broker_timestamp == moment
 
 
-def test_octets_that_are_no_utf8_stay_visible() -> None:
+def test_bytes_that_are_no_utf8_stay_visible() -> None:
     assert storable("caf\udce9 \\") == "caf\\xe9 \\"
     assert storable("café") == "café"
 

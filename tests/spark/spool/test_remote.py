@@ -19,7 +19,7 @@ from stompy.errors import SpoolError, SpoolFenced
 from stompy.spark.spool.remote import RemoteFiles
 from stompy.spark.spool.spool import make_spool, open_files
 from stompy.spark.spool.state import write_mark
-from tests.spark.spool.making import ids_in, records, seal, settle, spool_writer
+from tests.spark.spool.builders import ids_in, records, seal, settle, spool_writer
 
 TOP = Path(__file__).parents[3]
 # As a user sets them, for any server that speaks S3.
@@ -105,7 +105,7 @@ def test_create_leaves_what_is_there(files: RemoteFiles) -> None:
 
 
 def test_of_many_that_create_at_once_one_does(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompy.spark.spool.remote._CREATING", 150.0)  # on a busy machine the others are slow, not dead
+    monkeypatch.setattr("stompy.spark.spool.remote._CREATE_TIMEOUT", 150.0)  # others may be slow
     opened().make_folder("")
     several = [opened() for _ in range(3)]
 
@@ -122,7 +122,7 @@ def test_of_many_that_create_at_once_one_does(opened: Opened, monkeypatch: pytes
 
 def test_who_died_while_it_created_is_named(files: RemoteFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     files.make_folder("")
-    monkeypatch.setattr("stompy.spark.spool.remote._CREATING", 0.1)
+    monkeypatch.setattr("stompy.spark.spool.remote._CREATE_TIMEOUT", 0.1)
     files.write(".tmp-create-a-0123", b"1")
     with pytest.raises(SpoolError, match=r"another process was making it.*remove .*\.tmp-create-a-0123"):
         files.create("a", b"1")
@@ -237,7 +237,7 @@ def test_torn_files_are_swept_where_there_can_be_some(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_url_that_nobody_knows_is_told_of_without_its_login() -> None:
+def test_a_url_that_nobody_knows_is_reported_without_its_login() -> None:
     with pytest.raises(SpoolError, match=r"gopher://host/a: the file system 'gopher' cannot be used") as caught:
         open_files("gopher://me:sesame@host/a")
     assert "sesame" not in str(caught.value)

@@ -7,7 +7,7 @@ from stompy.errors import SpoolDamaged, SpoolMismatch
 from stompy.spark.schema import stored_schema
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.segment import decode, digest_of, encode
-from tests.spark.spool.making import RECEIVED_AT, record, records
+from tests.spark.spool.builders import RECEIVED_AT, record, records
 
 SPOOL = "spool-1"
 PATH = "/spool/seg"
@@ -38,7 +38,7 @@ def test_a_truncated_segment_is_named(keep: float) -> None:
         decode(data[: int(len(data) * keep) if keep < 1 else 1], segment, spool=SPOOL, path=PATH)
 
 
-def test_every_changed_octet_is_noticed() -> None:
+def test_every_changed_byte_is_noticed() -> None:
     segment, data = encode(records([1]), spool=SPOOL, first=0, epoch=1)
     for place in range(0, len(data), 97):
         with pytest.raises(SpoolDamaged):

@@ -10,7 +10,7 @@ from stompy.errors import SpoolDamaged, SpoolError, SpoolMismatch
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
 from stompy.spark.spool.state import dump
-from tests.spark.spool.making import spool_writer
+from tests.spark.spool.builders import spool_writer
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_another_spool_is_refused_with_the_remedy(files: LocalFi
         check_identity(spool, "other")
 
 
-def test_a_spool_that_is_not_there_is_told_of(files: LocalFiles) -> None:
+def test_a_spool_that_is_not_there_is_reported(files: LocalFiles) -> None:
     with pytest.raises(SpoolError, match=r"there is no spool.*reachable under this name from every executor"):
         get_spool(files)
 

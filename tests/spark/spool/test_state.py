@@ -23,7 +23,7 @@ def test_a_cut_document_is_an_error_that_names_it(cut: int) -> None:
         load(data[:cut], "/spool/low")
 
 
-def test_every_changed_octet_is_noticed() -> None:
+def test_every_changed_byte_is_noticed() -> None:
     data = dump({"low": 12})
     for place in range(len(data) - 1):
         changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from stompy.errors import SpoolDataLoss, SpoolFenced
 from stompy.spark.spool import claims
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.state import dump, read_mark, write_mark
 from stompy.spark.spool.view import SpoolView
-from tests.spark.spool.making import records, seal, settle, spool_files, spool_writer
+from tests.spark.spool.builders import records, seal, settle, spool_files, spool_writer
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_what_a_fenced_process_wrote_is_never_shown(files: LocalFiles) -> None:
     zombie = spool_writer(files)
     seal(zombie, records(range(10)))
     view = viewed(files)
-    successor = spool_writer(files, patience=Patience(wait=60.0, frozen=0.1))
+    successor = spool_writer(files, patience=ClaimTimeouts(wait=60.0, frozen=0.1))
     with pytest.raises(Exception, match="taken it over"):
         seal(zombie, records(range(10, 60)))
     view.refresh()
@@ -132,7 +132,7 @@ def test_what_a_checkpoint_is_cut_off_from_is_found(files: LocalFiles) -> None:
 
 
 def test_a_process_that_lives_is_not_silent(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "BEAT", 0.0)
+    monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 0.0)
     writer = spool_writer(files)
     view = viewed(files)
     assert view.silent_for() < view.silent_for()
@@ -213,7 +213,7 @@ def test_one_that_reads_what_is_new_sees_what_one_that_reads_all_does(steps: lis
                 writers[-1].maintain()
                 writers[-1].compact()
             elif step == "succeed":
-                writers.append(spool_writer(files, patience=Patience(wait=60.0, frozen=0.0)))
+                writers.append(spool_writer(files, patience=ClaimTimeouts(wait=60.0, frozen=0.0)))
             elif step == "zombie" and len(writers) > 1:
                 with pytest.raises(SpoolFenced):
                     seal(writers[-2], records(range(5)))
@@ -223,6 +223,6 @@ def test_one_that_reads_what_is_new_sees_what_one_that_reads_all_does(steps: lis
         view.refresh()
         anew = viewed(files).index
         assert (view.index.low, view.index.segments) == (anew.low, anew.segments)
-        assert (view.index.messages, view.index.octets) == (anew.messages, anew.octets)
+        assert (view.index.messages, view.index.size) == (anew.messages, anew.size)
         for writer in reversed(writers):
             writer.close()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss, SpoolError, SpoolFenced, SpoolFull, SpoolMismatch
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.redelivery import Delivery
 from stompy.spark.spool.state import read_counts, read_mark, write_mark
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.spool.making import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
+from tests.spark.spool.builders import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
 
 
 class Overtaken(LocalFiles):
@@ -21,7 +21,7 @@ class Overtaken(LocalFiles):
 
     def write(self, name: str, data: bytes) -> None:
         if name.startswith("seg-"):
-            spool_writer(spool_files(Path(self.path(""))), patience=Patience(wait=60.0, frozen=0.1)).close()
+            spool_writer(spool_files(Path(self.path(""))), patience=ClaimTimeouts(wait=60.0, frozen=0.1)).close()
             raise SpoolError("it cannot be used: No such file or directory", path=name)
         super().write(name, data)
 
@@ -77,7 +77,7 @@ def test_a_writer_whose_unfinished_file_a_successor_has_removed_learns_why(tmp_p
 
 def test_a_fenced_writer_may_not_acknowledge_and_its_segment_does_not_count(files: LocalFiles) -> None:
     zombie, _ = filled(files, 10)
-    successor = spool_writer(files, patience=Patience(wait=60.0, frozen=0.1))
+    successor = spool_writer(files, patience=ClaimTimeouts(wait=60.0, frozen=0.1))
     with pytest.raises(SpoolFenced):
         seal(zombie, records(range(10, 15)))
     with pytest.raises(SpoolFenced):
@@ -101,7 +101,7 @@ def test_what_was_durable_and_not_confirmed_is_recognised_by_the_next_writer_als
     spool_writer(files).close()
     assert segment_names(files) == []
     last = spool_writer(files)
-    assert last.expects() == 5
+    assert last.known_ids() == 5
     assert again(last, range(10, 20)) == 5
     last.close()
 
@@ -111,12 +111,12 @@ def test_a_lost_link_leaves_what_was_not_confirmed_to_be_recognised_by_any_recei
     writer.confirm(first)
     assert writer.settled == 10
     writer.leave(0)
-    assert (writer.expects(), writer.settled) == (5, 15)
+    assert (writer.known_ids(), writer.settled) == (5, 15)
     writer.begin(1)
     delivery = seal(writer, records(range(10, 16)), receiver=1)
     assert (delivery.start, delivery.end, writer.dropped) == (15, 16, 5)
     writer.confirm(delivery)
-    assert (writer.expects(), files.list("suspects")) == (0, [])
+    assert (writer.known_ids(), files.list("suspects")) == (0, [])
     writer.close()
 
 
@@ -126,7 +126,7 @@ def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_
     settle(writer, records(range(5)))
     assert again(writer, range(5), receiver=1) == 0
     writer.leave(1)
-    assert writer.expects() == 0
+    assert writer.known_ids() == 0
     writer.close()
 
 
@@ -156,7 +156,7 @@ def test_without_an_identity_everything_is_new(files: LocalFiles) -> None:
     writer = spool_writer(files)
     unstable = Identifier(stable=False)
     for _ in range(2):
-        writer.keep(0, [(row, unstable.of(row)) for row in records(range(3))])
+        writer.store(0, [(row, unstable.of(row)) for row in records(range(3))])
     assert writer.next == 6
     writer.close()
 
@@ -263,7 +263,7 @@ def test_a_mark_that_is_gone_is_an_error_only_where_nothing_can_stand_for_it(
             spool_writer(files)
     else:
         writer = spool_writer(files)
-        assert writer.expects() == 10
+        assert writer.known_ids() == 10
         writer.close()
 
 

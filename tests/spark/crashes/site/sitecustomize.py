@@ -1,6 +1,6 @@
-"""Strikes a Python of Spark at the moment that a file of a spool has got its name, when a test asks for it.
+"""Kills a Python of Spark at the moment that a file of a spool has got its name, when a test asks for it.
 
-A test leaves a file `<spool>.strike-<beginning>` with the name of a signal or of an exception; whoever next gives a
+A test leaves a file `<spool>.kill-<beginning>` with the name of a signal or of an exception; whoever next gives a
 file of that spool a name with that beginning takes the order away and sends itself the signal, or raises the
 exception. Python imports this module by itself where its folder is on the path.
 """
@@ -16,13 +16,13 @@ from typing import Any
 BEGINNINGS = ("seg-", "low", "done")
 
 
-def _struck(move: Callable[..., None]) -> Callable[..., None]:
+def _killed(move: Callable[..., None]) -> Callable[..., None]:
     def moved(source: str, target: str, **more: Any) -> None:
         move(source, target, **more)
         folder, name = os.path.split(str(target))
         for beginning in BEGINNINGS:
             if name.startswith(beginning):
-                _obey(f"{folder}.strike-{beginning}")
+                _obey(f"{folder}.kill-{beginning}")
 
     return moved
 
@@ -37,8 +37,8 @@ def _obey(order: str) -> None:
     if word.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, word))
     else:
-        raise getattr(builtins, word)("struck")
+        raise getattr(builtins, word)("killed")
 
 
-os.replace = _struck(os.replace)
-os.link = _struck(os.link)
+os.replace = _killed(os.replace)
+os.link = _killed(os.link)

@@ -10,8 +10,8 @@ import pyspark
 import pytest
 
 from stompy.broker import Broker
-from tests.spark.receiver.filling import QUEUE, eventually, url_of
-from tests.spark.work import ENOUGH, begin
+from tests.spark.receiver.helpers import QUEUE, eventually, url_of
+from tests.spark.streaming_run import ENOUGH, begin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""A broker with a queue, and a query from it into Parquet that is struck, stopped and started again."""
+"""A broker with a queue, and a query from it into Parquet that is killed, stopped and started again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stompy.connection.connecting import connect
 from stompy.spark import register
 from stompy.testing.required import broker_or_skip
-from tests.spark.receiver.filling import eventually
+from tests.spark.receiver.helpers import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ENOUGH = 90
 """Seconds that a query may take."""
 PREFETCH = 300
-STABLE = frozenset({"activemq", "artemis"})
+STABLE = frozenset({"activemq", "artemis", "embedded"})
 """The brokers whose message ids are the messages', so that nothing comes twice."""
 
 
@@ -64,7 +64,7 @@ def begin(writer: Any) -> Any:
     return query
 
 
-class Work:
+class StreamingRun:
     """A queue, a spool, a checkpoint and what was written."""
 
     def __init__(self, spark: SparkSession, target: Target, path: Path) -> None:
@@ -125,17 +125,17 @@ class Work:
             if len(self.written()) == self.sent:
                 return
 
-    def strike(self, word: str, *, at: str = "seg-") -> None:
-        """Have the source's process struck when it has given a file its name: by a signal, or by an exception.
+    def order_kill(self, word: str, *, at: str = "seg-") -> None:
+        """Have the source's process killed when it has given a file its name: by a signal, or by an exception.
 
         Args:
             word: the name of either.
             at: what the name of the file begins with.
         """
-        (self.path / f"spool.strike-{at}").write_text(word)
+        (self.path / f"spool.kill-{at}").write_text(word)
 
-    def struck(self, *, at: str = "seg-") -> None:
-        eventually(lambda: not (self.path / f"spool.strike-{at}").exists(), within=ENOUGH)
+    def wait_for_kill(self, *, at: str = "seg-") -> None:
+        eventually(lambda: not (self.path / f"spool.kill-{at}").exists(), within=ENOUGH)
 
     def written(self, *names: str) -> Counter[int]:
         found: Counter[int] = Counter()
@@ -159,7 +159,7 @@ class Work:
         assert twice <= (0 if self.target.stable else self.flagged())
 
 
-def owner(work: Work) -> int:
+def owner(work: StreamingRun) -> int:
     """Return the process that fills the spool, as its claim says."""
     claim = max((work.path / "spool" / "epoch").glob("0*"))
     process: int = json.loads(claim.read_bytes().splitlines()[0])["pid"]

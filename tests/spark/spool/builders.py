@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stompy.spark.spool.claims import Patience
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, LocalFiles
 from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.record import Record
@@ -14,7 +14,7 @@ from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 
-IMPATIENT = Patience(wait=0.0, frozen=60.0)
+IMPATIENT = ClaimTimeouts(wait=0.0, frozen=60.0)
 RECEIVED_AT = 1_700_000_000_000_000
 
 
@@ -45,7 +45,7 @@ def spool_files(path: Path) -> LocalFiles:
     return files
 
 
-def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: Patience = IMPATIENT) -> SpoolWriter:
+def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: ClaimTimeouts = IMPATIENT) -> SpoolWriter:
     """Return a writer with one session open."""
     writer = SpoolWriter(make_spool(files, "/queue/a"), patience=patience, fail_on_loss=fail_on_loss)
     writer.begin(0)
@@ -54,7 +54,7 @@ def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: Patience 
 
 def seal(writer: SpoolWriter, rows: Sequence[Record], *, receiver: int = 0) -> Delivery:
     """Make messages durable; they wait for their ACK then."""
-    return writer.keep(receiver, [(row, Identifier().of(row)) for row in rows])
+    return writer.store(receiver, [(row, Identifier().of(row)) for row in rows])
 
 
 def settle(writer: SpoolWriter, rows: Sequence[Record]) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from stompy.connection.connecting import connect
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.spark import register
-from tests.spark.crashes.test_driver_killed import TOP, family, named, strike
-from tests.spark.receiver.filling import eventually
-from tests.spark.striking import NAME, Order, Orders, StruckDataSource
+from tests.spark.crashes.test_driver_killed import TOP, family, kill, named
+from tests.spark.kill_orders import NAME, KilledDataSource, Order, Orders
+from tests.spark.receiver.helpers import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,12 +63,12 @@ class Arrived:
         )
 
 
-class Sending:
-    """A queue, and jobs that write to it and are struck."""
+class SinkJobs:
+    """A queue, and jobs that write to it and are killed."""
 
     def __init__(self, spark: SparkSession, url: str, path: Path, *, queue: str | None = None) -> None:
         register(spark)
-        spark.dataSource.register(StruckDataSource)
+        spark.dataSource.register(KilledDataSource)
         self.spark = spark
         self.url = url
         self.path = path
@@ -120,13 +120,13 @@ class Sending:
             eventually(lambda: len(self.orders.noted) == wanted, within=within)
             (jvm,) = named(process.pid, "SparkSubmit")
             below = family(jvm)
-            strike(jvm)
+            kill(jvm)
             process.wait(within)
             # The workers end with their JVM, also those that stay at their moment.
             eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in below), within=within)
         finally:
             for one in (*family(process.pid), process.pid):
-                strike(one)
+                kill(one)
             process.wait()
 
     def arrived(self) -> Arrived:

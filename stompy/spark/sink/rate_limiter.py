@@ -1,4 +1,4 @@
-"""A rate that a sender keeps."""
+"""A limit on the rate of sending."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 
-class Pace:
-    """Makes a sender wait so that it stays within a rate; for one thread.
+class RateLimiter:
+    """Limits the rate of one thread that sends.
 
-    What was not used is not saved up: after a pause there is no burst.
+    Unused rate is not saved up: there is no burst after a pause.
 
     Args:
         rate: messages per second; `None` for no limit.
@@ -31,11 +31,11 @@ class Pace:
         self._free_at = -math.inf
 
     @property
-    def most(self) -> float:
+    def burst(self) -> float:
         """How many messages may go at once: what goes in one second, at least one."""
         return math.inf if self._rate is None else max(1.0, self._rate)
 
-    def before(self, messages: int) -> None:
+    def wait(self, messages: int) -> None:
         """Wait until `messages` may be sent."""
         if self._rate is None:
             return

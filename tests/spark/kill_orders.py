@@ -1,4 +1,4 @@
-"""`format("stomp-struck")`: the sink, whose Python worker is struck at a moment that a test has ordered.
+"""`format("stomp-killed")`: the sink, whose Python worker is killed at a moment that a test has ordered.
 
 An order is a file in the folder of the option `orders`. Each attempt of a task takes the next one for its partition; in
 the file stand the moment, the chunk (from 1) at which it comes, and what happens then.
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from stompy.spark.sink.writer import Published
 
 Moment = Literal["sent", "asked", "confirmed"]
-Blow = Literal["SIGKILL", "exit", "stay"]
-"""`exit` ends the process as an extension that crashes does; `stay` leaves it at that moment for ever."""
+Fault = Literal["SIGKILL", "exit", "stay"]
+"""`exit` ends the process as an extension that crashes does; `stay` leaves it at that moment forever."""
 
-NAME = "stomp-struck"
+NAME = "stomp-killed"
 
 
 @dataclass(frozen=True)
 class Order:
-    """A blow, when its moment comes."""
+    """A fault, when its moment comes."""
 
     moment: Moment
     chunk: int = 1
-    blow: Blow = "SIGKILL"
+    fault: Fault = "SIGKILL"
 
     def __str__(self) -> str:
-        return f"{self.moment} {self.chunk} {self.blow}"
+        return f"{self.moment} {self.chunk} {self.fault}"
 
 
 class Orders:
@@ -61,16 +61,16 @@ class Orders:
         folder.mkdir(exist_ok=True)
 
     def give(self, partition: int, *orders: Order) -> None:
-        """Order a blow for each of the next attempts of a partition."""
+        """Order a fault for each of the next attempts of a partition."""
         for number, order in enumerate(orders):
             (self.folder / f"{partition}-{number}").write_text(str(order))
 
     def take(self, partition: int) -> Order | None:
         """Return the next order for a partition."""
         for path in sorted(self.folder.glob(f"{partition}-*")):
-            moment, chunk, blow = path.read_text().split()
+            moment, chunk, fault = path.read_text().split()
             path.unlink()
-            return Order(moment, int(chunk), blow)  # type: ignore[arg-type]
+            return Order(moment, int(chunk), fault)  # type: ignore[arg-type]
         return None
 
     @property
@@ -90,7 +90,7 @@ class Orders:
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
-class _Striking:
+class _KilledWriter:
     """Writes a partition as the sink does, with an order."""
 
     orders: Orders
@@ -107,44 +107,44 @@ class _Striking:
         super().abort(*told)  # type: ignore[misc]
 
 
-class StruckBatchWriter(_Striking, BatchWriter):
+class KilledBatchWriter(_KilledWriter, BatchWriter):
     """Of a batch job."""
 
 
-class StruckStreamWriter(_Striking, StreamWriter):
+class KilledStreamWriter(_KilledWriter, StreamWriter):
     """Of a micro-batch."""
 
 
-class StruckDataSource(StompDataSource):
-    """The sink that is struck."""
+class KilledDataSource(StompDataSource):
+    """The sink that is killed."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-        return self._struck(StruckBatchWriter, super().writer, schema, overwrite)
+        return self._killed(KilledBatchWriter, super().writer, schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-        return self._struck(StruckStreamWriter, super().streamWriter, schema, overwrite)
+        return self._killed(KilledStreamWriter, super().streamWriter, schema, overwrite)
 
-    def _struck(self, kind: type[Any], make: Callable[[Any, bool], Any], schema: Any, overwrite: bool) -> Any:
+    def _killed(self, kind: type[Any], make: Callable[[Any, bool], Any], schema: Any, overwrite: bool) -> Any:
         orders = Orders(Path(self.options.pop("orders")))
-        struck = object.__new__(kind)
-        vars(struck).update(vars(make(schema, overwrite)), orders=orders)
-        return struck
+        killed = object.__new__(kind)
+        vars(killed).update(vars(make(schema, overwrite)), orders=orders)
+        return killed
 
 
 @contextlib.contextmanager
 def _armed(order: Order, orders: Orders) -> Iterator[None]:
-    """Strike this process when the moment of the order comes."""
+    """Kill this process when the moment of the order comes."""
     chunks = 0
     attempt, commit, wait = Publisher._attempt, Transaction.commit, Receipt.wait
 
     def now(moment: Moment) -> None:
         if (moment, chunks) == (order.moment, order.chunk):
             orders.note(str(order))
-            _strike(order.blow)
+            _kill(order.fault)
 
     def attempted(self: Publisher, chunk: Any) -> None:
         nonlocal chunks
@@ -170,9 +170,9 @@ def _armed(order: Order, orders: Orders) -> Iterator[None]:
         yield
 
 
-def _strike(blow: Blow) -> None:
-    if blow == "exit":
+def _kill(fault: Fault) -> None:
+    if fault == "exit":
         os._exit(1)
-    if blow == "SIGKILL":
+    if fault == "SIGKILL":
         os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
