@@ -35,7 +35,7 @@ _STOP_TIMEOUT = 5.0
 """Seconds that a child gets for its end."""
 
 
-class ReceiverProcess(HouseThread):
+class ReceiverProcess(DaemonThread):
     """A process that fills a spool, and the status that it reports. The thread ends with the process.
 
     Args:

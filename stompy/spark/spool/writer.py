@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stompy.errors import SpoolDamaged, SpoolError, SpoolFenced
-from stompy.link.locks import Rank, make_lock
+from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.compaction import Compaction
 from stompy.spark.spool.identity import Identifier
