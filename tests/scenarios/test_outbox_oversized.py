@@ -29,9 +29,7 @@ def bodies_around(poison: bytes, place: int) -> list[bytes]:
     return bodies
 
 
-def check_dead_letter(
-    outbox: stompy.Outbox, broker: Broker, poison: bytes, place: int
-) -> str:
+def check_dead_letter(outbox: stompy.Outbox, broker: Broker, poison: bytes, place: int) -> str:
     """Put messages, wait until the outbox is empty, and return the error message of the dead letter."""
     bodies = bodies_around(poison, place)
     for body in bodies:
