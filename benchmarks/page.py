@@ -1,4 +1,4 @@
-"""Writes the figures of the last kept run into docs/topics/performance.md, and draws performance.svg beside it.
+"""Write the figures of the last kept run into docs/topics/performance.md and docs/why.md, and draw performance.svg.
 
     python -m benchmarks.page [--check]
 
@@ -19,9 +19,12 @@ from benchmarks import results, scale
 from benchmarks.results import Run, number
 from benchmarks.rows import ALL
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "topics" / "performance.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = DOCS / "topics" / "performance.md"
+COMPARISON = DOCS / "why.md"
 CHART = PAGE.with_suffix(".svg")
 COLOURS = dict(zip(ALL, ("#c0392b", "#2563a8", "#1a8a5a", "#8e5bb5", "#c77d0a", "#7a828c"), strict=True))
+CLIENTS = tuple(client for client in ALL if client != "raw socket")
 CHARTED = (
     "receive",
     "receive-headers",
@@ -41,6 +44,8 @@ def part(run: Run, name: str) -> str:
     if name == "run":
         share = f" of 1/{run['part']} of the messages" if run["part"] > 1 else ""
         return f"{results.title(run)}; {run['date']} UTC, {run['rounds']} rounds{share}."
+    if name == "compared":
+        return "\n".join(_compared(run))
     if name == "scale":
         return "\n".join(scale.table(scale.Costs.of(run)))
     return "\n".join(_growth(run) if name == "growth" else _beside(run, name))
@@ -54,6 +59,15 @@ def _beside(run: Run, section: str) -> Iterator[str]:
     for row in rows:
         cells = (_figure(row, client) for client in clients)
         yield f"| {row['title']} | {' | '.join(cells)} | {_ratio(row)} |"
+
+
+def _compared(run: Run) -> Iterator[str]:
+    rows = [run["rows"][name] for name in (*CHARTED, "import") if name in run["rows"]]
+    yield f"| | {' | '.join(CLIENTS)} |"
+    yield "|---" * (len(CLIENTS) + 1) + "|"
+    for row in rows:
+        title = row["title"].partition(";")[0]
+        yield f"| {title} | {' | '.join(_figure(row, client) for client in CLIENTS)} |"
 
 
 def _growth(run: Run) -> Iterator[str]:
@@ -147,7 +161,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if something would be written")
     check = parser.parse_args().check
     run = results.last()
-    wanted = {PAGE: render(run, PAGE.read_text(encoding="utf-8")), CHART: drawing(run)}
+    wanted = {page: render(run, page.read_text(encoding="utf-8")) for page in (PAGE, COMPARISON)}
+    wanted[CHART] = drawing(run)
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         print(f"{path.name} is {'not of the last run: python -m benchmarks.page' if check else 'written'}")

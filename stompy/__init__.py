@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from stompy.link.flow import InboxLimits
     from stompy.link.receipts import Receipt
     from stompy.outbox.outbox import Outbox
-    from stompy.outbox.stats import OutboxStats, SetAside
+    from stompy.outbox.stats import DeadLetter, OutboxStats
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls_options import Tls
 
@@ -83,6 +83,7 @@ __all__ = [
     "ConnectionListener",
     "ConnectionLost",
     "ConnectionStats",
+    "DeadLetter",
     "Frame",
     "FrameTooLarge",
     "Headers",
@@ -112,7 +113,6 @@ __all__ = [
     "RemoteProtocolError",
     "ResendLimits",
     "SendTimeout",
-    "SetAside",
     "StompError",
     "StompTimeout",
     "Subscription",
@@ -132,6 +132,7 @@ _LAZY = {
     "Connection": "stompy.connection.connection",
     "ConnectionListener": "stompy.connection.listener",
     "ConnectionStats": "stompy.connection.stats",
+    "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.headers",
     "Leniency": "stompy.frames.grammar",
@@ -143,7 +144,6 @@ _LAZY = {
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",
-    "SetAside": "stompy.outbox.stats",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls_options",

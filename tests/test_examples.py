@@ -8,7 +8,7 @@ from tests.support.printed import blocks
 
 PROGRAMS = [
     pytest.param(block.text, id=f"{page}-{index}")
-    for page in ("README.md", "docs/getting-started.md")
+    for page in ("README.md", "docs/index.md")
     for index, block in enumerate(blocks(page, "python"))
     if block.text.startswith("import stompy\n")
 ]

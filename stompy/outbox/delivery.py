@@ -1,4 +1,4 @@
-"""One connection's worth of sending: what is under way, what was confirmed, and whom an ERROR was meant for.
+"""One connection's worth of sending: what is in flight, what was confirmed, and whom an ERROR was meant for.
 
 Only the forwarder thread comes here; receipts are resolved by the connection's reader and looked at.
 """
@@ -34,17 +34,17 @@ class Refusal:
 
     Attributes:
         row: the message.
-        words: why.
+        error_message: why.
         hopeless: it is not worth another try: it cannot be written in this session's version, say.
     """
 
     row: Row
-    words: str
+    error_message: str
     hopeless: bool = False
 
 
 class Verdict(Enum):
-    """What the end of a connection says of the messages that were under way."""
+    """What the end of a connection says of the messages that were in flight."""
 
     NONE = "nothing"
     LOST = "the connection was lost, and nobody said why"
@@ -53,7 +53,7 @@ class Verdict(Enum):
 
 
 class Delivery:
-    """The messages under way on one connection, in the order they were sent.
+    """The messages in flight on one connection, in the order they were sent.
 
     Args:
         connection: open, and nobody else's.
@@ -80,7 +80,7 @@ class Delivery:
         return len(self._sent)
 
     def end_caution(self) -> None:
-        """Note that from now on several messages are under way."""
+        """Note that from now on several messages are in flight."""
         self._alone = False
 
     def send(self, rows: Sequence[Row]) -> list[Refusal]:
@@ -97,14 +97,14 @@ class Delivery:
                 try:
                     receipt = self._send(row)
                 except ConnectionLost as error:
-                    # A broker refuses a large message while it is still being written: it was under way too.
+                    # A broker refuses a large message while it is still being written: it was in flight too.
                     if error.outcome == "unknown":
                         self._cut_short = row, error
                         self.last_seq = row.seq
                     raise
                 except LocalProtocolError as error:
-                    words = f"it cannot be sent in STOMP {self._connection.version}: {error}"
-                    hopeless.append(Refusal(row, words, hopeless=True))
+                    error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
+                    hopeless.append(Refusal(row, error_message, hopeless=True))
                 else:
                     self._sent.append(_Sent(row, receipt))
                 self.last_seq = row.seq
@@ -126,7 +126,7 @@ class Delivery:
         return confirmed
 
     def check(self, receipt_timeout: float) -> float | None:
-        """Return the seconds in which the broker must confirm the next message; `None` while none is under way.
+        """Return the seconds in which the broker must confirm the next message; `None` while none is in flight.
 
         Raises:
             StompError: the connection is over.
@@ -148,7 +148,7 @@ class Delivery:
     def settle(self) -> tuple[list[Row], list[Refusal], Verdict]:
         """Return what was confirmed and what was refused; when the connection is over, so that no receipt can come.
 
-        Of messages that were lost without an ERROR only one that was under way alone is returned, with `Verdict.LOST`.
+        Of messages that were lost without an ERROR only one that was in flight alone is returned, with `Verdict.LOST`.
         """
         fates = self._fates()
         self._sent, self._cut_short = deque(), None
@@ -167,7 +167,7 @@ class Delivery:
         return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLost else (confirmed, [], Verdict.NONE)
 
     def _fates(self) -> list[tuple[Row, str, StompError | None]]:
-        """Return outcome and error of each message that was under way."""
+        """Return outcome and error of each message that was in flight."""
         fates: list[tuple[Row, str, StompError | None]] = [
             (one.row, one.receipt.outcome, one.receipt.error) for one in self._sent
         ]
@@ -181,7 +181,7 @@ class Delivery:
 
 
 def words_of(error: StompError | None) -> str:
-    """Return the broker's words in an ERROR: its `message` header and its body."""
+    """Return the broker's error message in an ERROR: its `message` header and its body."""
     if not isinstance(error, BrokerError):
         return str(error)
     message = error.frame.headers.get("message") or ""

@@ -12,8 +12,8 @@ WAL = "-wal"
 SHARED = "-shm"
 """Behind the path: SQLite's index of the log, made anew by whoever comes first."""
 
-GUARD = "-guard"
-"""Behind the path: the lock, and the mark of how much must be there; see `guard.py`."""
+LOCK = "-lock"
+"""Behind the path: the lock, and the mark of how much must be there; see `lockfile.py`."""
 
 _ADVICE = (
     "Nothing more is sent from it or written to it. Restore the file and those beside it whose names begin with its "
@@ -38,14 +38,14 @@ def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> Outbox
         path: of the outbox.
         opening: while a file is read and checked, whatever else goes wrong is the file's fault.
     """
-    words = str(error).lower()
-    if _FULL in words:
+    text = str(error).lower()
+    if _FULL in text:
         return OutboxFull("there is no room for it on the disk", path=path)
-    if _LOCKED in words:
+    if _LOCKED in text:
         return OutboxBusy("another program has the file open", path=path)
-    if any(sign in words for sign in _PERMITTED):
+    if any(sign in text for sign in _PERMITTED):
         return OutboxError(f"the file cannot be used: {error}", path=path)
     # What is malformed comes as the base class itself.
-    if opening or type(error) is sqlite3.DatabaseError or _DECODING in words:
+    if opening or type(error) is sqlite3.DatabaseError or _DECODING in text:
         return damaged(path, f"SQLite cannot read it: {error}")
     return OutboxError(f"the disk refused it: {error}", path=path)

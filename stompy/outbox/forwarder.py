@@ -4,11 +4,11 @@
 |---|---|---|---|
 | `…-forwarder` | the connection, what is in flight | dial, `sendall`, its event, the store | holds a lock there |
 
-It opens a connection when there is something to send, sends in order with receipts, a window of them under way, and
+It opens a connection when there is something to send, sends in order with receipts, a window of them in flight, and
 removes from disk what was confirmed. When the connection ends, all that is unconfirmed is sent again on the next one,
 in order and with the same dedupe ids. The wait between connections grows while nothing is confirmed; closing ends it.
 
-When an ERROR ends a connection, the messages that were under way are sent one at a time until they are through: an
+When an ERROR ends a connection, the messages that were in flight are sent one at a time until they are through: an
 ERROR that names no receipt can then only be about one message, and nothing overtakes one that was refused. So they are
 when a connection is lost without an ERROR before anything was confirmed; see `_Silence`.
 """
@@ -33,10 +33,10 @@ from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.outbox")
 
-_MOST_OCTETS = 8 * 1024 * 1024
+_BATCH_BYTES = 8 * 1024 * 1024
 """Octets read from disk at once; a single message may have more."""
 
-_GOODBYE = 1.0
+_DISCONNECT = 1.0
 """Seconds for leaving a connection that is of no use any more."""
 
 
@@ -46,8 +46,8 @@ class Forwarding:
 
     Attributes:
         connect: opens a connection that tells the listener given.
-        batch: messages under way at most.
-        max_tries: refusals after which a message is set aside; `None` for never.
+        batch: messages in flight at most.
+        max_tries: refusals after which a message becomes a dead letter; `None` for never.
         retry_delay: bounds of the wait before a new connection: the first, and the largest.
         receipt_timeout: after which a silent broker is left.
     """
@@ -60,7 +60,7 @@ class Forwarding:
 
 
 class _Ended(ConnectionListener):
-    """Wakes the forwarder when its connection is lost while nothing is under way."""
+    """Wakes the forwarder when its connection is lost while nothing is in flight."""
 
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
@@ -74,12 +74,12 @@ class _Silence:
     """Judges messages by connections that are lost without an ERROR, as brokers do to frames that are too large.
 
     That may be the network's doing or the broker's own trouble, so much more of it is asked for than of ERRORs: the
-    message was under way alone each time, twice as often as an ERROR would have to come; nothing was confirmed and the
+    message was in flight alone each time, twice as often as an ERROR would have to come; nothing was confirmed and the
     broker could be connected to all the time. Where the next message fares the same, it is rather the broker: each
     needs twice as many losses as the one before, until something is confirmed.
 
     Args:
-        max_tries: the number of ERRORs after which a message is set aside; `None` for never.
+        max_tries: the number of ERRORs after which a message becomes a dead letter; `None` for never.
     """
 
     def __init__(self, max_tries: int | None) -> None:
@@ -91,18 +91,23 @@ class _Silence:
         """Note that the broker takes messages."""
         self._losses, self._most = 0, self._first
 
-    def away(self) -> None:
+    def unreachable(self) -> None:
         """Note that the broker could not be connected to."""
         self._losses = 0
 
     def judge(self, alone: list[Refusal]) -> list[Refusal]:
-        """Count a loss, and return the message that was under way alone where it is now to be set aside."""
+        """Count a loss, and return the message that was in flight alone where it now becomes a dead letter."""
         self._losses = self._losses + 1 if alone else 0
         if not alone or self._most is None or self._losses < self._most:
             return []
-        words = f"the connection was lost without a reason {self._losses} times in a row, each time while only this "
+        error_message = (
+            f"the connection was lost without a reason {self._losses} times in a row, each time while only this "
+        )
         self._most, self._losses = 2 * self._most, 0
-        return [Refusal(one.row, f"{words}message was under way: {one.words}", hopeless=True) for one in alone]
+        return [
+            Refusal(one.row, f"{error_message}message was in flight: {one.error_message}", hopeless=True)
+            for one in alone
+        ]
 
 
 class Forwarder(DaemonThread):
@@ -165,7 +170,7 @@ class Forwarder(DaemonThread):
     def abandon(self) -> None:
         """Stop with nobody waiting for it; the thread closes the store."""
         self._abandoned = True
-        self.stop(Deadline(_GOODBYE))
+        self.stop(Deadline(_DISCONNECT))
         if self.ended:
             self._store.writer.stop()
 
@@ -208,76 +213,76 @@ class Forwarder(DaemonThread):
         )(self._session)
 
     def _session(self) -> bool:
-        """Use one connection to its end; return whether anything was confirmed or set aside.
+        """Use one connection to its end; return whether anything was confirmed or dead-lettered.
 
         Raises:
             OutboxDamaged: the file is not to be trusted.
         """
         before = self.sent
-        aside = 0
+        dead = 0
         try:
             self._remove_confirmed()
             self._connection = connection = self._how.connect(_Ended(self._wake))
         except StompError as error:
             self._note_unless_fatal(error)
-            self._silence.away()
+            self._silence.unreachable()
             return False
         delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
         self._delivery = delivery
         lost = False
         try:
-            aside += self._send_all(delivery)
+            dead += self._send_all(delivery)
         except StompError as error:
             self._note_unless_fatal(error)
             lost = type(error) is ConnectionLost  # and not left by us, as nothing was confirmed
         finally:
-            connection.disconnect(timeout=self._goodbye(connection))
+            connection.disconnect(timeout=self._disconnect_timeout(connection))
         try:
-            aside += self._settle(delivery, lost=lost, sent_before=before)
+            dead += self._settle(delivery, lost=lost, sent_before=before)
         except StompError as error:
             self._note_unless_fatal(error)
         finally:
             self._delivery = self._connection = None
-        return self.sent > before or aside > 0
+        return self.sent > before or dead > 0
 
-    def _goodbye(self, connection: Connection) -> float:
+    def _disconnect_timeout(self, connection: Connection) -> float:
         """Return the seconds for leaving: when closing, time for receipts that are on their way."""
         remaining = self._closing_by.remaining()
-        return _GOODBYE if not self._closing.is_set() or remaining is None else remaining * 0.8
+        return _DISCONNECT if not self._closing.is_set() or remaining is None else remaining * 0.8
 
     def _send_all(self, delivery: Delivery) -> int:
-        """Send and remove until closing or the end of the connection; return how many were set aside.
+        """Send and remove until closing or the end of the connection; return how many became dead letters.
 
         Raises:
             StompError: the connection is over.
         """
-        aside = 0
+        dead = 0
         while not self._closing.is_set():
             self._wake.clear()
             self._confirmed += delivery.take_confirmed()
             batch = self._window(delivery)
             if self._confirmed and (not delivery or 2 * len(self._confirmed) >= batch):
                 self._remove_confirmed()
-            if len(delivery) < batch and self._behind(delivery):
-                rows = self._store.read(after=delivery.last_seq, limit=batch - len(delivery), octets=_MOST_OCTETS)
+            if len(delivery) < batch and self._has_more(delivery):
+                rows = self._store.read(after=delivery.last_seq, limit=batch - len(delivery), max_bytes=_BATCH_BYTES)
                 if rows:
-                    aside += self._refuse(delivery.send(rows))
+                    dead += self._refuse(delivery.send(rows))
                     continue
             left = delivery.check(self._how.receipt_timeout)
             if left is None and not self.connected:
-                return aside
+                return dead
             self._wake.wait(left)
-        return aside
+        return dead
 
     def _window(self, delivery: Delivery) -> int:
-        """Return how many messages may be under way."""
+        """Return how many messages may be in flight."""
         if self._alone_up_to and delivery.last_seq >= self._alone_up_to and not delivery:
             self._alone_up_to = 0
             delivery.end_caution()
         return 1 if self._alone_up_to else self._how.batch
 
-    def _behind(self, delivery: Delivery) -> bool:
-        """Whether there is more on disk than is under way or only waits for its removal."""
+    def _has_more(self, delivery: Delivery) -> bool:
+        """Whether there is more on disk than is in flight or only waits for its removal."""
         return self._store.ledger.waiting > len(delivery) + len(self._confirmed)
 
     def _remove_confirmed(self) -> None:
@@ -296,7 +301,7 @@ class Forwarder(DaemonThread):
         self._confirmed = []
 
     def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> int:
-        """Draw the conclusions from a connection that is over; return how many messages were set aside."""
+        """Draw the conclusions from a connection that is over; return how many messages became dead letters."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed
         self._remove_confirmed()
@@ -311,18 +316,18 @@ class Forwarder(DaemonThread):
         return self._refuse(refusals)
 
     def _refuse(self, refusals: list[Refusal]) -> int:
-        """Note refusals on disk; return how many messages were set aside."""
-        aside = 0
+        """Note refusals on disk; return how many messages became dead letters."""
+        dead = 0
         for refusal in refusals:
             row = refusal.row
             most = self._how.max_tries
             final = refusal.hopeless or (most is not None and row.tries + 1 >= most)
-            self._store.refuse(row, refusal.words, final=final)
+            self._store.refuse(row, refusal.error_message, final=final)
             if final:
-                aside += 1
-                words = printable(refusal.words[:200])
-                _LOG.warning("message %s to %r is set aside: %s", row.id, row.destination, words)
-        return aside
+                dead += 1
+                error_message = printable(refusal.error_message[:200])
+                _LOG.warning("message %s to %r becomes a dead letter: %s", row.id, row.destination, error_message)
+        return dead
 
     def _note_unless_fatal(self, error: StompError) -> None:
         if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:

@@ -29,7 +29,7 @@ from stompy.frames.version import Version
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
-from stompy.outbox.stats import OutboxStats, SetAside
+from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, closed, hidden
 
@@ -42,7 +42,7 @@ _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
 _GRACE = 1.0
-"""Seconds behind the deadline of `close` for a thread whose connection was cut."""
+"""Seconds after the deadline of `close` for a thread whose connection was cut."""
 
 _LOOK = 0.2
 """Seconds after which a `drain` looks whether the forwarder has ended."""
@@ -65,13 +65,13 @@ class Outbox:
     stays on disk for the next time. One outbox at a time may have the file.
 
     Args:
-        path: of the file, on a local disk; `<path>-guard` and `<path>-wal` beside it belong to it.
+        path: of the file, on a local disk; `<path>-lock` and `<path>-wal` beside it belong to it.
         url: as for `stompy.connect`.
-        max_tries: how often the broker may refuse a message by ERROR before it is set aside; `None` for ever.
-        max_messages: how many messages may be in the file, those set aside among them; `None` for no limit.
-        max_bytes: the same in octets of bodies, headers and destinations.
-        keep_free: octets of the disk that are left alone: a `put` that would take of them is refused.
-        batch: messages under way at most.
+        max_tries: how often the broker may refuse a message by ERROR before it becomes a dead letter; `None`: no limit.
+        max_messages: how many messages may be in the file, dead letters included; `None` for no limit.
+        max_bytes: the same in bytes of bodies, headers and destinations.
+        keep_free: bytes of the disk that are left alone: a `put` that would take of them is refused.
+        batch: messages in flight at most.
         retry_delay: seconds between connections while nothing gets through: a random wait below the first number, the
             bound doubling each time up to the second.
         connect_options: the settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; nothing of
@@ -152,13 +152,13 @@ class Outbox:
         """
         self._check_process()
         check_destination(destination)
-        octets, kind = encode_body(body, content_type)
+        encoded, kind = encode_body(body, content_type)
         fields = {"content-type": kind} if kind is not None else {}
         fields.update(user_headers(headers))
         # What cannot be sent must fail here, where somebody can do something about it.
         encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)
         identity = secrets.token_hex(16)
-        self._store.put(Row(0, identity, destination, headers_json(fields), octets, now_ms()))
+        self._store.put(Row(0, identity, destination, headers_json(fields), encoded, now_ms()))
         return identity
 
     def stats(self) -> OutboxStats:
@@ -174,14 +174,14 @@ class Outbox:
             waiting=ledger.waiting,
             oldest_age=0.0 if since is None else _age(since),
             in_flight=forwarder.in_flight,
-            set_aside=ledger.set_aside,
-            octets=ledger.octets,
+            dead_letters=ledger.dead_letters,
+            bytes=ledger.size,
             sent=forwarder.sent,
             connected=forwarder.connected,
             last_error=forwarder.last_error,
         )
 
-    def set_aside(self, *, limit: int = 1_000) -> list[SetAside]:
+    def dead_letters(self, *, limit: int = 1_000) -> list[DeadLetter]:
         """Return the messages that were refused too often, the first `limit` of them.
 
         Raises:
@@ -189,30 +189,32 @@ class Outbox:
         """
         self._check_process()
         return [
-            SetAside(row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.words)
-            for row in self._store.set_aside(limit=limit)
+            DeadLetter(
+                row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.error_message
+            )
+            for row in self._store.dead_letters(limit=limit)
         ]
 
     def retry(self, id: str) -> None:
-        """Let a message that was set aside wait again, behind all others and with the same id.
+        """Let a dead letter wait again, after all others and with the same id.
 
         Raises:
-            OutboxError: no such message is set aside; or as for `put`.
+            OutboxError: no such dead letter; or as for `put`.
         """
         self._check_process()
         self._store.retry(id)
 
     def discard(self, id: str) -> None:
-        """Remove a message that was set aside.
+        """Remove a dead letter.
 
         Raises:
-            OutboxError: no such message is set aside; or as for `put`.
+            OutboxError: no such dead letter; or as for `put`.
         """
         self._check_process()
         self._store.discard(id)
 
     def drain(self, timeout: float = 30.0) -> None:
-        """Return when no message waits any more; those set aside do not count.
+        """Return when no message waits any more; dead letters do not count.
 
         Args:
             timeout: seconds.
@@ -238,7 +240,7 @@ class Outbox:
         What was not confirmed stays on disk. It does not wait for messages to be sent: for that, `drain` first.
 
         Args:
-            timeout: seconds for all of it; what is under way in another thread's `put` ends first in any case.
+            timeout: seconds for all of it; what is in flight in another thread's `put` ends first in any case.
 
         Raises:
             ConfigurationError: the timeout is no duration; nothing was done. It raises for nothing else.
@@ -278,7 +280,7 @@ class Outbox:
             return "<Outbox not open>"
         ledger = self._store.ledger
         state = "closed" if self._closed else "connected" if self._forwarder.connected else "not connected"
-        return f"<Outbox {self._path!r} waiting={ledger.waiting} set_aside={ledger.set_aside} {state}>"
+        return f"<Outbox {self._path!r} waiting={ledger.waiting} dead_letters={ledger.dead_letters} {state}>"
 
     def _check_process(self) -> None:
         if self._process != os.getpid():

@@ -15,7 +15,7 @@ from hashlib import blake2b
 WAITING = "waiting"
 """The table of messages that are to be sent."""
 
-SET_ASIDE = "set_aside"
+DEAD_LETTERS = "dead_letters"
 """The table of messages that the broker refused too often."""
 
 Column = int | str | bytes
@@ -33,10 +33,10 @@ class Row:
         id: what `put` returned, and the dedupe id; it stays when the place changes.
         destination: as given to `put`.
         headers: as JSON, a `content-type` among them.
-        body: octets.
+        body: bytes.
         put_ms: when it began to wait, in milliseconds of the wall clock.
         tries: how often the broker refused it.
-        words: what the broker said the last time.
+        error_message: what the broker said the last time.
     """
 
     seq: int
@@ -46,11 +46,11 @@ class Row:
     body: bytes
     put_ms: int
     tries: int = 0
-    words: str = ""
+    error_message: str = ""
 
     @property
     def size(self) -> int:
-        """The octets that count towards limits."""
+        """The bytes that count towards limits."""
         return len(self.body) + len(self.headers) + len(self.destination)
 
     def header_map(self) -> dict[str, str]:
@@ -60,13 +60,13 @@ class Row:
 
     def checksum(self, table: str, identity: bytes) -> int:
         """Return the checksum of the message in `table` of the outbox `identity`."""
-        head = (table, self.seq, self.id, self.destination, self.headers, self.put_ms, self.tries, self.words)
+        head = (table, self.seq, self.id, self.destination, self.headers, self.put_ms, self.tries, self.error_message)
         return _checksum(identity, json.dumps(head).encode(), self.body)
 
     def columns(self, table: str, identity: bytes) -> tuple[Column, ...]:
         """Return what is written to `table`."""
         return (
-            self.seq, self.id, self.destination, self.headers, self.body, self.put_ms, self.tries, self.words,
+            self.seq, self.id, self.destination, self.headers, self.body, self.put_ms, self.tries, self.error_message,
             self.checksum(table, identity),
         )  # fmt: skip
 
@@ -95,13 +95,13 @@ class Ledger:
     """What every transaction leaves behind; one row.
 
     Attributes:
-        identity: 16 random octets, made with the file.
-        commits: transactions so far; the guard file knows the number too.
+        identity: 16 random bytes, made with the file.
+        commits: transactions so far; the lock file knows the number too.
         opens: how often the outbox was opened.
         next_seq: the place of the next message; places are never used again.
         waiting: messages in that table.
-        set_aside: messages in that table.
-        octets: sizes of all messages together.
+        dead_letters: messages in that table.
+        size: bytes of all messages together.
         digest: sum of all checksums.
     """
 
@@ -110,8 +110,8 @@ class Ledger:
     opens: int = 0
     next_seq: int = 1
     waiting: int = 0
-    set_aside: int = 0
-    octets: int = 0
+    dead_letters: int = 0
+    size: int = 0
     digest: int = 0
 
     def count(self, row: Row, table: str, *, times: int) -> None:
@@ -119,14 +119,14 @@ class Ledger:
         if table == WAITING:
             self.waiting += times
         else:
-            self.set_aside += times
-        self.octets += times * row.size
+            self.dead_letters += times
+        self.size += times * row.size
         self.digest = _signed(self.digest + times * row.checksum(table, self.identity))
 
     def columns(self) -> tuple[Column, ...]:
         """Return what is written; the first column is the key of the only row, the last a checksum."""
         numbers = (
-            self.commits, self.opens, self.next_seq, self.waiting, self.set_aside, self.octets, self.digest,
+            self.commits, self.opens, self.next_seq, self.waiting, self.dead_letters, self.size, self.digest,
         )  # fmt: skip
         return (1, self.identity, *numbers, _checksum(self.identity, json.dumps(numbers).encode()))
 
@@ -137,7 +137,7 @@ def ledger_of(columns: tuple[object, ...]) -> Ledger:
     Raises:
         ValueError: it is not what was written.
     """
-    if tuple(map(type, columns)) != _LEDGER_TYPES or len(columns[1]) != 16:  # type: ignore[arg-type]  # octets by then
+    if tuple(map(type, columns)) != _LEDGER_TYPES or len(columns[1]) != 16:  # type: ignore[arg-type]  # bytes by then
         raise ValueError("a column has another type than was written")
     ledger = Ledger(*columns[1:-1])  # type: ignore[arg-type]  # the types were just looked at
     if ledger.columns() != columns:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stompy.errors import OutboxError, OutboxFull
-from stompy.outbox.faults import GUARD, SHARED, WAL, damaged, refused
-from stompy.outbox.guard import Guard
-from stompy.outbox.record import SET_ASIDE, WAITING, Ledger, Row, ledger_of, row_of
+from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
+from stompy.outbox.lockfile import LockFile
+from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
 
 APPLICATION_ID = 0x73746F78
 """In the file's header, `stox`: this SQLite file is an outbox."""
@@ -27,16 +27,16 @@ _MAGIC = b"SQLite format 3\0"
 
 _MESSAGES = (
     "seq INTEGER PRIMARY KEY, id TEXT NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL, "
-    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, words TEXT NOT NULL, checksum INTEGER NOT NULL"
+    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, error_message TEXT NOT NULL, checksum INTEGER NOT NULL"
 )
 _LEDGER = (
     "key INTEGER PRIMARY KEY, identity BLOB NOT NULL, commits INTEGER NOT NULL, opens INTEGER NOT NULL, "
-    "next_seq INTEGER NOT NULL, waiting INTEGER NOT NULL, set_aside INTEGER NOT NULL, octets INTEGER NOT NULL, "
+    "next_seq INTEGER NOT NULL, waiting INTEGER NOT NULL, dead_letters INTEGER NOT NULL, size INTEGER NOT NULL, "
     "digest INTEGER NOT NULL, checksum INTEGER NOT NULL"
 )
 _TABLES = {
     "ledger": f"CREATE TABLE ledger ({_LEDGER})",
-    SET_ASIDE: f"CREATE TABLE {SET_ASIDE} ({_MESSAGES})",
+    DEAD_LETTERS: f"CREATE TABLE {DEAD_LETTERS} ({_MESSAGES})",
     WAITING: f"CREATE TABLE {WAITING} ({_MESSAGES})",
 }
 
@@ -53,7 +53,7 @@ _SETTINGS = {
 """Each is read back: SQLite passes over what it cannot do."""
 
 
-def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, Guard]:
+def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
     """Return an outbox that is locked, and was read to the end and found whole; it is made if it is not there.
 
     Raises:
@@ -62,24 +62,24 @@ def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, Guard]:
         OutboxError: it cannot be used.
     """
     there = _exists(path)
-    if there and not _exists(path + GUARD):
-        raise damaged(path, f"the file is there and its guard file {path + GUARD} is not, or it is no outbox")
-    guard = Guard(path, create=not there)
+    if there and not _exists(path + LOCK):
+        raise damaged(path, f"the file is there and its lock file {path + LOCK} is not, or it is no outbox")
+    lock_file = LockFile(path, create=not there)
     try:
-        marked = guard.read()
+        marked = lock_file.read()
         if marked is None and not _exists(path):
-            _make(path, guard)
-        db, ledger = _open_checked(path, guard, marked)
-        return db, ledger, guard
+            _make(path, lock_file)
+        db, ledger = _open_checked(path, lock_file, marked)
+        return db, ledger, lock_file
     except OSError as error:
-        guard.close()
+        lock_file.close()
         raise OutboxError(f"the file cannot be used: {error.strerror}", path=path) from error
     except BaseException:
-        guard.close()
+        lock_file.close()
         raise
 
 
-def _make(path: str, guard: Guard) -> None:
+def _make(path: str, lock_file: LockFile) -> None:
     """Make an empty outbox beside the path and move it there, so that no half of one is ever found."""
     if _exists(path + WAL):
         raise damaged(path, f"the file is gone, and its log {path + WAL} is there")
@@ -106,12 +106,14 @@ def _make(path: str, guard: Guard) -> None:
     _sync(os.path.dirname(path))
 
 
-def _open_checked(path: str, guard: Guard, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, Ledger]:
+def _open_checked(
+    path: str, lock_file: LockFile, marked: tuple[bytes, int] | None
+) -> tuple[sqlite3.Connection, Ledger]:
     _check_header(path)
     try:
         ledger = _check_untouched(path, marked)
         if marked is None:
-            guard.mark(ledger.identity, ledger.commits, sync=True)
+            lock_file.mark(ledger.identity, ledger.commits, sync=True)
             _sync(os.path.dirname(path))
         db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
     except sqlite3.Error as error:
@@ -136,7 +138,7 @@ def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
         with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as db:
             return _check_all(db, path, marked)
     finally:
-        # A reader makes these and, other than a writer, does not take them away.
+        # A reader makes these and, unlike a writer, does not remove them.
         for name in beside:
             with contextlib.suppress(FileNotFoundError):
                 if name.endswith(SHARED) or not os.path.getsize(name):
@@ -170,12 +172,12 @@ def _check_header(path: str) -> None:
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        raise damaged(path, f"the file is gone, and its guard file {path + GUARD} says that there was one") from None
+        raise damaged(path, f"the file is gone, and its lock file {path + LOCK} says that there was one") from None
     if len(header) < 100:
         raise damaged(path, "the file is empty or cut" if not header.strip(b"\0") else "the file is no outbox")
     application, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
     if not header.startswith(_MAGIC) or application != APPLICATION_ID:
-        raise damaged(path, "the file is no outbox, or its first octets are damaged")
+        raise damaged(path, "the file is no outbox, or its first bytes are damaged")
     if version != SCHEMA_VERSION:
         raise damaged(path, f"the file is of version {version}, this program knows version {SCHEMA_VERSION}")
 
@@ -206,23 +208,23 @@ def _read_ledger(db: sqlite3.Connection, path: str) -> Ledger:
 def _check_mark(ledger: Ledger, marked: tuple[bytes, int] | None, path: str) -> None:
     identity, commits = marked or (ledger.identity, 0)
     if identity != ledger.identity:
-        raise damaged(path, f"its guard file {path + GUARD} belongs to another outbox")
+        raise damaged(path, f"its lock file {path + LOCK} belongs to another outbox")
     if ledger.commits < commits:
         raise damaged(path, f"of {commits} transactions that were confirmed to be on disk, {ledger.commits} are there")
     if marked is None and ledger.commits:
-        raise damaged(path, f"its guard file {path + GUARD} is empty")
+        raise damaged(path, f"its lock file {path + LOCK} is empty")
 
 
 def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
     found = Ledger(ledger.identity, ledger.commits, ledger.opens, ledger.next_seq)
-    for table in (WAITING, SET_ASIDE):
+    for table in (WAITING, DEAD_LETTERS):
         for row in read_rows(db, table, ledger.identity, path):
             found.count(row, table, times=1)
     if found != ledger:
         raise damaged(
             path,
-            f"{found.waiting} and {found.set_aside} messages are in it, its ledger says {ledger.waiting} and "
-            f"{ledger.set_aside}, or others",
+            f"{found.waiting} and {found.dead_letters} messages are in it, its ledger says {ledger.waiting} and "
+            f"{ledger.dead_letters}, or others",
         )
 
 

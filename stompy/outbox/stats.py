@@ -16,8 +16,8 @@ class OutboxStats:
         waiting: messages on disk that the broker has not confirmed, those in flight among them.
         oldest_age: seconds that the first of them has waited, by the wall clock; 0 where there is none.
         in_flight: messages sent and not confirmed.
-        set_aside: messages that the broker refused too often.
-        octets: bodies, headers and destinations of all messages on disk.
+        dead_letters: messages that the broker refused too often.
+        bytes: bodies, headers and destinations of all messages on disk.
         sent: messages confirmed since the outbox was opened.
         connected: whether there is a session with the broker.
         last_error: what went wrong last; `None` when something was confirmed since.
@@ -26,25 +26,25 @@ class OutboxStats:
     waiting: int
     oldest_age: float
     in_flight: int
-    set_aside: int
-    octets: int
+    dead_letters: int
+    bytes: int
     sent: int
     connected: bool
     last_error: StompError | None
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class DeadLetter:
     """A message that the broker refused too often, or that cannot be sent to it at all.
 
     Attributes:
         id: what `put` returned.
         destination: as given to `put`.
         headers: as given to `put`; the content type is among them.
-        body: octets.
+        body: bytes.
         age: seconds since it was put, by the wall clock.
         tries: how often it was refused.
-        words: the broker's words for it.
+        error_message: the broker's error message.
     """
 
     id: str
@@ -53,4 +53,4 @@ class SetAside:
     body: bytes
     age: float
     tries: int
-    words: str
+    error_message: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from stompy.deadline import Deadline
 from stompy.errors import OutboxError, OutboxFull
 from stompy.outbox.faults import damaged
-from stompy.outbox.record import SET_ASIDE, WAITING, Ledger, Row
+from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row
 from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
 
@@ -26,14 +26,14 @@ class Room:
     """How much may be on disk; `None` for no limit but the disk.
 
     Attributes:
-        messages: their number, waiting and set aside.
-        octets: bodies, headers and destinations of them.
-        keep_free: octets of the disk that no message takes: removing messages needs room too, for a while, and a full
+        messages: their number, waiting and dead letters.
+        size: bytes of bodies, headers and destinations of them.
+        keep_free: bytes of the disk that no message takes: removing messages needs room too, for a while, and a full
             disk could not even be emptied.
     """
 
     messages: int | None = None
-    octets: int | None = None
+    size: int | None = None
     keep_free: int = KEEP_FREE
 
 
@@ -83,8 +83,8 @@ class Store:
 
         self.writer.call(job)
 
-    def read(self, *, after: int, limit: int, octets: int) -> list[Row]:
-        """Return the waiting messages behind a place, at most `limit`, and no more octets than that from the second on.
+    def read(self, *, after: int, limit: int, max_bytes: int) -> list[Row]:
+        """Return the waiting messages after a place, at most `limit`, and no more bytes than that from the second on.
 
         Raises:
             OutboxDamaged: one is not what was written.
@@ -96,7 +96,7 @@ class Store:
             rows = read_rows(db, WAITING, self._identity, self.path, "WHERE seq > ?", (after,))
             for row in itertools.islice(rows, limit):
                 size += row.size
-                if found and size > octets:
+                if found and size > max_bytes:
                     break
                 found.append(row)
             return found
@@ -112,43 +112,43 @@ class Store:
 
         self.writer.call(job)
 
-    def refuse(self, row: Row, words: str, *, final: bool) -> None:
-        """Note that the broker refused a waiting message; `final` sets it aside."""
+    def refuse(self, row: Row, error_message: str, *, final: bool) -> None:
+        """Note that the broker refused a waiting message; `final` makes it a dead letter."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
             self._delete(db, ledger, row, WAITING)
-            refused = replace(row, tries=row.tries + 1, words=words)
-            self._insert(db, ledger, refused, SET_ASIDE if final else WAITING)
+            refused = replace(row, tries=row.tries + 1, error_message=error_message)
+            self._insert(db, ledger, refused, DEAD_LETTERS if final else WAITING)
 
         self.writer.call(job)
 
-    def set_aside(self, *, limit: int) -> list[Row]:
-        """Return the messages that were set aside, the first of them."""
+    def dead_letters(self, *, limit: int) -> list[Row]:
+        """Return the dead letters, the first of them."""
         return self.writer.call(
             lambda db, ledger: list(
-                itertools.islice(read_rows(db, SET_ASIDE, self._identity, self.path), limit),
+                itertools.islice(read_rows(db, DEAD_LETTERS, self._identity, self.path), limit),
             )
         )
 
     def retry(self, identity: str) -> None:
-        """Let a message that was set aside wait again, behind all others.
+        """Let a dead letter wait again, after all others.
 
         Raises:
-            OutboxError: no such message was set aside.
+            OutboxError: no such dead letter.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
             row = self._find(db, identity)
-            self._delete(db, ledger, row, SET_ASIDE)
-            self._append(db, ledger, replace(row, tries=0, words="", put_ms=now_ms()))
+            self._delete(db, ledger, row, DEAD_LETTERS)
+            self._append(db, ledger, replace(row, tries=0, error_message="", put_ms=now_ms()))
 
         self.writer.call(job)
 
     def discard(self, identity: str) -> None:
-        """Forget a message that was set aside; raises as `retry` does."""
+        """Forget a dead letter; raises as `retry` does."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
-            self._delete(db, ledger, self._find(db, identity), SET_ASIDE)
+            self._delete(db, ledger, self._find(db, identity), DEAD_LETTERS)
 
         self.writer.call(job)
 
@@ -162,19 +162,19 @@ class Store:
         return self.writer.call(job)
 
     def close(self, deadline: Deadline) -> bool:
-        """Close the file behind what is under way; return whether that was done in time."""
+        """Close the file after what is in flight; return whether that was done in time."""
         return self.writer.close(deadline)
 
     # Parts of jobs: on the writer thread.
 
     def _check_room(self, ledger: Ledger, row: Row) -> None:
         room = self._room
-        if room.messages is not None and ledger.waiting + ledger.set_aside >= room.messages:
+        if room.messages is not None and ledger.waiting + ledger.dead_letters >= room.messages:
             raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
-        if room.octets is not None and ledger.octets + row.size > room.octets:
-            raise Refused(OutboxFull(f"it would hold more than {room.octets} octets (limit max_bytes)", path=self.path))
+        if room.size is not None and ledger.size + row.size > room.size:
+            raise Refused(OutboxFull(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path))
         if shutil.disk_usage(self._folder).free < room.keep_free + row.size:
-            raise Refused(OutboxFull(f"less than {room.keep_free} octets of the disk would be left", path=self.path))
+            raise Refused(OutboxFull(f"less than {room.keep_free} bytes of the disk would be left", path=self.path))
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
@@ -192,9 +192,9 @@ class Store:
         ledger.count(row, table, times=-1)
 
     def _find(self, db: sqlite3.Connection, identity: str) -> Row:
-        rows = list(read_rows(db, SET_ASIDE, self._identity, self.path, "WHERE id = ?", (identity,)))
+        rows = list(read_rows(db, DEAD_LETTERS, self._identity, self.path, "WHERE id = ?", (identity,)))
         if not rows:
-            raise Refused(OutboxError(f"no message {identity!r} is set aside", path=self.path))
+            raise Refused(OutboxError(f"there is no dead letter {identity!r}", path=self.path))
         return rows[0]
 
 

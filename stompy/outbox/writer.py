@@ -2,7 +2,7 @@
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| `…-writer` | the SQLite handle, the ledger, the guard's mark | its queue, the disk | the network, user code |
+| `…-writer` | the SQLite handle, the ledger, the lock file's mark | its queue, the disk | the network, user code |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
@@ -28,7 +28,7 @@ from stompy.deadline import Deadline
 from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
 from stompy.locks import make_condition
 from stompy.outbox.faults import refused
-from stompy.outbox.guard import Guard
+from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import Ledger
 from stompy.outbox.schema import write_ledger
 from stompy.threads import DaemonThread
@@ -82,20 +82,20 @@ class Writer(DaemonThread):
         path: of the outbox.
         opened: what `open_outbox` gave; closed at the end.
         name: of the thread.
-        on_commit: called on the writer thread behind every transaction that changed something; must not block.
+        on_commit: called on the writer thread after every transaction that changed something; must not block.
     """
 
     def __init__(
         self,
         path: str,
-        opened: tuple[sqlite3.Connection, Ledger, Guard],
+        opened: tuple[sqlite3.Connection, Ledger, LockFile],
         *,
         name: str,
         on_commit: Callable[[Ledger], None],
     ) -> None:
         super().__init__(name)
         self._path = path
-        self._db, self.ledger, self._guard = opened
+        self._db, self.ledger, self._lock_file = opened
         self._on_commit = on_commit
         self._jobs = make_condition("outbox writer")
         self._tasks: list[_Task[Any]] = []
@@ -133,7 +133,7 @@ class Writer(DaemonThread):
             self._failure = self._failure or error
 
     def stop(self) -> None:
-        """End behind the jobs that wait now; later ones are refused."""
+        """End after the jobs that wait now; later ones are refused."""
         with self._jobs:
             self._stopping = True
             self._jobs.notify()
@@ -180,7 +180,7 @@ class Writer(DaemonThread):
             return
         told = self._told(error)
         if isinstance(told, OutboxFull):
-            # SQLite moves the log into the file behind a commit, and so never where none succeeds.
+            # SQLite moves the log into the file after a commit, and so never where none succeeds.
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         tasks[0].fail(told)
@@ -209,7 +209,7 @@ class Writer(DaemonThread):
 
     def _committed(self, ledger: Ledger) -> None:
         if ledger != self.ledger:
-            self._guard.mark(ledger.identity, ledger.commits)
+            self._lock_file.mark(ledger.identity, ledger.commits)
             self.ledger = ledger
             self._on_commit(ledger)
 
@@ -238,13 +238,13 @@ class Writer(DaemonThread):
             self._db.close()
         except sqlite3.Error as error:
             _LOG.warning("closing %s: %s", self._path, error)
-        self._guard.close()
+        self._lock_file.close()
 
     def disown(self) -> None:
         """Make the copy in a forked process harmless; see `_disown_all`."""
         # Whenever this copy of the handle was freed, SQLite would drop the log that the parent still writes to.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
-        self._guard.close()
+        self._lock_file.close()
 
     def close(self, deadline: Deadline) -> bool:
         """Stop and wait for the end; return whether it came in time."""

@@ -198,7 +198,7 @@ def test_a_ready_file_that_cannot_be_written_is_told(run: Run, tmp_path: Path) -
 
 def test_the_printed_example_sends_to_a_broker_that_is_there(tmp_path: Path) -> None:
     page = (TOP / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
-    _, free_port, rest = page.split("## A broker to play with")[1].split("```shell\n", 2)[0:3]
+    _, free_port, rest = page.split("## Run a development broker")[1].split("```shell\n", 2)[0:3]
     script = rest.split("```")[0] + "".join(free_port.split("```")[0].splitlines(keepends=True)[2:]) + "kill %1; wait\n"
     bin = tmp_path / "bin"
     bin.mkdir()

@@ -43,17 +43,22 @@ def test_what_is_amiss_is_told(tests: dict[str, set[str]], untestable: dict[str,
 def test_a_row_without_a_test_may_say_why() -> None:
     rest = {name: tests for name, tests in HELD.items() if name != "A-01"}
     assert list(problems(ROWS, rest, {"A-01": "It is a word on words."})) == []
-    assert "| none: It is a word on words. |" in page(ROWS, rest, {"A-01": "It is a word on words."})
+    assert "We do this. <br>*Untestable: It is a word on words.* |" in page(
+        ROWS, rest, {"A-01": "It is a word on words."}
+    )
 
 
 def test_the_page_has_a_line_for_each_row() -> None:
     text = page(ROWS, HELD, {})
-    assert "\n## Things\n\n| row | versions | level | role | statement | tests |\n| --- |" in text
+    assert "\n## Things\n\n| row | applies to | statement |\n| --- |" in text
     assert (
-        "\n| ABC-01 | 1.0, 1.2 | MUST | client, broker | Say \\| it. | "
-        "broker/test_router.py: `test_b`<br>protocol/test_client.py: `test_a` |\n"
+        "\n| ABC-01 | MUST<br>1.0, 1.2<br>client, broker | Say \\| it. <details><summary>tests</summary>"
+        "broker/test_router.py: `test_b`<br>protocol/test_client.py: `test_a`</details> |\n"
     ) in text
-    assert "\n| A-01 | Case | We do this. | property/test_x.py: `test_d` |\n" in text
+    assert (
+        "\n| A-01 | Case | We do this. <details><summary>tests</summary>property/test_x.py: `test_d`</details> |\n"
+        in text
+    )
 
 
 def test_tests_outside_the_known_folders_hold_every_role() -> None:

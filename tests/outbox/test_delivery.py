@@ -122,7 +122,7 @@ def test_a_message_that_cannot_be_written_is_hopeless_and_the_others_go() -> Non
     bad = a_row(b"!", seq=2)
     (refusal,) = sending.delivery.send([ROWS[0], bad, ROWS[2]])
     assert (refusal.row, refusal.hopeless) == (bad, True)
-    assert refusal.words == "it cannot be sent in STOMP 1.0: a line end in a header"
+    assert refusal.error_message == "it cannot be sent in STOMP 1.0: a line end in a header"
     assert [sent["body"] for sent in sending.connection.sent] == [b"1", b"3"]
     assert sending.delivery.last_seq == 3
 

@@ -34,7 +34,7 @@ def test_what_waits_is_sent_in_order_and_removed(outbox_to: MakesOutbox, scripte
     assert peer.bodies == [str(number).encode() for number in range(100)]
     assert [frame.headers[DEDUPE] for frame in peer.sends] == ids
     stats = outbox.stats()
-    assert (stats.waiting, stats.in_flight, stats.sent, stats.octets, stats.last_error) == (0, 0, 100, 0, None)
+    assert (stats.waiting, stats.in_flight, stats.sent, stats.bytes, stats.last_error) == (0, 0, 100, 0, None)
     assert peer.sessions == 1
 
 
@@ -164,19 +164,19 @@ def refuse(poison: bytes, *, named: bool = True, times: int = 1_000_000) -> Answ
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("place", [0, 5, 9])
-def test_poison_is_set_aside_with_the_brokers_words_and_the_rest_goes_on(
+def test_poison_becomes_a_dead_letter_with_the_brokers_words_and_the_rest_goes_on(
     outbox_to: MakesOutbox, scripted: Scripts, place: int, named: bool
 ) -> None:
     broker = scripted(refuse(str(place).encode(), named=named))
     outbox = outbox_to(broker.url, max_tries=3)
     ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
     outbox.drain()
-    (aside,) = outbox.set_aside()
+    (aside,) = outbox.dead_letters()
     assert (aside.id, aside.tries) == (ids[place], 3)
-    assert aside.words == "no such queue\nand there never was"
+    assert aside.error_message == "no such queue\nand there never was"
     assert {frame.headers[DEDUPE] for frame in broker.sends} == set(ids)
     stats = outbox.stats()
-    assert (stats.waiting, stats.set_aside, stats.sent) == (0, 1, 9)
+    assert (stats.waiting, stats.dead_letters, stats.sent) == (0, 1, 9)
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -188,18 +188,18 @@ def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
     for number in range(8):
         outbox.put("/queue/a", str(number))
     outbox.drain()
-    assert outbox.stats().set_aside == 0
+    assert outbox.stats().dead_letters == 0
     last_time = {body: place for place, body in enumerate(broker.bodies)}
     assert sorted(last_time, key=last_time.__getitem__) == [str(number).encode() for number in range(8)]
 
 
-def test_without_a_number_of_tries_nothing_is_set_aside(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+def test_without_a_number_of_tries_nothing_becomes_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison", times=12))
     outbox = outbox_to(broker.url, max_tries=None)
     outbox.put("/queue/a", "poison")
     outbox.drain()
     assert broker.bodies == [b"poison"] * 13
-    assert outbox.stats().set_aside == 0
+    assert outbox.stats().dead_letters == 0
 
 
 def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scripts) -> None:
@@ -210,7 +210,7 @@ def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scrip
     outbox.close()
     outbox = outbox_to(broker.url, max_tries=2)
     outbox.drain()
-    (aside,) = outbox.set_aside()
+    (aside,) = outbox.dead_letters()
     assert aside.tries >= 3
 
 
@@ -222,10 +222,10 @@ def test_a_message_that_is_retried_goes_out_with_its_old_id(outbox_to: MakesOutb
     outbox.retry(identity)
     outbox.drain()
     assert [frame.headers[DEDUPE] for frame in broker.sends] == [identity, identity]
-    assert outbox.set_aside() == []
+    assert outbox.dead_letters() == []
 
 
-def test_a_message_that_this_version_cannot_express_is_set_aside_at_once(
+def test_a_message_that_this_version_cannot_express_is_dead_letter_at_once(
     outbox_to: MakesOutbox, scripted: Scripts
 ) -> None:
     broker = scripted(confirm, version="1.0")
@@ -233,8 +233,8 @@ def test_a_message_that_this_version_cannot_express_is_set_aside_at_once(
     outbox.put("/queue/a", "1", headers={"note": "two\nlines"})
     outbox.put("/queue/a", "2")
     outbox.drain()
-    (aside,) = outbox.set_aside()
-    assert aside.words.startswith("it cannot be sent in STOMP 1.0")
+    (aside,) = outbox.dead_letters()
+    assert aside.error_message.startswith("it cannot be sent in STOMP 1.0")
     assert broker.bodies == [b"2"]
 
 
@@ -244,19 +244,19 @@ def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> Non
         for number in range(3):
             outbox.put("/queue/a", str(number))
         until(lambda: "full" in str(outbox.stats().last_error), "the broker's words")
-        assert outbox.stats().set_aside == 0
+        assert outbox.stats().dead_letters == 0
         assert broker.depth("/queue/a") == 1
 
 
-def test_a_frame_too_large_for_the_broker_is_set_aside(outbox_to: MakesOutbox) -> None:
+def test_a_frame_too_large_for_the_broker_becomes_a_dead_letter(outbox_to: MakesOutbox) -> None:
     with Broker(limits=Limits(max_body=1_000)) as broker:
         outbox = outbox_to(broker.url, max_tries=2)
         for body in (b"1", b"x" * 5_000, b"2"):
             outbox.put("/queue/a", body)
         outbox.drain()
-        (aside,) = outbox.set_aside()
+        (aside,) = outbox.dead_letters()
         assert len(aside.body) == 5_000
-        assert "1000" in aside.words
+        assert "1000" in aside.error_message
         assert broker.depth("/queue/a") >= 2
 
 
@@ -275,16 +275,16 @@ def test_a_broker_that_drops_everything_costs_few_messages_their_place(
     outbox = outbox_to(broker.url, max_tries=1)
     for number in range(6):
         outbox.put("/queue/a", str(number))
-    until(lambda: outbox.stats().set_aside == 2)
+    until(lambda: outbox.stats().dead_letters == 2)
     sick.clear()
     outbox.drain()
     # Alone twice, then the next one four times; before that once together, where only the first one was read.
     assert broker.bodies[:7] == [b"0"] * 3 + [b"1"] * 4
-    assert [aside.body for aside in outbox.set_aside()] == [b"0", b"1"]
+    assert [aside.body for aside in outbox.dead_letters()] == [b"0", b"1"]
     assert outbox.stats().sent == 4
     sick.set()
-    outbox.retry(outbox.set_aside()[0].id)
-    until(lambda: outbox.stats().set_aside == 2)
+    outbox.retry(outbox.dead_letters()[0].id)
+    until(lambda: outbox.stats().dead_letters == 2)
     # Once where others had been confirmed, once where it was not known to be alone, and twice alone as at first.
     assert broker.bodies.count(b"0") == 3 + 4
 
@@ -299,7 +299,7 @@ def test_losses_before_and_after_an_outage_are_not_counted_together(outbox_to: M
             broker.stop()
             until(lambda: isinstance(outbox.stats().last_error, ConnectError))
             broker.start()
-        assert outbox.stats().set_aside == 0
+        assert outbox.stats().dead_letters == 0
 
 
 def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal(

@@ -127,8 +127,8 @@ def test_depth_and_age_are_visible(outbox_to: MakesOutbox, monkeypatch: pytest.M
     monkeypatch.setattr("stompy.outbox.outbox.now_ms", lambda: 1_090_500)
     outbox.put("/queue/a", b"x" * 100)
     stats = outbox.stats()
-    assert (stats.waiting, stats.oldest_age, stats.in_flight, stats.set_aside) == (2, 90.5, 0, 0)
-    assert stats.octets > 200
+    assert (stats.waiting, stats.oldest_age, stats.in_flight, stats.dead_letters) == (2, 90.5, 0, 0)
+    assert stats.bytes > 200
     monkeypatch.setattr("stompy.outbox.outbox.now_ms", lambda: 0)  # a clock that was set back
     assert outbox.stats().oldest_age == 0.0
 
@@ -142,17 +142,17 @@ def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
         outbox.drain(0)
 
 
-def test_drain_does_not_wait_for_what_was_set_aside(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
     outbox = outbox_to(broker.url, max_tries=1)
     identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
     outbox.drain()
-    (aside,) = outbox.set_aside()
-    assert (aside.id, aside.destination, aside.body, aside.words) == (identity, "/queue/a", b"poison", "no")
+    (aside,) = outbox.dead_letters()
+    assert (aside.id, aside.destination, aside.body, aside.error_message) == (identity, "/queue/a", b"poison", "no")
     assert dict(aside.headers) == {"content-type": "text/plain;charset=utf-8", "a": "b"}
     outbox.discard(identity)
-    assert outbox.set_aside() == []
-    with pytest.raises(OutboxError, match="is set aside"):
+    assert outbox.dead_letters() == []
+    with pytest.raises(OutboxError, match="there is no dead letter"):
         outbox.retry(identity)
 
 
@@ -194,7 +194,7 @@ def test_closing_is_idempotent_and_later_calls_are_refused(outbox_to: MakesOutbo
     outbox = outbox_to(NOBODY)
     outbox.close()
     outbox.close()
-    for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.set_aside):
+    for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.dead_letters):
         with pytest.raises(OutboxError, match="closed"):
             call()
     assert repr(outbox).endswith("closed>")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stompy.outbox.record import SET_ASIDE, WAITING, Ledger, headers_json, ledger_of, row_of
+from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, headers_json, ledger_of, row_of
 from tests.outbox.conftest import a_row
 
 KEY = b"k" * 16
@@ -25,7 +25,7 @@ def test_a_message_is_read_as_it_was_written() -> None:
         {"body": b"bodY"},
         {"put_ms": 1},
         {"tries": 1},
-        {"words": "no"},
+        {"error_message": "no"},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -38,7 +38,7 @@ def test_a_message_that_was_changed_is_refused(change: dict[str, object]) -> Non
 
 def test_a_message_of_another_table_or_outbox_is_refused() -> None:
     columns = a_row().columns(WAITING, KEY)
-    for table, key in ((SET_ASIDE, KEY), (WAITING, b"l" * 16)):
+    for table, key in ((DEAD_LETTERS, KEY), (WAITING, b"l" * 16)):
         with pytest.raises(ValueError, match="checksum"):
             row_of(columns, table, key)
 
@@ -57,7 +57,7 @@ def test_headers_are_read_as_they_were_written() -> None:
 
 
 def test_the_ledger_is_read_as_it_was_written() -> None:
-    ledger = Ledger(KEY, commits=3, opens=1, next_seq=9, waiting=2, set_aside=1, octets=100, digest=-5)
+    ledger = Ledger(KEY, commits=3, opens=1, next_seq=9, waiting=2, dead_letters=1, size=100, digest=-5)
     assert ledger_of(ledger.columns()) == ledger
 
 
@@ -80,11 +80,11 @@ def test_what_came_and_went_leaves_no_trace_in_the_ledger() -> None:
     rows = [a_row(seq=place, id=f"{place}") for place in range(50)]  # enough for the sum to wrap
     for row in rows:
         ledger.count(row, WAITING, times=1)
-    assert (ledger.waiting, ledger.octets) == (50, sum(row.size for row in rows))
+    assert (ledger.waiting, ledger.size) == (50, sum(row.size for row in rows))
     assert -(2**63) <= ledger.digest < 2**63
     assert ledger.digest != 0
     for row in rows:
         ledger.count(row, WAITING, times=-1)
-        ledger.count(row, SET_ASIDE, times=1)
-        ledger.count(row, SET_ASIDE, times=-1)
+        ledger.count(row, DEAD_LETTERS, times=1)
+        ledger.count(row, DEAD_LETTERS, times=-1)
     assert ledger == Ledger(KEY)

@@ -18,9 +18,9 @@ def files(path: str) -> dict[str, bytes]:
 
 def make(path: str) -> None:
     """Make an empty outbox."""
-    db, _, guard = open_outbox(path)
+    db, _, lock_file = open_outbox(path)
     db.close()
-    guard.close()
+    lock_file.close()
 
 
 def test_a_new_outbox_is_a_sqlite_file_that_says_what_it_is(path: str) -> None:
@@ -32,11 +32,11 @@ def test_a_new_outbox_is_a_sqlite_file_that_says_what_it_is(path: str) -> None:
 
 
 def test_the_settings_that_keep_messages_are_in_force(path: str) -> None:
-    db, _, guard = open_outbox(path)
+    db, _, lock_file = open_outbox(path)
     asked = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")}
     assert asked == {"synchronous": 2, "journal_mode": "wal"}
     db.close()
-    guard.close()
+    lock_file.close()
 
 
 def test_a_setting_that_sqlite_does_not_take_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,29 +47,29 @@ def test_a_setting_that_sqlite_does_not_take_is_an_error(path: str, monkeypatch:
 
 def test_nobody_but_the_owner_may_read_the_files(path: str) -> None:
     make(path)
-    assert {os.stat(file).st_mode & 0o777 for file in (path, path + "-guard")} == {0o600}
+    assert {os.stat(file).st_mode & 0o777 for file in (path, path + "-lock")} == {0o600}
 
 
-@pytest.mark.parametrize("stage", ["guard", "guard and half a file", "guard and file"])
+@pytest.mark.parametrize("stage", ["lock file", "lock file and half a file", "lock file and file"])
 def test_a_process_that_died_while_making_it_leaves_nothing_behind_that_hurts(path: str, stage: str) -> None:
     make(path)
-    Path(path + "-guard").write_bytes(b"")
-    if stage != "guard and file":
+    Path(path + "-lock").write_bytes(b"")
+    if stage != "lock file and file":
         os.unlink(path)
-    if stage == "guard and half a file":
+    if stage == "lock file and half a file":
         Path(path + "-new").write_bytes(b"SQLite")
         Path(path + "-new-journal").write_bytes(b"x")
     make(path)
     make(path)
-    assert set(files(path)) == {"a.outbox", "a.outbox-guard"}
+    assert set(files(path)) == {"a.outbox", "a.outbox-lock"}
 
 
-def test_a_file_without_messages_is_not_taken_for_one_whose_guard_was_lost(path: str, opens: Opens) -> None:
+def test_a_file_without_messages_is_not_taken_for_one_whose_lock_file_was_lost(path: str, opens: Opens) -> None:
     store = opens()
     store.put(a_row())
     close(store)
-    Path(path + "-guard").write_bytes(b"")
-    with pytest.raises(OutboxDamaged, match=r"guard file .* is empty"):
+    Path(path + "-lock").write_bytes(b"")
+    with pytest.raises(OutboxDamaged, match=r"lock file .* is empty"):
         open_outbox(path)
 
 
@@ -141,10 +141,10 @@ def test_a_file_that_is_not_what_it_was_is_never_an_empty_outbox(path: str, harm
     assert files(path) == before
 
 
-def test_a_file_without_its_guard_is_damage_and_gets_none(path: str) -> None:
+def test_a_file_without_its_lock_file_is_damage_and_gets_none(path: str) -> None:
     make(path)
-    os.unlink(path + "-guard")
-    with pytest.raises(OutboxDamaged, match=r"guard file .* is not"):
+    os.unlink(path + "-lock")
+    with pytest.raises(OutboxDamaged, match=r"lock file .* is not"):
         open_outbox(path)
     assert set(files(path)) == {"a.outbox"}
 
@@ -170,7 +170,7 @@ def test_a_lost_log_is_damage(path: str, opens: Opens, tmp_path: Path) -> None:
     store = opens()
     store.put(a_row())
     copy = str(tmp_path / "copy")
-    for name in ("", "-wal", "-guard"):  # as a process that is killed leaves them
+    for name in ("", "-wal", "-lock"):  # as a process that is killed leaves them
         shutil.copy(path + name, copy + name)
     os.rename(copy + "-wal", copy + "-kept")
     with pytest.raises(OutboxDamaged, match="transactions that were confirmed"):
@@ -182,7 +182,7 @@ def test_a_lost_log_is_damage(path: str, opens: Opens, tmp_path: Path) -> None:
 def test_what_sqlite_finds_malformed_is_damage(path: str, opens: Opens) -> None:
     store = opens()
     store.put(a_row(b"x" * 50_000))
-    store.remove(store.read(after=0, limit=1, octets=1))
+    store.remove(store.read(after=0, limit=1, max_bytes=1))
     close(store)
     octets = bytearray(Path(path).read_bytes())
     octets[36:40] = (99).to_bytes(4, "big")  # the count of free pages
@@ -191,12 +191,12 @@ def test_what_sqlite_finds_malformed_is_damage(path: str, opens: Opens) -> None:
         open_outbox(path)
 
 
-@pytest.mark.parametrize("loss", ["DELETE FROM waiting WHERE seq = 2", "DELETE FROM set_aside"])
+@pytest.mark.parametrize("loss", ["DELETE FROM waiting WHERE seq = 2", "DELETE FROM dead_letters"])
 def test_a_message_that_is_gone_without_a_trace_is_damage(path: str, opens: Opens, loss: str) -> None:
     store = opens()
     for _ in range(3):
         store.put(a_row())
-    store.refuse(store.read(after=0, limit=1, octets=1)[0], "no", final=True)
+    store.refuse(store.read(after=0, limit=1, max_bytes=1)[0], "no", final=True)
     close(store)
     changed(Path(path), loss)
     with pytest.raises(OutboxDamaged, match="its ledger says 2 and 1"):
@@ -212,7 +212,7 @@ def test_a_damaged_outbox_keeps_its_log_for_who_repairs_it(path: str, opens: Ope
     for name in ("", "-wal"):
         shutil.copy(path + name, copy + name)
     make(str(tmp_path / "b.outbox"))
-    shutil.copy(tmp_path / "b.outbox-guard", copy + "-guard")
+    shutil.copy(tmp_path / "b.outbox-lock", copy + "-lock")
     before = files(copy)
     with pytest.raises(OutboxDamaged, match="belongs to another outbox"):
         open_outbox(copy)

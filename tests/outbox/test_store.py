@@ -13,8 +13,8 @@ from stompy.outbox.store import Store
 from tests.outbox.conftest import Opens, a_row, close
 
 
-def read(store: Store, *, after: int = 0, limit: int = 1_000, octets: int = 10**9) -> list[Row]:
-    return store.read(after=after, limit=limit, octets=octets)
+def read(store: Store, *, after: int = 0, limit: int = 1_000, max_bytes: int = 10**9) -> list[Row]:
+    return store.read(after=after, limit=limit, max_bytes=max_bytes)
 
 
 def bodies(store: Store) -> list[bytes]:
@@ -44,8 +44,8 @@ def test_reading_begins_behind_a_place_and_ends_at_the_limit(opens: Opens) -> No
 def test_reading_stops_at_the_octets_but_gives_one_message_whatever_its_size(opens: Opens) -> None:
     store = opens()
     rows = fill(store, b"x" * 1_000, b"x" * 1_000, b"x" * 1_000)
-    assert len(read(store, octets=2 * rows[0].size)) == 2
-    assert len(read(store, octets=1)) == 1
+    assert len(read(store, max_bytes=2 * rows[0].size)) == 2
+    assert len(read(store, max_bytes=1)) == 1
 
 
 def test_what_was_removed_is_gone_and_its_place_is_not_used_again(opens: Opens) -> None:
@@ -80,41 +80,41 @@ def test_a_refused_message_keeps_its_place_and_counts(opens: Opens) -> None:
     store = opens()
     rows = fill(store, b"1", b"2")
     store.refuse(rows[0], "no", final=False)
-    assert [(row.body, row.tries, row.words) for row in read(store)] == [(b"1", 1, "no"), (b"2", 0, "")]
+    assert [(row.body, row.tries, row.error_message) for row in read(store)] == [(b"1", 1, "no"), (b"2", 0, "")]
 
 
-def test_a_message_refused_for_good_is_set_aside_and_can_wait_again(opens: Opens) -> None:
+def test_a_message_refused_for_good_becomes_a_dead_letter_and_can_wait_again(opens: Opens) -> None:
     store = opens()
     rows = fill(store, b"1", b"2")
     store.refuse(rows[0], "never", final=True)
     assert bodies(store) == [b"2"]
-    (aside,) = store.set_aside(limit=10)
-    assert (aside.id, aside.body, aside.tries, aside.words) == ("id-0", b"1", 1, "never")
+    (aside,) = store.dead_letters(limit=10)
+    assert (aside.id, aside.body, aside.tries, aside.error_message) == ("id-0", b"1", 1, "never")
     store.retry("id-0")
-    assert [(row.id, row.body, row.tries, row.words) for row in read(store)] == [
+    assert [(row.id, row.body, row.tries, row.error_message) for row in read(store)] == [
         ("id-1", b"2", 0, ""),
         ("id-0", b"1", 0, ""),
     ]
-    assert store.set_aside(limit=10) == []
+    assert store.dead_letters(limit=10) == []
     close(store)
     assert bodies(opens()) == [b"2", b"1"]
 
 
-def test_a_message_that_was_set_aside_can_be_discarded(opens: Opens) -> None:
+def test_a_message_that_is_a_dead_letter_can_be_discarded(opens: Opens) -> None:
     store = opens()
     store.refuse(fill(store, b"1")[0], "never", final=True)
     store.discard("id-0")
-    assert store.ledger.set_aside == store.ledger.octets == 0
+    assert store.ledger.dead_letters == store.ledger.size == 0
     for call in (store.discard, store.retry):
-        with pytest.raises(OutboxError, match="no message 'id-0' is set aside"):
+        with pytest.raises(OutboxError, match="there is no dead letter 'id-0'"):
             call("id-0")
 
 
-def test_set_aside_gives_the_first_ones(opens: Opens) -> None:
+def test_dead_letters_gives_the_first_ones(opens: Opens) -> None:
     store = opens()
     for row in fill(store, b"1", b"2", b"3"):
         store.refuse(row, "never", final=True)
-    assert [row.body for row in store.set_aside(limit=2)] == [b"1", b"2"]
+    assert [row.body for row in store.dead_letters(limit=2)] == [b"1", b"2"]
 
 
 def test_a_full_outbox_refuses_by_number_of_messages(opens: Opens) -> None:
@@ -132,7 +132,7 @@ def test_a_full_outbox_refuses_by_number_of_messages(opens: Opens) -> None:
 
 def test_a_full_outbox_refuses_by_octets(opens: Opens) -> None:
     size = a_row(b"x" * 100).size
-    store = opens(octets=2 * size)
+    store = opens(size=2 * size)
     fill(store, b"x" * 100, b"x" * 100)
     with pytest.raises(OutboxFull, match="max_bytes"):
         store.put(a_row(b""))
@@ -202,7 +202,7 @@ def test_the_last_of_the_disk_is_left_alone(opens: Opens, monkeypatch: pytest.Mo
     monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000 + a_row().size))
     store.put(a_row())
     monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000))
-    with pytest.raises(OutboxFull, match="less than 1000000 octets of the disk would be left"):
+    with pytest.raises(OutboxFull, match="less than 1000000 bytes of the disk would be left"):
         store.put(a_row())
     store.remove(read(store))
     assert read(store) == []

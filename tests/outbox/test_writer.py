@@ -175,11 +175,11 @@ def test_a_bug_in_a_job_is_told_to_its_caller_and_ends_the_thread(
     assert "ended by a bug" in caplog.text
 
 
-def test_each_transaction_is_marked_in_the_guard(path: str, commits: list[Ledger]) -> None:
-    db, ledger, guard = open_outbox(path)
-    writer = Writer(path, (db, ledger, guard), name="stompy-test-writer", on_commit=commits.append)
+def test_each_transaction_is_marked_in_the_lock_file(path: str, commits: list[Ledger]) -> None:
+    db, ledger, lock_file = open_outbox(path)
+    writer = Writer(path, (db, ledger, lock_file), name="stompy-test-writer", on_commit=commits.append)
     writer.start()
     for _ in range(3):
         writer.call(insert)
-    assert guard.read() == (ledger.identity, 3)
+    assert lock_file.read() == (ledger.identity, 3)
     assert writer.close(Deadline(WITHIN))

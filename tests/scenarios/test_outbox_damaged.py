@@ -18,7 +18,7 @@ from tests.support.peer import WITHIN
 from tests.support.seed import TOLD
 from tests.support.seed import chance as chance_of
 
-PARTS = ("", "-wal", "-guard")
+PARTS = ("", "-wal", "-lock")
 
 
 def open_store(path: str) -> Store:
@@ -26,7 +26,7 @@ def open_store(path: str) -> Store:
 
 
 def contents(store: Store) -> tuple[list[Row], list[Row]]:
-    return store.read(after=0, limit=10_000, octets=10**9), store.set_aside(limit=10_000)
+    return store.read(after=0, limit=10_000, max_bytes=10**9), store.dead_letters(limit=10_000)
 
 
 def fill(path: str, chance: random.Random) -> tuple[list[Row], list[Row]]:

@@ -71,7 +71,7 @@ def on_disk(path: str) -> set[str]:
     store = Store(path, room=Room(), name="stompy-test", on_commit=lambda ledger: None)
     found: set[str] = set()
     last = 0
-    while rows := store.read(after=last, limit=1_000, octets=10**9):
+    while rows := store.read(after=last, limit=1_000, max_bytes=10**9):
         found.update(row.id for row in rows)
         last = rows[-1].seq
     assert store.close(Deadline(WITHIN))

@@ -29,13 +29,13 @@ def bodies_around(poison: bytes, place: int) -> list[bytes]:
     return bodies
 
 
-def check_that_only_the_poison_is_set_aside(outbox: stompy.Outbox, broker: Broker, poison: bytes, place: int) -> str:
-    """Put messages, wait until the outbox is empty, and return the words that the poison is set aside with."""
+def check_dead_letter(outbox: stompy.Outbox, broker: Broker, poison: bytes, place: int) -> str:
+    """Put messages, wait until the outbox is empty, and return the error message of the dead letter."""
     bodies = bodies_around(poison, place)
     for body in bodies:
         outbox.put("/queue/a", body)
     outbox.drain(50)
-    (aside,) = outbox.set_aside()
+    (aside,) = outbox.dead_letters()
     assert aside.body == poison
     assert outbox.stats().sent == 5
     depth = broker.depth("/queue/a")
@@ -43,7 +43,7 @@ def check_that_only_the_poison_is_set_aside(outbox: stompy.Outbox, broker: Broke
         subscription = connection.subscribe("/queue/a")
         came = [subscription.receive(timeout=20).body for _ in range(depth)]
     assert list(dict.fromkeys(came)) == [body for body in bodies if body != poison]
-    return aside.words
+    return aside.error_message
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def check_that_only_the_poison_is_set_aside(outbox: stompy.Outbox, broker: Broke
     ],
 )
 @pytest.mark.parametrize("ending", [WITH_ERROR, WITH_RESET, WITHOUT_ERROR], ids=["error", "reset", "no error"])
-def test_a_message_above_the_brokers_limit_is_set_aside_and_the_rest_arrives_in_order(
+def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_arrives_in_order(
     tmp_path: Path, ending: dict[str, Any], size: int, place: int
 ) -> None:
     with (
         Broker(limits=Limits(max_body=1_000), **ending) as broker,
         stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox,
     ):
-        words = check_that_only_the_poison_is_set_aside(outbox, broker, b"x" * size, place)
+        error = check_dead_letter(outbox, broker, b"x" * size, place)
     if ending is WITH_ERROR:
-        assert "max_body=1000" in words
+        assert "max_body=1000" in error
     if ending is WITHOUT_ERROR:
-        assert "without a reason 4 times in a row" in words
+        assert "without a reason 4 times in a row" in error
 
 
-def test_two_such_messages_in_a_row_are_both_set_aside(tmp_path: Path) -> None:
+def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> None:
     with (
         Broker(limits=Limits(max_body=1_000), **WITHOUT_ERROR) as broker,
         stompy.Outbox(tmp_path / "a", broker.url, max_tries=1, **QUICK) as outbox,
@@ -80,14 +80,14 @@ def test_two_such_messages_in_a_row_are_both_set_aside(tmp_path: Path) -> None:
         for body in (b"1", b"x" * 5_000, b"y" * 5_000, b"2"):
             outbox.put("/queue/a", body)
         outbox.drain(50)
-        assert [aside.body[:1] for aside in outbox.set_aside()] == [b"x", b"y"]
+        assert [aside.body[:1] for aside in outbox.dead_letters()] == [b"x", b"y"]
         assert outbox.stats().sent == 2
 
 
 @pytest.mark.load
 @pytest.mark.timeout(600)
-def test_a_message_above_the_default_limit_is_set_aside(tmp_path: Path) -> None:
+def test_a_message_above_the_default_limit_becomes_a_dead_letter(tmp_path: Path) -> None:
     poison = b"x" * (140 * 1000 * 1000)
     with Broker() as broker, stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox:
-        words = check_that_only_the_poison_is_set_aside(outbox, broker, poison, 3)
-    assert "max_body=134217728" in words
+        error = check_dead_letter(outbox, broker, poison, 3)
+    assert "max_body=134217728" in error

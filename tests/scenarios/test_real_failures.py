@@ -188,7 +188,7 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
         putting.join(SOON)
         assert not putting.is_alive()
         outbox.drain(SOON)
-        assert outbox.stats().set_aside == 0
+        assert outbox.stats().dead_letters == 0
     assert first_copies(consumed(broker, queue, count)) == [b"%d" % number for number in range(count)]
 
 
@@ -226,9 +226,9 @@ def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: st
                 headers = broker.ways.poison[len(refused) % len(broker.ways.poison)]
                 refused.append(outbox.put(queue, b"poison", headers=headers))
         outbox.drain(SOON)
-        aside = list(outbox.set_aside())
+        aside = list(outbox.dead_letters())
         assert [message.id for message in aside] == refused
-        assert all(message.words for message in aside)
+        assert all(message.error_message for message in aside)
     assert first_copies(consumed(broker, queue, 20)) == [b"%d" % number for number in range(20)]
 
 

@@ -29,8 +29,9 @@ def run() -> Run:
 
 
 def test_the_page_says_what_the_last_run_measured() -> None:
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.render(results.last(), text) == text
+    for path in (page.PAGE, page.COMPARISON):
+        text = path.read_text(encoding="utf-8")
+        assert page.render(results.last(), text) == text
     assert page.CHART.read_text(encoding="utf-8") == page.drawing(results.last())
 
 

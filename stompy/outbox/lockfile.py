@@ -1,10 +1,10 @@
-"""The guard file: one owner at a time, and a mark of what must be there.
+"""The lock file: one owner at a time, and a mark of what must be there.
 
 It lies beside the outbox and is locked as long as the outbox is open; the kernel frees the lock when the process dies,
 however it dies. It says which outbox it belongs to and how many transactions had been committed. SQLite takes a file of
 length 0 for a new database, and a write-ahead log that is gone or cut for one that never held more; the mark tells.
 
-The mark is written behind each commit and not synced: a mark that is old lets more pass, and never raises an alarm
+The mark is written after each commit and not synced: a mark that is old lets more pass, and never raises an alarm
 about a sound outbox. It survives the death of the process; after a power cut it may be some seconds old.
 """
 
@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from stompy.errors import OutboxBusy, OutboxError
-from stompy.outbox.faults import GUARD, damaged
+from stompy.outbox.faults import LOCK, damaged
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,8 +29,8 @@ _SIZE = len(_MAGIC) + 16 + 8 + 8
 """Octets: magic, identity, commits, checksum; far less than a sector, so that a write is never torn."""
 
 
-class Guard:
-    """The locked guard file of an outbox.
+class LockFile:
+    """The lock file of an outbox, held locked.
 
     Args:
         path: of the outbox.
@@ -45,9 +45,9 @@ class Guard:
         self._path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            self._file = os.open(path + GUARD, flags, 0o600)
+            self._file = os.open(path + LOCK, flags, 0o600)
         except OSError as error:
-            raise OutboxError(f"the file {path + GUARD} cannot be opened: {error.strerror}", path=path) from error
+            raise OutboxError(f"the file {path + LOCK} cannot be opened: {error.strerror}", path=path) from error
         try:
             self._lock()
         except BaseException:
@@ -61,7 +61,7 @@ class Guard:
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise OutboxBusy("it is open already, in this process or another", path=self._path) from None
-            raise OutboxError(f"{self._path + GUARD} cannot be locked: {error.strerror}", path=self._path) from error
+            raise OutboxError(f"{self._path + LOCK} cannot be locked: {error.strerror}", path=self._path) from error
 
     def read(self) -> tuple[bytes, int] | None:
         """Return the outbox's identity and the number of commits; `None` where no outbox was ever made.
@@ -69,12 +69,12 @@ class Guard:
         Raises:
             OutboxDamaged: it is not what was written.
         """
-        octets = os.pread(self._file, _SIZE + 1, 0)
-        if not octets:
+        data = os.pread(self._file, _SIZE + 1, 0)
+        if not data:
             return None
-        content, check = octets[:-8], octets[-8:]
-        if len(octets) != _SIZE or not content.startswith(_MAGIC) or _check(content) != check:
-            raise damaged(self._path, f"its guard file {self._path + GUARD} is damaged")
+        content, check = data[:-8], data[-8:]
+        if len(data) != _SIZE or not content.startswith(_MAGIC) or _check(content) != check:
+            raise damaged(self._path, f"its lock file {self._path + LOCK} is damaged")
         return content[16:32], int.from_bytes(content[32:40], "big")
 
     def mark(self, identity: bytes, commits: int, *, sync: bool = False) -> None:
@@ -87,9 +87,9 @@ class Guard:
         except OSError as error:
             if sync:
                 raise OutboxError(
-                    f"{self._path + GUARD} cannot be written: {error.strerror}", path=self._path
+                    f"{self._path + LOCK} cannot be written: {error.strerror}", path=self._path
                 ) from error
-            _LOG.warning("%s cannot be written: %s", self._path + GUARD, error)
+            _LOG.warning("%s cannot be written: %s", self._path + LOCK, error)
 
     def close(self) -> None:
         """Let another have the outbox. The file stays: who removes a lock file takes it from under the next owner."""

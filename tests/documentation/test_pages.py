@@ -1,0 +1,64 @@
+"""Pages with programs and commands: who saves and runs what they print sees the output that they print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+from pathlib import Path
+
+import pytest
+
+from stompy.cli.main import build_parser
+from tests.support.marked import marked
+from tests.support.printed import TOP, blocks, run_page
+
+PAGES = sorted(
+    page
+    for path in [*(TOP / "docs").glob("*.md"), *(TOP / "docs" / "recipes").glob("*.md")]
+    if blocks(page := path.relative_to(TOP).as_posix(), "console") and "spark" not in page
+)
+
+
+def test_there_are_pages_to_run() -> None:
+    assert len(PAGES) >= 8
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_program_of_a_page_is_run(page: str) -> None:
+    files = [block.file for block in blocks(page, "python") if block.file is not None]
+    commands = [command for block in blocks(page) for command, _ in block.commands]
+    assert [file for file in files if not any(file in command for command in commands)] == []
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = str(listening.getsockname()[1])
+    with marked() as mark:
+        environment = {**mark, "STOMPY_URL": f"stomp://localhost:{port}", "PYTHONUNBUFFERED": "1"}
+        for _ in run_page(page, tmp_path / "empty", environment, within=50, instead={"61613": port}):
+            pass
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_program_of_a_page_compiles(page: str) -> None:
+    for block in blocks(page, "python"):
+        compile(block.text, page, "exec")
+
+
+DEPLOYMENTS = ("docker-compose", "kubernetes", "systemd")
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_the_commands_in_a_deployment_are_commands_of_stompy(name: str) -> None:
+    found = []
+    for block in blocks(f"docs/recipes/{name}.md"):
+        if block.language in ("yaml", "ini", "dockerfile"):
+            for line in re.findall(r"\bstompy\"?,? .*", block.text.replace('", "', " ").replace(", ", " ")):
+                found.append(shlex.split(re.sub(r"[\[\]\"]", "", line))[1:])
+    assert found
+    for arguments in found:
+        assert build_parser().parse_args(arguments).run is not None
