@@ -1,16 +1,11 @@
-"""The embedded broker: its face, and the thread that accepts clients.
+"""The embedded broker: what users hold.
 
-| thread | owns | may block on |
-|---|---|---|
-| `stompy-broker-acceptor` | new connections | `accept`, which closing the listener ends |
-
-Locks: `Broker._state` guards what is started and the list of sessions; it is held over nothing that waits.
+Locks: `Broker._starting` lets one thread at a time start it.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import logging
 import secrets
 import threading
@@ -18,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.door import Door
-from stompy.broker.faulty import FaultyListener
+from stompy.broker.fault_transport import FaultListener
 from stompy.broker.router import Router
-from stompy.broker.session import Session
 from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.faults import FaultPlan
     from stompy.broker.stats import BrokerStats
-    from stompy.transport.base import Listener, Transport
+    from stompy.transport.base import Listener
     from stompy.transport.tls_options import Tls
 
 _LOG = logging.getLogger("stompy.broker")
@@ -77,8 +71,8 @@ class Broker:
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
       count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
       topic, which keeps nothing, it is gone.
-    - **Slow consumers.** A subscription of a queue gets nothing more while its session's outbox is full. A topic waits
-      for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
+    - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
+      waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
     - **A header that a subscriber's version cannot express** (a line end in 1.0) sends the message to the dead-letter
       queue instead.
     - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
@@ -218,19 +212,12 @@ class Broker:
         self._unix_mode = unix_mode
         self._given = listener
         self._faults = faults
-        self._instance = secrets.token_hex(3)
-        self._numbers = itertools.count(1)
-        self._router = Router(self._settings, instance=self._instance)
-        self._door = Door(
-            max_sessions=max_sessions,
-            max_handshakes=max_handshakes,
-            max_handshakes_per_address=max_handshakes_per_address,
-        )
-        self._commands = Commands(self._router, self._settings)
-        self._state = threading.Lock()
+        instance = secrets.token_hex(3)
+        self._router = Router(self._settings, instance=instance)
+        commands = Commands(self._router, self._settings)
+        self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
+        self._starting = threading.Lock()
         self._listener: Listener | None = None
-        self._acceptor: threading.Thread | None = None
-        self._sessions: list[Session] = []
         self._used = False
 
     def start(self) -> Broker:
@@ -239,20 +226,17 @@ class Broker:
         Raises:
             ConfigurationError: the address cannot be listened on, e.g. as its port is in use.
         """
-        with self._state:
-            if self._acceptor is not None:
+        with self._starting:
+            if self._acceptor.runs:
                 return self
             if self._given is not None and self._used:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
             listener = self._given or self._listen()
             if self._faults is not None:
-                listener = FaultyListener(listener, self._faults)
+                listener = FaultListener(listener, self._faults)
             self._used = True
             self._listener = listener
-            self._acceptor = threading.Thread(
-                target=self._accept_all, args=(listener,), name="stompy-broker-acceptor", daemon=True
-            )
-            self._acceptor.start()
+            self._acceptor.start(listener)
         _LOG.info("listening on %s; for development, in memory", self._where())
         return self
 
@@ -266,16 +250,9 @@ class Broker:
             timeout: seconds after which the threads that are left are abandoned, with a word in the log.
         """
         check_seconds(timeout)
-        with self._state:
-            listener, acceptor = self._listener, self._acceptor
-            self._acceptor = None
-        if listener is None or acceptor is None:
-            return
-        deadline = Deadline(timeout)
-        listener.close()
-        acceptor.join(deadline.remaining())
-        self._end_sessions(deadline, grace=_GRACE)
-        _LOG.info("stopped listening on %s", self._where())
+        listener = self._listener
+        if listener is not None and self._acceptor.stop(listener, Deadline(timeout), grace=_GRACE):
+            _LOG.info("stopped listening on %s", self._where())
 
     def restart(self, timeout: float = 5.0) -> None:
         """Cut all sessions at once and go on, as a broker that was killed and came up again with its store on disk.
@@ -291,28 +268,10 @@ class Broker:
             NotConnected: the broker does not run.
         """
         check_seconds(timeout)
-        if self._acceptor is None:
+        if not self._acceptor.runs:
             raise NotConnected("the broker does not run")
-        self._end_sessions(Deadline(timeout), grace=0.0)
+        self._acceptor.end_sessions(Deadline(timeout), grace=0.0)
         _LOG.info("restarted on %s", self._where())
-
-    def _end_sessions(self, deadline: Deadline, *, grace: float) -> None:
-        """End the sessions of this moment; clients get `grace` seconds to take the end of the stream."""
-        with self._state:
-            sessions, self._sessions = self._sessions, []
-        with self._router.turn():  # all at once, so that what comes back from one is not given to the next
-            for session in sessions:
-                self._router.hang_up(session.account)
-        graceful = deadline.sooner(grace)
-        for session in sessions:
-            session.join(graceful.remaining())
-        for session in sessions:
-            session.abort()
-        for session in sessions:
-            session.join(deadline.remaining())
-        left = sum(not session.ended for session in sessions)
-        if left:
-            _LOG.error("%d sessions did not end in time", left)
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -368,49 +327,9 @@ class Broker:
             _LOG.warning("%s can be reached from other machines%s%s", where, unsafe, everybody)
         return listener
 
-    def _accept_all(self, listener: Listener) -> None:
-        while (transport := listener.accept()) is not None:
-            self._serve(transport)
-
-    def _serve(self, transport: Transport) -> None:
-        visit = self._door.enter(transport.peer)
-        if visit is None:  # a storm: not even the words that there is no room have room
-            transport.close()
-            return
-        number = next(self._numbers)
-        session = Session(
-            transport,
-            door=self._door,
-            visit=visit,
-            router=self._router,
-            commands=self._commands,
-            settings=self._settings,
-            name=f"{self._instance}-{number}",
-            number=number,
-        )
-        with self._state:
-            # A `stop` that did not wait for this thread has taken the list already.
-            stopped = self._acceptor is not threading.current_thread()
-            if not stopped:
-                self._add(session)
-        if stopped:
-            transport.close()
-            self._door.leave(visit)
-            return
-        try:
-            session.start()
-        except RuntimeError as error:  # no more threads
-            _LOG.error("cannot serve %s: %s", transport.peer, error)
-
-    def _add(self, session: Session) -> None:
-        # Ended sessions are left out now and then, so that the list does not grow with the clients served.
-        if len(self._sessions) >= 2 * self._router.sessions + 16:
-            self._sessions = [other for other in self._sessions if not other.ended]
-        self._sessions.append(session)
-
     def _where(self) -> str:
         return "?" if self._listener is None else self.url
 
     def __repr__(self) -> str:
-        state = "running" if self._acceptor is not None else "stopped"
+        state = "running" if self._acceptor.runs else "stopped"
         return f"<Broker {self._where()} {state}>"

@@ -14,8 +14,8 @@ from stompy.protocol.ids import subscription_key
 from stompy.protocol.rules import shown
 
 if TYPE_CHECKING:
-    from stompy.broker.account import Account
     from stompy.broker.router import Router
+    from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
     from stompy.frames.frame import Frame
@@ -54,43 +54,43 @@ class Commands:
             "DISCONNECT": self._disconnect,
         }
 
-    def process(self, account: Account, frame: Frame) -> None:
+    def process(self, session: SessionState, frame: Frame) -> None:
         """Do what a frame asks for, then answer with a RECEIPT where it asks for that too (STOMP 1.2, RECEIPT).
 
         Args:
-            account: whose frame it is; its protocol object has accepted the frame.
+            session: whose frame it is; its protocol object has accepted the frame.
             frame: any but CONNECT.
 
         Raises:
             ProtocolError: it cannot be done, is not allowed, or would pass a limit; the session must be ended with an
                 ERROR.
         """
-        self._handlers[frame.command](account, frame)
+        self._handlers[frame.command](session, frame)
         receipt = frame.headers.peek("receipt")
         if receipt is not None:
-            account.outbox.answer(account.protocol.send("RECEIPT", {"receipt-id": receipt}))
+            session.write_queue.answer(session.protocol.send("RECEIPT", {"receipt-id": receipt}))
 
-    def _send(self, account: Account, frame: Frame) -> None:
-        self._destination(account, "write", frame)
-        message = Message.of(frame, account.protocol.grammar, self._router.pool)
+    def _send(self, session: SessionState, frame: Frame) -> None:
+        self._destination(session, "write", frame)
+        message = Message.of(frame, session.protocol.grammar, self._router.budget)
         name = frame.headers.peek("transaction")
         if name is None:
             self._router.publish(message)
         else:
-            self._open(account, name, adding=message.size).send(message)
+            self._open(session, name, adding=message.size).send(message)
 
-    def _subscribe(self, account: Account, frame: Frame) -> None:
+    def _subscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.peek
         if header("selector") is not None:
             raise RemoteProtocolError("this broker has no selectors")
         most = self._settings.max_session_subscriptions
-        if len(account.consumers) >= most:
+        if len(session.consumers) >= most:
             raise LimitExceeded(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
-        destination = self._destination(account, "read", frame)
+        destination = self._destination(session, "read", frame)
         self._router.subscribe(
-            account,
+            session,
             subscription_key(header),
             destination=destination,
             identity=header("id"),
@@ -98,7 +98,7 @@ class Commands:
             prefetch=self._prefetch(header, destination),
         )
 
-    def _destination(self, account: Account, right: Right, frame: Frame) -> str:
+    def _destination(self, session: SessionState, right: Right, frame: Frame) -> str:
         """Return the destination of a frame that the user may use so.
 
         Raises:
@@ -107,9 +107,9 @@ class Commands:
         destination = frame.headers.peek("destination")
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
-        account.check_right(right, destination)
-        if account.user is not None and not self._router.knows(destination):
-            account.check_right("admin", destination)
+        session.check_right(right, destination)
+        if session.user is not None and not self._router.knows(destination):
+            session.check_right("admin", destination)
         return destination
 
     def _prefetch(self, header: Lookup, destination: str) -> int:
@@ -129,13 +129,13 @@ class Commands:
             return number
         return self._settings.prefetch
 
-    def _unsubscribe(self, account: Account, frame: Frame) -> None:
-        self._router.unsubscribe(account, subscription_key(frame.headers.peek))
+    def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
+        self._router.unsubscribe(session, subscription_key(frame.headers.peek))
 
-    def _ack(self, account: Account, frame: Frame) -> None:
+    def _ack(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.peek
-        version = account.protocol.version
-        entries = account.take(
+        version = session.protocol.version
+        entries = session.take(
             header("id" if version is Version.V1_2 else "message-id") or "",
             subscription=header("subscription") if version is Version.V1_1 else None,
         )
@@ -145,35 +145,35 @@ class Commands:
             self._router.settle(entries, refused=refused)
             return
         try:
-            self._open(account, name).settle(entries, refused=refused)
+            self._open(session, name).settle(entries, refused=refused)
         except ProtocolError:
-            account.ledger.restore(entries)
+            session.ledger.restore(entries)
             raise
         self._router.freed(entries[-1].item.consumer)
 
-    def _begin(self, account: Account, frame: Frame) -> None:
+    def _begin(self, session: SessionState, frame: Frame) -> None:
         most = self._settings.max_session_transactions
-        if len(account.transactions) >= most:
+        if len(session.transactions) >= most:
             raise LimitExceeded(
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
         name = _transaction(frame)
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
-        account.share.take(kept)
-        account.transactions[name] = Transaction(kept)
+        session.budget.take(kept)
+        session.transactions[name] = Transaction(kept)
 
-    def _commit(self, account: Account, frame: Frame) -> None:
-        self._router.commit(account, _transaction(frame))
+    def _commit(self, session: SessionState, frame: Frame) -> None:
+        self._router.commit(session, _transaction(frame))
 
-    def _abort(self, account: Account, frame: Frame) -> None:
-        self._router.abort(account, account.transactions.pop(_transaction(frame)))
+    def _abort(self, session: SessionState, frame: Frame) -> None:
+        self._router.abort(session, session.transactions.pop(_transaction(frame)))
 
-    def _disconnect(self, account: Account, frame: Frame) -> None:
-        self._router.detach(account)
+    def _disconnect(self, session: SessionState, frame: Frame) -> None:
+        self._router.detach(session)
 
-    def _open(self, account: Account, name: str, *, adding: int = 0) -> Transaction:
+    def _open(self, session: SessionState, name: str, *, adding: int = 0) -> Transaction:
         """Return an open transaction that may take one more frame, with `adding` octets."""
-        transactions = account.transactions.values()
+        transactions = session.transactions.values()
         frames = sum(transaction.frames for transaction in transactions)
         size = sum(transaction.size for transaction in transactions)
         settings, what = self._settings, f"transaction {name[:80]!r} is too large"
@@ -182,7 +182,7 @@ class Commands:
             raise LimitExceeded(what, limit_name="max_transaction_frames", limit=most)
         if size + adding > settings.max_transaction_bytes:
             raise LimitExceeded(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
-        return account.transactions[name]
+        return session.transactions[name]
 
 
 def _transaction(frame: Frame) -> str:

@@ -10,8 +10,8 @@ from stompy.frames.encoder import encode
 from stompy.frames.version import Version
 
 if TYPE_CHECKING:
-    from stompy.broker.account import Account
     from stompy.broker.queues import Queue
+    from stompy.broker.session_state import SessionState
 
 _OBJECTS = 2048
 """About how many bytes a subscription takes, whatever its id and destination."""
@@ -21,7 +21,7 @@ class Consumer:
     """A subscription of one session to one destination.
 
     Args:
-        account: the session it belongs to.
+        session: the session it belongs to.
         source: the queue it takes from, shared with other consumers, or its own backlog of a topic.
         identity: the `id` header; `None` where a 1.0 client gave none.
         mode: `auto`, `client` or `client-individual`.
@@ -30,11 +30,11 @@ class Consumer:
     """
 
     __slots__ = (
-        "_account",
         "_again",
         "_count",
         "_first",
         "_grammar",
+        "_session",
         "_token",
         "_two_ids",
         "identity",
@@ -51,7 +51,7 @@ class Consumer:
 
     def __init__(
         self,
-        account: Account,
+        session: SessionState,
         source: Queue,
         *,
         identity: str | None,
@@ -60,27 +60,27 @@ class Consumer:
         key: str,
         of_topic: bool,
     ) -> None:
-        self._account = account
+        self._session = session
         self.source = source
         self.identity = identity
         self.mode = mode
         self.prefetch = prefetch
         self.key = key
         self.of_topic = of_topic
-        self.ledger = None if mode == "auto" else account.ledger
+        self.ledger = None if mode == "auto" else session.ledger
         """Where its deliveries wait for their ACK; `None` in auto mode."""
         self.parked = False
         """Whether it waits for room and its queue passes it over."""
-        self._grammar = account.protocol.grammar
+        self._grammar = session.protocol.grammar
         self._count = 0
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
-        self._two_ids = self.ledger is not None and account.protocol.version is Version.V1_2
+        self._two_ids = self.ledger is not None and session.protocol.version is Version.V1_2
         self._token = f"ack-{key}-%d"
         self._first = self._template()
         self._again = self._first + b"redelivered:true\n"
         self.over = False
         """Whether it has ended; what it was given may still be acknowledged."""
-        ids = 3 * sys.getsizeof(identity or source.name)  # here, in the account, in the protocol object
+        ids = 3 * sys.getsizeof(identity or source.name)  # here, in the session, in the protocol object
         self.kept = ids + sum(map(sys.getsizeof, (source.name, self._first, self._again))) + _OBJECTS
         """Octets that it counts for in its session."""
 
@@ -94,14 +94,14 @@ class Consumer:
         return lead + b"ack:%b\n" % self._token.encode("ascii") if self._two_ids else lead
 
     @property
-    def account(self) -> Account:
+    def session(self) -> SessionState:
         """The session it belongs to."""
-        return self._account
+        return self._session
 
     def give_back(self) -> None:
         """Count it no more, as it is over, once nothing that it was given waits for its ACK."""
         if self.ledger is None or not self.ledger.count(self.key):
-            self._account.share.take(-self.kept)
+            self._session.budget.take(-self.kept)
             self.kept = 0
 
     def has_room(self) -> bool:
@@ -109,12 +109,12 @@ class Consumer:
         if self.ledger is None:
             if self.prefetch <= 0:
                 return False
-        elif self.ledger.count(self.key) >= self.prefetch or len(self.ledger) >= self._account.max_unacked:
+        elif self.ledger.count(self.key) >= self.prefetch or len(self.ledger) >= self._session.max_unacked:
             return False
-        return self._account.outbox.has_room()
+        return self._session.write_queue.has_room()
 
     def deliver(self, item: Item) -> None:
-        """Put a MESSAGE frame into the session's outbox, and a line into its ledger where an ACK must come.
+        """Put a MESSAGE frame into the session's write queue, and a line into its ledger where an ACK must come.
 
         Raises:
             LocalProtocolError: the message has a header that the session's version cannot write; nothing happened.
@@ -132,4 +132,4 @@ class Consumer:
         if self.ledger is not None:
             self.ledger.add(self._token % count if self._two_ids else f"{key}-{number}", self.key, delivery)
             self.source.unacked += 1
-        self._account.outbox.deliver(delivery)
+        self._session.write_queue.deliver(delivery)

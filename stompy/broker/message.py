@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from stompy.broker.pool import excess
+from stompy.broker.budget import excess
 from stompy.frames.encoder import encode
 from stompy.frames.headers import Pairs
 from stompy.frames.limits import Limits
@@ -17,8 +17,8 @@ from stompy.frames.parser import Parser
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stompy.broker.budget import MemoryBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.pool import Pool
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 
@@ -42,13 +42,13 @@ class Message:
         destination: as the SEND named it.
         body: octets, never changed.
         grammar: how the head is written first; the sender's.
-        pool: counts it while it exists, and what of its head is more than usual as state.
+        budget: counts it while it exists, and what of its head is more than usual as state.
 
     Raises:
         LocalProtocolError: a header cannot be written in that grammar.
     """
 
-    __slots__ = ("_grammar", "_head", "_other", "_pool", "body", "destination", "excess", "size")
+    __slots__ = ("_budget", "_grammar", "_head", "_other", "body", "destination", "excess", "size")
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Message:
         destination: str,
         body: bytes,
         grammar: Grammar,
-        pool: Pool | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
-        self._pool: Pool | None = None
+        self._budget: MemoryBudget | None = None
         self.destination = destination
         self.body = body
         self._grammar = grammar
@@ -68,17 +68,17 @@ class Message:
         self.size = len(self._head) + len(body)
         """Octets that count towards the limits."""
         self.excess = excess(len(self._head) + len(destination))
-        if pool is not None:
-            pool.take(self.size, self.excess)
-            self._pool = pool
+        if budget is not None:
+            budget.take(self.size, self.excess)
+            self._budget = budget
 
     def __del__(self) -> None:
         # The last reference goes wherever a message ends: acknowledged, refused, aborted, dropped with its session.
-        if getattr(self, "_pool", None) is not None:
-            self._pool.give_back(self.size, self.excess)  # type: ignore[union-attr]
+        if getattr(self, "_budget", None) is not None:
+            self._budget.give_back(self.size, self.excess)  # type: ignore[union-attr]
 
     @classmethod
-    def of(cls, frame: Frame, grammar: Grammar, pool: Pool | None = None) -> Message:
+    def of(cls, frame: Frame, grammar: Grammar, budget: MemoryBudget | None = None) -> Message:
         """Return the message of a SEND frame.
 
         Raises:
@@ -90,7 +90,7 @@ class Message:
             destination=headers.peek("destination") or "",
             body=frame.body,
             grammar=grammar,
-            pool=pool,
+            budget=budget,
         )
 
     def head(self, grammar: Grammar) -> bytes:
@@ -110,10 +110,10 @@ class Message:
         replaced = {"destination", *(name for name, _ in extra)}
         pairs = [*extra, *(pair for pair in self._pairs() if pair[0] not in replaced)]
         copy = Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
-        if self._pool is not None:
+        if self._budget is not None:
             # Not refused for want of room: it is here already, and the original is about to go.
-            self._pool.take(copy.size, copy.excess, force=True)
-            copy._pool = self._pool
+            self._budget.take(copy.size, copy.excess, force=True)
+            copy._budget = self._budget
         return copy
 
     def _pairs(self) -> list[tuple[str, str]]:

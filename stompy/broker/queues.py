@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
-from stompy.broker.pool import excess
+from stompy.broker.budget import excess
 from stompy.broker.stats import QueueDepth
 from stompy.errors import LocalProtocolError
 
@@ -95,7 +95,7 @@ class Queue:
         """Give a consumer nothing more."""
         self._consumers.discard(consumer)
         if consumer.parked:
-            consumer.account.parked.pop(consumer, None)
+            consumer.session.parked.pop(consumer, None)
         else:
             self._turns.remove(consumer)
 
@@ -103,7 +103,7 @@ class Queue:
         """Ask a consumer again whether it has room."""
         if consumer.parked and consumer in self._consumers:
             consumer.parked = False
-            consumer.account.parked.pop(consumer, None)
+            consumer.session.parked.pop(consumer, None)
             self._turns.append(consumer)
 
     def dispatch(self) -> list[tuple[Item, str]]:
@@ -119,7 +119,7 @@ class Queue:
             if not consumer.has_room():
                 turns.popleft()
                 consumer.parked = True
-                consumer.account.parked[consumer] = None
+                consumer.session.parked[consumer] = None
                 continue
             if len(turns) > 1:
                 turns.rotate(-1)

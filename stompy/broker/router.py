@@ -2,8 +2,8 @@
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 1 | `Router._lock` | destinations, accounts, protocol objects | no; nothing is logged under it either |
-| 2 | `Outbox._lock` | the frames for one client | no |
+| 1 | `Router._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
+| 2 | `WriteQueue._lock` | the frames for one client | no |
 
 Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held.
 """
@@ -17,19 +17,19 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from stompy.broker.budget import MemoryBudget
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item
-from stompy.broker.outbox import Outbox
-from stompy.broker.pool import Pool
 from stompy.broker.queues import Queue
 from stompy.broker.settings import Settings, is_topic
 from stompy.broker.stats import BrokerStats, Counters
+from stompy.broker.write_queue import WriteQueue
 from stompy.errors import LimitExceeded
 from stompy.printable import printable
 
 if TYPE_CHECKING:
-    from stompy.broker.account import Account
     from stompy.broker.message import Delivery, Message
+    from stompy.broker.session_state import SessionState
     from stompy.broker.transactions import Transaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
@@ -51,14 +51,14 @@ class Router:
         self._lock = threading.Lock()
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, dict[Consumer, None]] = {}
-        self._accounts: dict[Account, None] = {}
+        self._sessions: dict[SessionState, None] = {}
         self._dirty: dict[Queue, None] = {}
-        self._touched: list[Outbox] = []
+        self._touched: list[WriteQueue] = []
         self._notices: list[tuple[int, str]] = []
         self._orders = itertools.count(1)
         self._keys = itertools.count(1)
         self.counters = Counters()
-        self.pool = Pool(settings.max_store_bytes, settings.state_bytes)
+        self.budget = MemoryBudget(settings.max_store_bytes, settings.state_bytes)
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
 
     # Turns
@@ -66,7 +66,7 @@ class Router:
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Hold the lock; at the end hand messages out, release the lock, and only then log and wake writers."""
-        touched: list[Outbox] = []
+        touched: list[WriteQueue] = []
         notices: list[tuple[int, str]] = []
         try:
             with self._lock:
@@ -78,13 +78,13 @@ class Router:
                     notices += self._notices
                     self._touched.clear()
                     self._notices.clear()
-                    for outbox in touched:
-                        outbox.clear_announcement()
+                    for write_queue in touched:
+                        write_queue.clear_announcement()
         finally:
             for level, notice in notices:
                 _LOG.log(level, "%s", printable(notice))
-            for outbox in touched:
-                outbox.wake()
+            for write_queue in touched:
+                write_queue.wake()
 
     def flush(self) -> None:
         """Hand out what was published or has come back.
@@ -97,7 +97,7 @@ class Router:
             self._dispatch(queue)
             if queue.forgettable and self._queues.get(queue.name) is queue:
                 del self._queues[queue.name]
-                self.pool.give_back(0, queue.kept)
+                self.budget.give_back(0, queue.kept)
 
     def _dispatch(self, queue: Queue) -> None:
         before = queue.delivered
@@ -112,47 +112,49 @@ class Router:
 
     # Sessions
 
-    def outbox(self) -> Outbox:
-        """Return a new outbox whose writer is woken at the end of a turn; needs no lock."""
+    def write_queue(self) -> WriteQueue:
+        """Return a new write queue whose writer is woken at the end of a turn; needs no lock."""
         settings = self._settings
-        return Outbox(max_bytes=settings.max_outbox_bytes, max_frames=settings.max_outbox_frames, touched=self._touched)
+        return WriteQueue(
+            max_bytes=settings.max_outbox_bytes, max_frames=settings.max_outbox_frames, touched=self._touched
+        )
 
-    def attach(self, account: Account) -> None:
+    def attach(self, session: SessionState) -> None:
         """Count a session that is now connected."""
-        self._accounts[account] = None
+        self._sessions[session] = None
         self.counters.sessions += 1
 
-    def fail(self, account: Account, message: str, offender: Frame | None = None) -> None:
+    def fail(self, session: SessionState, message: str, offender: Frame | None = None) -> None:
         """Write an ERROR and end the session; what it had goes back."""
-        if account.ended:
+        if session.ended:
             return
-        self.detach(account)
-        data = account.protocol.fail(message, offender=offender)
+        self.detach(session)
+        data = session.protocol.fail(message, offender=offender)
         self.counters.errors += 1
-        self._notices.append((logging.INFO, f"{account.peer}: ended with ERROR: {message}"))
-        account.outbox.answer(data)
-        account.outbox.finish()
+        self._notices.append((logging.INFO, f"{session.peer}: ended with ERROR: {message}"))
+        session.write_queue.answer(data)
+        session.write_queue.finish()
 
-    def detach(self, account: Account) -> None:
+    def detach(self, session: SessionState) -> None:
         """End a session: abort its transactions, give back what it has not settled or was never written to it."""
-        if account.ended:
+        if session.ended:
             return
-        account.ended = True
-        for transaction in account.transactions.values():
-            self.abort(account, transaction)
-        account.transactions.clear()
-        unwritten = account.outbox.withdraw(_from_queue)
+        session.ended = True
+        for transaction in session.transactions.values():
+            self.abort(session, transaction)
+        session.transactions.clear()
+        unwritten = session.write_queue.withdraw(lambda delivery: not _from_topic(delivery))
         for delivery in unwritten:
             delivery.item.deliveries -= 1
         lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
-        for entry in account.ledger.take_all():
+        for entry in session.ledger.take_all():
             entry.item.consumer.source.unacked -= 1
             lost.append(entry.item)
-        for consumer in account.consumers.values():
+        for consumer in session.consumers.values():
             self._leave(consumer)
-        account.consumers.clear()
+        session.consumers.clear()
         self._give_back(delivery for delivery in lost if not delivery.consumer.of_topic)
-        self._accounts.pop(account, None)
+        self._sessions.pop(session, None)
 
     def _give_back(self, deliveries: Iterable[Delivery]) -> None:
         items: dict[str, list[Item]] = {}
@@ -164,14 +166,14 @@ class Router:
             self._dirty[queue] = None
             self.counters.redelivered += len(returned)
 
-    def hang_up(self, account: Account) -> None:
+    def hang_up(self, session: SessionState) -> None:
         """End a session without a word: the client finds the end of the stream."""
-        self.detach(account)
-        account.outbox.finish()
+        self.detach(session)
+        session.write_queue.finish()
 
-    def refill(self, account: Account) -> None:
+    def refill(self, session: SessionState) -> None:
         """Go on with the subscriptions of a session that waited for room."""
-        for consumer in list(account.parked):
+        for consumer in list(session.parked):
             self.freed(consumer)
 
     def freed(self, consumer: Consumer) -> None:
@@ -182,12 +184,12 @@ class Router:
     # Subscriptions
 
     def subscribe(
-        self, account: Account, key: str, *, destination: str, identity: str | None, mode: str, prefetch: int
+        self, session: SessionState, key: str, *, destination: str, identity: str | None, mode: str, prefetch: int
     ) -> None:
         """Make a subscription.
 
         Args:
-            account: whose.
+            session: whose.
             key: its key in the protocol object.
             destination: a queue or a topic.
             identity: the `id` header.
@@ -196,7 +198,7 @@ class Router:
         """
         topic = is_topic(destination)
         consumer = Consumer(
-            account,
+            session,
             self._backlog(destination) if topic else self._queue(destination),
             identity=identity,
             mode=mode,
@@ -204,19 +206,19 @@ class Router:
             key=f"{self._instance}-{next(self._keys)}",
             of_topic=topic,
         )
-        account.share.take(consumer.kept)
+        session.budget.take(consumer.kept)
         consumer.source.join(consumer)
-        account.consumers[key] = consumer
+        session.consumers[key] = consumer
         if topic:
-            account.follows_topics = True
+            session.follows_topics = True
             self._topics.setdefault(destination, {})[consumer] = None
         else:
             self._dirty[consumer.source] = None
 
-    def unsubscribe(self, account: Account, key: str) -> None:
+    def unsubscribe(self, session: SessionState, key: str) -> None:
         """End a subscription; what it was given stays to be acknowledged until the session ends (A-30)."""
         self.flush()
-        consumer = account.consumers.pop(key)
+        consumer = session.consumers.pop(key)
         self._leave(consumer)
         consumer.over = True
         consumer.give_back()
@@ -239,7 +241,7 @@ class Router:
             if not forced:
                 self._check_queues((name,))
             queue = Queue(name, max_messages=settings.max_queue_messages, max_bytes=settings.max_queue_bytes)
-            self.pool.take(0, queue.kept, force=forced)
+            self.budget.take(0, queue.kept, force=forced)
             self._queues[name] = queue
             self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         return queue
@@ -286,13 +288,13 @@ class Router:
             self._append(backlog, message)
             return
         # A topic waits for nobody, and a message left out in silence would be a lie: the subscriber is told and let go.
-        account = consumer.account
-        account.outbox.withdraw(_from_topic)
+        session = consumer.session
+        session.write_queue.withdraw(_from_topic)
         name, limit = "max_backlog_messages", self._settings.max_backlog_messages
         if backlog.ready < limit:
             name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes
         what = f"too slow: the backlog of the subscription to {backlog.name!r} is full (limit {name}={limit})"
-        self.fail(account, what)
+        self.fail(session, what)
 
     def _must_fit(self, name: str, messages: int, size: int) -> Queue:
         self.flush()  # some of it may be handed out
@@ -316,9 +318,9 @@ class Router:
         if refused:
             self._refused([entry.item for entry in entries])
         self.freed(consumer)
-        account = consumer.account
-        if account.parked and len(account.ledger) + len(entries) >= account.max_unacked:
-            self.refill(account)  # the others have waited for it too
+        session = consumer.session
+        if session.parked and len(session.ledger) + len(entries) >= session.max_unacked:
+            self.refill(session)  # the others have waited for it too
         if consumer.over:
             consumer.give_back()
 
@@ -348,31 +350,31 @@ class Router:
 
     # Transactions
 
-    def commit(self, account: Account, name: str) -> None:
+    def commit(self, session: SessionState, name: str) -> None:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
             LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
         """
-        transaction = account.transactions[name]
+        transaction = session.transactions[name]
         needed = transaction.needed()
         self._check_queues(needed)
         for destination, (count, size) in needed.items():
             if not self._queue(destination).fits(count, size):
                 self._must_fit(destination, count, size)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
-        del account.transactions[name]
-        account.share.take(-transaction.kept)
+        del session.transactions[name]
+        session.budget.take(-transaction.kept)
         for message in transaction.messages:
             self.publish(message)
         for entries, refused in transaction.settled:
             self.settle(entries, refused=refused)
 
-    def abort(self, account: Account, transaction: Transaction) -> None:
+    def abort(self, session: SessionState, transaction: Transaction) -> None:
         """Forget what a transaction holds; its messages wait for their ACK again."""
-        account.share.take(-transaction.kept)
+        session.budget.take(-transaction.kept)
         for entries, _ in transaction.settled:
-            account.ledger.restore(entries)
+            session.ledger.restore(entries)
 
     # What is seen from outside
 
@@ -383,7 +385,7 @@ class Router:
     @property
     def sessions(self) -> int:
         """How many sessions are connected; needs no lock."""
-        return len(self._accounts)
+        return len(self._sessions)
 
     def depth(self, name: str) -> int:
         """Return how many messages of a queue wait for a consumer."""
@@ -396,12 +398,12 @@ class Router:
         with self._lock:
             counters = self.counters
             return BrokerStats(
-                sessions=len(self._accounts),
+                sessions=len(self._sessions),
                 sessions_total=counters.sessions,
                 queues={name: queue.depth for name, queue in self._queues.items()},
                 topics={name: len(followers) for name, followers in self._topics.items()},
-                subscriptions=sum(len(account.consumers) for account in self._accounts),
-                transactions=sum(len(account.transactions) for account in self._accounts),
+                subscriptions=sum(len(session.consumers) for session in self._sessions),
+                transactions=sum(len(session.transactions) for session in self._sessions),
                 messages_in=counters.messages_in,
                 messages_out=counters.messages_out,
                 redelivered=counters.redelivered,
@@ -409,10 +411,6 @@ class Router:
                 discarded=counters.discarded,
                 errors=counters.errors,
             )
-
-
-def _from_queue(delivery: Delivery) -> bool:
-    return not delivery.consumer.of_topic
 
 
 def _from_topic(delivery: Delivery) -> bool:

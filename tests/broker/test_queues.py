@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stompy.broker.message import Item
 from stompy.broker.queues import Queue
-from tests.broker.conftest import a_consumer, a_message, a_queue, an_account
+from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
 
 
 def _filled(count: int) -> tuple[Queue, list[Item]]:
@@ -19,11 +19,11 @@ def _filled(count: int) -> tuple[Queue, list[Item]]:
 
 
 def _drained(queue: Queue) -> list[int]:
-    account = an_account(max_frames=100_000)
-    consumer = a_consumer(account, queue, mode="auto")
+    session = a_session_state(max_frames=100_000)
+    consumer = a_consumer(session, queue, mode="auto")
     queue.dispatch()
     queue.leave(consumer)
-    return [delivery.item.order for delivery in account.outbox.withdraw(lambda delivery: True)]
+    return [delivery.item.order for delivery in session.write_queue.withdraw(lambda delivery: True)]
 
 
 @given(st.lists(st.sets(st.integers(0, 11), max_size=12), max_size=6))
@@ -41,7 +41,7 @@ def test_messages_put_back_in_any_portions_are_in_order_again(portions: list[set
 
 def test_put_back_messages_stand_before_those_that_were_never_taken() -> None:
     queue, items = _filled(3)
-    consumer = a_consumer(an_account(max_frames=2), queue, mode="auto")
+    consumer = a_consumer(a_session_state(max_frames=2), queue, mode="auto")
     queue.dispatch()
     queue.leave(consumer)
     queue.put_back([items[1], items[0]])
@@ -65,11 +65,11 @@ def test_what_fits_is_counted_in_messages_and_octets() -> None:
 
 def test_a_consumer_without_room_is_parked_until_it_is_asked_again() -> None:
     queue, _ = _filled(3)
-    account = an_account(max_frames=1)
-    consumer = a_consumer(account, queue, mode="auto")
+    session = a_session_state(max_frames=1)
+    consumer = a_consumer(session, queue, mode="auto")
     queue.dispatch()
-    assert (queue.ready, consumer.parked, list(account.parked)) == (2, True, [consumer])
-    account.outbox.take(0)
+    assert (queue.ready, consumer.parked, list(session.parked)) == (2, True, [consumer])
+    session.write_queue.take(0)
     queue.dispatch()
     assert queue.ready == 2
     queue.unpark(consumer)
@@ -79,30 +79,30 @@ def test_a_consumer_without_room_is_parked_until_it_is_asked_again() -> None:
 
 def test_a_consumer_that_left_while_parked_is_never_asked_again() -> None:
     queue, _ = _filled(2)
-    account = an_account(max_frames=1)
-    consumer = a_consumer(account, queue, mode="auto")
+    session = a_session_state(max_frames=1)
+    consumer = a_consumer(session, queue, mode="auto")
     queue.dispatch()
     queue.leave(consumer)
-    account.outbox.take(0)
+    session.write_queue.take(0)
     queue.unpark(consumer)
     queue.dispatch()
-    assert (queue.ready, queue.consumers, list(account.parked)) == (1, 0, [])
+    assert (queue.ready, queue.consumers, list(session.parked)) == (1, 0, [])
 
 
 def test_a_message_that_a_consumer_cannot_be_told_of_is_returned_with_the_reason() -> None:
     queue = a_queue()
     queue.append(Item(a_message(k="two\nlines"), 1))
     queue.append(Item(a_message(), 2))
-    a_consumer(an_account("1.0"), queue, mode="auto")
+    a_consumer(a_session_state("1.0"), queue, mode="auto")
     ((item, reason),) = queue.dispatch()
     assert (item.order, queue.ready, queue.delivered) == (1, 0, 1)
     assert "header" in reason
 
 
 def test_it_may_be_forgotten_when_nothing_depends_on_it() -> None:
-    queue, account = a_queue(), an_account()
+    queue, session = a_queue(), a_session_state()
     states = [queue.forgettable]
-    consumer = a_consumer(account, queue)
+    consumer = a_consumer(session, queue)
     states.append(queue.forgettable)
     queue.append(Item(a_message(), 1))
     queue.dispatch()

@@ -12,35 +12,42 @@ from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import shown
 
 if TYPE_CHECKING:
+    from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Delivery
-    from stompy.broker.outbox import Outbox
-    from stompy.broker.pool import Share
     from stompy.broker.transactions import Transaction
     from stompy.broker.users import Right, User
+    from stompy.broker.write_queue import WriteQueue
     from stompy.protocol.server import ServerProtocol
 
 
-class Account:
+class SessionState:
     """The in-memory state of one session.
 
     Args:
         name: unique among the sessions of the broker; the `session` header of CONNECTED.
         peer: the client's address.
         protocol: what the client may say; guarded by the router's lock too, but for its parser.
-        outbox: what waits to be written to the client.
-        share: counts what else it makes the broker keep.
+        write_queue: what waits to be written to the client.
+        budget: counts what else it makes the broker keep.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
     def __init__(
-        self, name: str, *, peer: str, protocol: ServerProtocol, outbox: Outbox, share: Share, max_unacked: int
+        self,
+        name: str,
+        *,
+        peer: str,
+        protocol: ServerProtocol,
+        write_queue: WriteQueue,
+        budget: SessionBudget,
+        max_unacked: int,
     ) -> None:
         self.name = name
         self.peer = peer
         self.protocol = protocol
-        self.outbox = outbox
-        self.share = share
+        self.write_queue = write_queue
+        self.budget = budget
         self.max_unacked = max_unacked
         self.user: User | None = None
         """Who it is; `None` where the broker does not ask."""
