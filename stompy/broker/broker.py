@@ -17,6 +17,7 @@ from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.fault_transport import FaultListener
 from stompy.broker.router import Router
+from stompy.broker.schedule import Clock
 from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
@@ -49,10 +50,27 @@ _GRACE = 0.5
 class Broker:
     """A STOMP 1.0, 1.1 and 1.2 broker for development, tests and demos, in this process and in memory.
 
-    Destinations that begin with `/topic/` are topics: every live subscription gets each message, nothing is kept for
-    later. So it is with `/temp-queue/`, to which replies go: one for a client that is gone is dropped. All others are
-    queues, made by their first use: each message goes to one subscription. Names have no other meaning, but that an
-    empty one is refused; there are no wildcards and no selectors (a `selector` header is refused).
+    Destinations that begin with `/topic/` are topics: every live subscription gets each message, and nothing is kept
+    for later but for durable subscriptions. All others are queues, made by their first use: each message goes to one
+    subscription.
+
+    - **Wildcards.** In a SUBSCRIBE `*` stands for one word of a name, and `>` or `#` at its end for the rest, with
+      dots between words; for queues and topics, also for those that come later. Nothing can be sent to a pattern.
+    - **Composite destinations.** `/queue/a,/topic/b` sends to each and subscribes to each; copies of such a message
+      have `original-destination`.
+    - **Temporary destinations.** `/temp-queue/NAME` and `/temp-topic/NAME` belong to their session and end with it.
+      In `reply-to` they become a name that other sessions can send to; a reply whose owner is gone is dropped.
+    - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `stop` or `restart`;
+      all others stay), `expires` (moment) or `expiration` (duration), `AMQ_SCHEDULED_DELAY` or `AMQ_SCHEDULED_TIME`,
+      all in milliseconds, `JMSXGroupID` with `JMSXGroupSeq:-1` to end the group, `_AMQ_DUPL_ID` (the last 20,000 are
+      remembered).
+    - **Headers of SUBSCRIBE.** `selector`, `activemq.subscriptionName` (or `durable-subscription-name`) with a
+      `client-id` in CONNECT, `browser`, `activemq.exclusive`, `no-local`, `prefetch-count` or
+      `activemq.prefetchSize`. An UNSUBSCRIBE that names the durable subscription deletes it. A browser ends with a
+      MESSAGE that has `browser:end`.
+    - **Selectors** are those of JMS: the text of a header is compared with numbers as the number it spells, and a
+      condition on a header that is missing is unknown, so that neither it nor its NOT is fulfilled.
+    - **Other headers** that a known broker gives a meaning, and this one cannot, are answered with ERROR.
 
     What it does where STOMP leaves the choice to the server:
 
@@ -65,7 +83,8 @@ class Broker:
       it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
       `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
-      `original-destination` and `delivery-count`. A refused message of a topic goes there at once, as a topic keeps
+      `original-destination`, `delivery-count` and `dead-letter-reason`. Each time it is delivered again,
+      `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
@@ -98,6 +117,7 @@ class Broker:
         prefetch: see above.
         max_redeliveries: see above.
         dead_letter: see above.
+        expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         max_queue_messages: ready messages in one queue.
         max_queue_bytes: the same in octets of headers and bodies.
         max_backlog_messages: messages that wait for one subscription of a topic.
@@ -145,6 +165,7 @@ class Broker:
         prefetch: int = 1_000,
         max_redeliveries: int = 6,
         dead_letter: str = "/queue/DLQ",
+        expired: str | None = None,
         max_queue_messages: int = 1_000_000,
         max_queue_bytes: int = 512 * 1024 * 1024,
         max_backlog_messages: int = 100_000,
@@ -179,6 +200,7 @@ class Broker:
             prefetch=prefetch,
             max_redeliveries=max_redeliveries,
             dead_letter=dead_letter,
+            expired=expired,
             max_queue_messages=max_queue_messages,
             max_queue_bytes=max_queue_bytes,
             max_backlog_messages=max_backlog_messages,
@@ -236,6 +258,7 @@ class Broker:
                 listener = FaultListener(listener, self._faults)
             self._used = True
             self._listener = listener
+            self._router.timer.start()
             self._acceptor.start(listener)
         _LOG.info("listening on %s; for development, in memory", self._where())
         return self
@@ -252,6 +275,8 @@ class Broker:
         check_seconds(timeout)
         listener = self._listener
         if listener is not None and self._acceptor.stop(listener, Deadline(timeout), grace=_GRACE):
+            self._router.timer.stop(timeout)
+            self._drop_transient()
             _LOG.info("stopped listening on %s", self._where())
 
     def restart(self, timeout: float = 5.0) -> None:
@@ -271,7 +296,17 @@ class Broker:
         if not self._acceptor.runs:
             raise NotConnected("the broker does not run")
         self._acceptor.end_sessions(Deadline(timeout), grace=0.0)
+        self._drop_transient()
         _LOG.info("restarted on %s", self._where())
+
+    def _drop_transient(self) -> None:
+        with self._router.turn():
+            self._router.publisher.drop_transient()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which messages expire and are delayed; `broker.clock.advance(60)` turns it forward."""
+        return self._router.clock
 
     def __enter__(self) -> Broker:
         return self.start()

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import SessionBudget
+from stompy.broker.options import deletes_durable
 from stompy.broker.session_state import SessionState
 from stompy.broker.settings import SERVER
 from stompy.broker.write_queue import WriterThread
@@ -84,6 +85,7 @@ class Session:
             leniency=settings.leniency,
             limits=settings.limits,
             require_host=settings.require_host,
+            tolerates=deletes_durable,
         )
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
@@ -250,14 +252,15 @@ class Session:
             return
         with self._router.turn():
             if not self._state.ended:
-                self._connected(user)
+                self._connected(user, accepted[0].headers.get("client-id"))
 
     def _admitted(self, users: Users, headers: Mapping[str, str]) -> User | None:
         login = headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
         return users.admit(login, Secret(headers.get("passcode", "")), self._connect_by)
 
-    def _connected(self, user: User | None) -> None:
+    def _connected(self, user: User | None, client_id: str | None) -> None:
         self._state.user = user
+        self._state.client_id = client_id
         self._admission.greeted(self._slot)
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._state.name)

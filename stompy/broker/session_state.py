@@ -51,6 +51,10 @@ class SessionState:
         self.max_unacked = max_unacked
         self.user: User | None = None
         """Who it is; `None` where the broker does not ask."""
+        self.client_id: str | None = None
+        """By what its durable subscriptions are known."""
+        self.temporary: dict[str, None] = {}
+        """The names of the temporary queues that end with it."""
         self.ended = False
         """Whether the session is over: nothing that the client says counts any more."""
         self.follows_topics = False

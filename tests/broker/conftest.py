@@ -12,7 +12,8 @@ import pytest
 from stompy.broker import Broker
 from stompy.broker.budget import MemoryBudget, SessionBudget
 from stompy.broker.consumer import Consumer
-from stompy.broker.message import Message
+from stompy.broker.message import Item, Message
+from stompy.broker.options import SubscribeOptions
 from stompy.broker.queues import Queue
 from stompy.broker.session_state import SessionState
 from stompy.broker.stats import BrokerStats
@@ -133,7 +134,8 @@ def a_consumer(
     session: SessionState, queue: Queue, *, mode: str = "client", prefetch: int = 1_000, key: str = "k"
 ) -> Consumer:
     """Return a subscription that takes part in a queue."""
-    consumer = Consumer(session, queue, identity="1", mode=mode, prefetch=prefetch, key=key, of_topic=False)
+    options = SubscribeOptions(mode=mode, prefetch=prefetch)
+    consumer = Consumer(session, identity="1", destination=queue.name, options=options, key=key)
     queue.join(consumer)
     return consumer
 
@@ -141,6 +143,20 @@ def a_consumer(
 def a_queue(*, max_messages: int = 1_000, max_bytes: int = 1_000_000) -> Queue:
     """Return an empty queue."""
     return Queue("/queue/a", max_messages=max_messages, max_bytes=max_bytes)
+
+
+def an_item(order: int = 1, queue: Queue | None = None, **headers: str) -> Item:
+    """Return a message with its place, taken from a queue."""
+    item = Item(a_message(body=b"x", **headers), order)
+    item.queue = queue or a_queue()
+    return item
+
+
+def hand_out(queue: Queue) -> list[tuple[Item, str]]:
+    """Hand out what a queue has; return what could not be delivered."""
+    refused: list[tuple[Item, str]] = []
+    queue.dispatch(lambda item, reason: refused.append((item, reason)), 0.0)
+    return refused
 
 
 def tcp_dialer(broker: Broker) -> TcpDialer:

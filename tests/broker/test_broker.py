@@ -40,7 +40,12 @@ def test_it_serves_inside_its_block_and_leaves_no_thread() -> None:
         client.subscribe("/queue/a")
         client.send("/queue/a", "x")
         assert client.bodies(1) == ["x"]
-        assert _threads() == ["stompy-broker-1-reader", "stompy-broker-1-writer", "stompy-broker-acceptor"]
+        assert _threads() == [
+            "stompy-broker-1-reader",
+            "stompy-broker-1-writer",
+            "stompy-broker-acceptor",
+            "stompy-broker-timer",
+        ]
     assert _threads() == []
     with pytest.raises(ConnectError):
         tcp_dialer(broker).dial(Deadline(WITHIN))

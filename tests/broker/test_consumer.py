@@ -6,8 +6,9 @@ import pytest
 
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Delivery, Item
+from stompy.broker.options import SubscribeOptions
 from stompy.errors import LocalProtocolError
-from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
+from tests.broker.conftest import a_consumer, a_queue, a_session_state, an_item
 
 
 def _delivered(consumer: Consumer, item: Item) -> bytes:
@@ -31,14 +32,14 @@ def _delivered(consumer: Consumer, item: Item) -> bytes:
 )
 def test_the_headers_of_the_broker_come_first(version: str, mode: str, lead: bytes) -> None:
     consumer = a_consumer(a_session_state(version), a_queue(), mode=mode)
-    item = Item(a_message(), 1)
+    item = an_item(1)
     assert _delivered(consumer, item) == lead + b"destination:/queue/a\ncontent-length:1\n\n"
-    assert b"\nmessage-id:k-2\n" in _delivered(consumer, Item(a_message(), 2))
+    assert b"\nmessage-id:k-2\n" in _delivered(consumer, an_item(2))
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_a_message_keeps_its_id_when_it_is_delivered_again(version: str) -> None:
-    item = Item(a_message(), 1)
+    item = an_item(1)
     assert b"\nmessage-id:one-1\n" in _delivered(a_consumer(a_session_state(version), a_queue(), key="one"), item)
     session = a_session_state(version)
     other = a_consumer(session, a_queue(), key="two")
@@ -46,30 +47,30 @@ def test_a_message_keeps_its_id_when_it_is_delivered_again(version: str) -> None
     assert b"\nmessage-id:one-1\n" in lead
     assert (b"\nack:ack-two-1\n" in lead) is (version == "1.2")
     assert session.ledger.count("two") == 1
-    assert b"\nmessage-id:two-2\n" in _delivered(other, Item(a_message(), 2))
+    assert b"\nmessage-id:two-2\n" in _delivered(other, an_item(2))
 
 
 @pytest.mark.parametrize("identity", ["100%", "%d%s", "a:b", "content-length", "message-id:x"])
 def test_an_odd_id_comes_back_as_it_was(identity: str) -> None:
     session = a_session_state("1.0")
-    consumer = Consumer(session, a_queue(), identity=identity, mode="auto", prefetch=1, key="k", of_topic=False)
-    lead = _delivered(consumer, Item(a_message(), 1))
+    consumer = Consumer(session, identity=identity, destination="/queue/a", options=SubscribeOptions(), key="k")
+    lead = _delivered(consumer, an_item(1))
     assert lead.startswith(b"MESSAGE\nsubscription:%b\nmessage-id:k-1\ndestination:" % identity.encode())
 
 
 def test_a_second_delivery_says_so() -> None:
     consumer = a_consumer(a_session_state(), a_queue(), mode="auto")
-    item = Item(a_message(), 1)
+    item = an_item(1)
     assert b"redelivered" not in _delivered(consumer, item)
-    assert b"\nredelivered:true\n" in _delivered(consumer, item)
+    assert b"\nredelivered:true\nredelivery-count:1\n" in _delivered(consumer, item)
     assert item.deliveries == 2
 
 
 def test_client_modes_book_the_delivery_and_auto_does_not() -> None:
     session, queue = a_session_state(), a_queue()
-    a_consumer(session, queue, mode="auto", key="a").deliver(Item(a_message(), 1))
+    a_consumer(session, queue, mode="auto", key="a").deliver(an_item(1, queue))
     assert (len(session.ledger), queue.unacked) == (0, 0)
-    a_consumer(session, queue, mode="client", key="c").deliver(Item(a_message(), 2))
+    a_consumer(session, queue, mode="client", key="c").deliver(an_item(2, queue))
     assert (len(session.ledger), queue.unacked) == (1, 1)
     assert session.ledger.find("ack-c-1").item.item.order == 2
 
@@ -77,17 +78,17 @@ def test_client_modes_book_the_delivery_and_auto_does_not() -> None:
 def test_room_ends_with_prefetch_or_a_full_outbox() -> None:
     consumer = a_consumer(a_session_state(), a_queue(), prefetch=1)
     assert consumer.has_room()
-    consumer.deliver(Item(a_message(), 1))
+    consumer.deliver(an_item(1))
     assert not consumer.has_room()
     auto = a_consumer(a_session_state(max_frames=1), a_queue(), mode="auto", prefetch=1)
-    auto.deliver(Item(a_message(), 1))
+    auto.deliver(an_item(1))
     assert not auto.has_room()
 
 
 def test_a_message_that_cannot_be_written_changes_nothing() -> None:
     session, queue = a_session_state("1.0"), a_queue()
     consumer = a_consumer(session, queue)
-    item = Item(a_message(k="two\nlines"), 1)
+    item = an_item(k="two\nlines")
     with pytest.raises(LocalProtocolError):
         consumer.deliver(item)
     assert (item.deliveries, len(session.ledger), queue.unacked) == (0, 0, 0)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.broker.message import Item
 from stompy.broker.session_state import SessionState
 from stompy.errors import RemoteProtocolError
-from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
+from tests.broker.conftest import a_consumer, a_queue, a_session_state, an_item
 
 
 def _with_deliveries(mode: str) -> SessionState:
     session, queue = a_session_state(), a_queue()
     consumer = a_consumer(session, queue, mode=mode)
     for order in range(3):
-        consumer.deliver(Item(a_message(), order))
+        consumer.deliver(an_item(order, queue))
     return session
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from stompy.broker.message import Item
 from stompy.broker.transactions import Transaction
-from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
+from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state, an_item
 
 
 def test_it_counts_frames_and_octets() -> None:
     session = a_session_state()
-    a_consumer(session, a_queue()).deliver(Item(a_message(), 1))
+    a_consumer(session, a_queue()).deliver(an_item())
     transaction = Transaction()
     assert (transaction.frames, transaction.size) == (0, 0)
     messages = [a_message(body=b"1"), a_message(body=b"22")]
