@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.fault_transport import FaultListener
+from stompy.broker.management import Management
 from stompy.broker.router import Router
 from stompy.broker.schedule import Clock
 from stompy.broker.settings import Settings
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import ssl
 
     from stompy.broker.faults import FaultPlan
-    from stompy.broker.stats import BrokerStats
+    from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls_options import Tls
 
@@ -47,7 +48,7 @@ _GRACE = 0.5
 """Seconds that clients get to take the end of the stream, before `stop` ends it for them."""
 
 
-class Broker:
+class Broker(Management):
     """A STOMP 1.0, 1.1 and 1.2 broker for development, tests and demos, in this process and in memory.
 
     Destinations that begin with `/topic/` are topics: every live subscription gets each message, and nothing is kept
@@ -142,6 +143,8 @@ class Broker:
         send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
         linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
+        on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
+            included, on the session's threads.
         faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
@@ -188,6 +191,7 @@ class Broker:
         send_timeout: float = 600.0,
         linger: float = 2.0,
         listener: Listener | None = None,
+        on_frame: FrameHook | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
         self._settings = Settings(
@@ -222,6 +226,7 @@ class Broker:
             login_delay=login_delay,
             send_timeout=send_timeout,
             linger=linger,
+            on_frame=on_frame,
         )
         if tls is not None and (unix is not None or listener is not None):
             raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")
@@ -235,7 +240,7 @@ class Broker:
         self._given = listener
         self._faults = faults
         instance = secrets.token_hex(3)
-        self._router = Router(self._settings, instance=instance)
+        super().__init__(Router(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
         self._starting = threading.Lock()
@@ -331,14 +336,6 @@ class Broker:
         host, port = address
         scheme = PLAIN if self._tls is None else TLS
         return f"{scheme}://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"  # noqa: S104 - read
-
-    def stats(self) -> BrokerStats:
-        """Return counters and depths of this moment."""
-        return self._router.snapshot()
-
-    def depth(self, queue: str) -> int:
-        """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
-        return self._router.depth(queue)
 
     def _listen(self) -> Listener:
         if self._unix is not None:

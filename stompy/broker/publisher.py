@@ -216,6 +216,25 @@ class Publisher:
         self._append(queue, message)
         return True
 
+    def take_out(self, name: str) -> list[Item]:
+        """Take out the messages that wait in a queue, and return them."""
+        queue = self._topology.queues.get(name)
+        if queue is None:
+            return []
+        self._dirty[queue] = None
+        items = queue.items()
+        for item in items:
+            queue.remove(item)
+        return items
+
+    def move_all(self, name: str, target: str) -> int:
+        """Move the messages that wait in a queue to another; return how many."""
+        items = self.take_out(name)
+        queue = self._topology.queue(target, forced=True)
+        for item in items:
+            self._append(queue, item.message.moved(target, ()))
+        return len(items)
+
     # At their time
 
     def run_due(self) -> None:

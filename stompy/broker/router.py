@@ -355,6 +355,18 @@ class Router:
             target.kind == "topic" or target.pattern or target.owner is not None or target.name in self.topology.queues
         )
 
+    def resume(self, name: str) -> None:
+        """Let a queue that is paused hand out messages again."""
+        queue = self.topology.queues.get(name)
+        if queue is not None:
+            queue.paused = False
+            self._dirty[queue] = None
+
+    @property
+    def connected(self) -> tuple[SessionState, ...]:
+        """The sessions that are connected, oldest first."""
+        return tuple(self._sessions)
+
     @property
     def sessions(self) -> int:
         """How many sessions are connected; needs no lock."""

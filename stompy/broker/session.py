@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import SessionBudget
+from stompy.broker.management import HookedFrames
 from stompy.broker.options import deletes_durable
 from stompy.broker.session_state import SessionState
 from stompy.broker.settings import SERVER
@@ -96,18 +97,21 @@ class Session:
             write_queue=self._write_queue,
             budget=self._budget,
             max_unacked=max(1, settings.session_state_bytes // _UNACKED_COST),
+            abort=self.abort,
         )
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: Pulse | None = None
         self._meter = EolMeter(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
         self._aborted = threading.Event()
+        self._hooked = None if settings.on_frame is None else HookedFrames(settings.on_frame, name)
         self._writer = WriterThread(
             self._write_queue,
             transport,
             on_room=self._refill,
             stalled=settings.send_timeout,
             name=f"stompy-broker-{number}-writer",
+            before=self._before_write if self._hooked is not None else None,
         )
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
@@ -176,6 +180,8 @@ class Session:
             return False
         parser = self._protocol.parser
         frames = parser.feed(data)
+        if self._hooked is not None:
+            self._hooked.received(frames)
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(frames)
         try:
@@ -219,6 +225,8 @@ class Session:
             if self._state.ended:
                 return
             frames = self._protocol.parser.feed(b"")
+            if self._hooked is not None:
+                self._hooked.received(frames)
         self._process_batch(frames)
 
     def _process_batch(self, frames: Sequence[Frame]) -> None:
@@ -252,15 +260,18 @@ class Session:
             return
         with self._router.turn():
             if not self._state.ended:
-                self._connected(user, accepted[0].headers.get("client-id"))
+                self._connected(user, accepted[0].headers)
 
     def _admitted(self, users: Users, headers: Mapping[str, str]) -> User | None:
-        login = headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
-        return users.admit(login, Secret(headers.get("passcode", "")), self._connect_by)
+        return users.admit(self._login(headers), Secret(headers.get("passcode", "")), self._connect_by)
 
-    def _connected(self, user: User | None, client_id: str | None) -> None:
+    def _login(self, headers: Mapping[str, str]) -> str:
+        return headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
+
+    def _connected(self, user: User | None, headers: Mapping[str, str]) -> None:
         self._state.user = user
-        self._state.client_id = client_id
+        self._state.client_id = headers.get("client-id")
+        self._state.login = None if user is None else self._login(headers)
         self._admission.greeted(self._slot)
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._state.name)
@@ -269,6 +280,11 @@ class Session:
         self._writer.beat(Pulse(Heartbeats(send=heartbeats.send), now))
         self._write_queue.answer(connected)
         self._router.attach(self._state)
+
+    def _before_write(self, data: bytes) -> None:
+        """Runs on the writer's thread."""
+        if self._hooked is not None:
+            self._hooked.sent(data, self._protocol.grammar)
 
     def _refill(self) -> None:
         """Runs on the writer's thread."""

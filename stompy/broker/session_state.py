@@ -5,6 +5,7 @@ Guarded by the router's lock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompy.errors import RemoteProtocolError
@@ -30,6 +31,7 @@ class SessionState:
         protocol: what the client may say; guarded by the router's lock too, but for its parser.
         write_queue: what waits to be written to the client.
         budget: counts what else it makes the broker keep.
+        abort: ends the connection at once; called without the router's lock.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
@@ -42,6 +44,7 @@ class SessionState:
         write_queue: WriteQueue,
         budget: SessionBudget,
         max_unacked: int,
+        abort: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.peer = peer
@@ -49,6 +52,8 @@ class SessionState:
         self.write_queue = write_queue
         self.budget = budget
         self.max_unacked = max_unacked
+        self.abort = abort
+        self.login: str | None = None
         self.user: User | None = None
         """Who it is; `None` where the broker does not ask."""
         self.client_id: str | None = None

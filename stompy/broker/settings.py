@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import targets_of
 from stompy.broker.users import Users
@@ -14,6 +15,9 @@ from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+
+if TYPE_CHECKING:
+    from stompy.broker.management import FrameHook
 
 SERVER = "stompy-broker"
 """The `server` header of CONNECTED."""
@@ -60,6 +64,7 @@ class Settings:
     login_delay: float = 1.0
     send_timeout: float = 600.0
     linger: float = 2.0
+    on_frame: FrameHook | None = None
 
     @property
     def state_bytes(self) -> int:

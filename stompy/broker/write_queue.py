@@ -164,15 +164,24 @@ class WriterThread:
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
         stalled: seconds after which a client that takes too little is let go.
         name: of the thread.
+        before: called with the frames, before they are written.
     """
 
     def __init__(
-        self, write_queue: WriteQueue, transport: Transport, *, on_room: Callable[[], None], stalled: float, name: str
+        self,
+        write_queue: WriteQueue,
+        transport: Transport,
+        *,
+        on_room: Callable[[], None],
+        stalled: float,
+        name: str,
+        before: Callable[[bytes], None] | None = None,
     ) -> None:
         self._stalled = stalled
         self._write_queue = write_queue
         self._transport = transport
         self._on_room = on_room
+        self._before = before
         self._pulse: Pulse | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -212,7 +221,10 @@ class WriterThread:
                 return
             frames, starved = taken
             if frames:
-                self._write(_joined(frames))
+                data = _joined(frames)
+                if self._before is not None:
+                    self._before(data)
+                self._write(data)
             elif self._pulse is not None and self._pulse.beat_due(time.monotonic()):
                 self._write(HEARTBEAT)
             if starved:
