@@ -1,16 +1,11 @@
-"""The embedded broker: its face, and the thread that accepts clients.
+"""The embedded broker: what users hold.
 
-| thread | owns | may block on |
-|---|---|---|
-| `stompy-broker-acceptor` | new connections | `accept`, which closing the listener ends |
-
-Locks: `Broker._state` guards what is started and the list of sessions; it is held over nothing that waits.
+Locks: `Broker._starting` lets one thread at a time start it.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import logging
 import secrets
 import threading
@@ -18,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.door import Door
-from stompy.broker.faulty import FaultyListener
+from stompy.broker.fault_transport import FaultListener
+from stompy.broker.management import Management
 from stompy.broker.router import Router
-from stompy.broker.session import Session
+from stompy.broker.schedule import Clock
 from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
@@ -42,8 +38,8 @@ if TYPE_CHECKING:
     import ssl
 
     from stompy.broker.faults import FaultPlan
-    from stompy.broker.stats import BrokerStats
-    from stompy.transport.base import Listener, Transport
+    from stompy.broker.management import FrameHook
+    from stompy.transport.base import Listener
     from stompy.transport.tls_options import Tls
 
 _LOG = logging.getLogger("stompy.broker")
@@ -52,13 +48,30 @@ _GRACE = 0.5
 """Seconds that clients get to take the end of the stream, before `stop` ends it for them."""
 
 
-class Broker:
+class Broker(Management):
     """A STOMP 1.0, 1.1 and 1.2 broker for development, tests and demos, in this process and in memory.
 
-    Destinations that begin with `/topic/` are topics: every live subscription gets each message, nothing is kept for
-    later. So it is with `/temp-queue/`, to which replies go: one for a client that is gone is dropped. All others are
-    queues, made by their first use: each message goes to one subscription. Names have no other meaning, but that an
-    empty one is refused; there are no wildcards and no selectors (a `selector` header is refused).
+    Destinations that begin with `/topic/` are topics: every live subscription gets each message, and nothing is kept
+    for later but for durable subscriptions. All others are queues, made by their first use: each message goes to one
+    subscription.
+
+    - **Wildcards.** In a SUBSCRIBE `*` stands for one word of a name, and `>` or `#` at its end for the rest, with
+      dots between words; for queues and topics, also for those that come later. Nothing can be sent to a pattern.
+    - **Composite destinations.** `/queue/a,/topic/b` sends to each and subscribes to each; copies of such a message
+      have `original-destination`.
+    - **Temporary destinations.** `/temp-queue/NAME` and `/temp-topic/NAME` belong to their session and end with it.
+      In `reply-to` they become a name that other sessions can send to; a reply whose owner is gone is dropped.
+    - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `stop` or `restart`;
+      all others stay), `expires` (moment) or `expiration` (duration), `AMQ_SCHEDULED_DELAY` or `AMQ_SCHEDULED_TIME`,
+      all in milliseconds, `JMSXGroupID` with `JMSXGroupSeq:-1` to end the group, `_AMQ_DUPL_ID` (the last 20,000 are
+      remembered).
+    - **Headers of SUBSCRIBE.** `selector`, `activemq.subscriptionName` (or `durable-subscription-name`) with a
+      `client-id` in CONNECT, `browser`, `activemq.exclusive`, `no-local`, `prefetch-count` or
+      `activemq.prefetchSize`. An UNSUBSCRIBE that names the durable subscription deletes it. A browser ends with a
+      MESSAGE that has `browser:end`.
+    - **Selectors** are those of JMS: the text of a header is compared with numbers as the number it spells, and a
+      condition on a header that is missing is unknown, so that neither it nor its NOT is fulfilled.
+    - **Other headers** that a known broker gives a meaning, and this one cannot, are answered with ERROR.
 
     What it does where STOMP leaves the choice to the server:
 
@@ -71,14 +84,15 @@ class Broker:
       it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
       `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
-      `original-destination` and `delivery-count`. A refused message of a topic goes there at once, as a topic keeps
+      `original-destination`, `delivery-count` and `dead-letter-reason`. Each time it is delivered again,
+      `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
       count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
       topic, which keeps nothing, it is gone.
-    - **Slow consumers.** A subscription of a queue gets nothing more while its session's outbox is full. A topic waits
-      for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
+    - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
+      waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
     - **A header that a subscriber's version cannot express** (a line end in 1.0) sends the message to the dead-letter
       queue instead.
     - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
@@ -104,6 +118,7 @@ class Broker:
         prefetch: see above.
         max_redeliveries: see above.
         dead_letter: see above.
+        expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         max_queue_messages: ready messages in one queue.
         max_queue_bytes: the same in octets of headers and bodies.
         max_backlog_messages: messages that wait for one subscription of a topic.
@@ -128,6 +143,8 @@ class Broker:
         send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
         linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
+        on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
+            included, on the session's threads.
         faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
@@ -151,6 +168,7 @@ class Broker:
         prefetch: int = 1_000,
         max_redeliveries: int = 6,
         dead_letter: str = "/queue/DLQ",
+        expired: str | None = None,
         max_queue_messages: int = 1_000_000,
         max_queue_bytes: int = 512 * 1024 * 1024,
         max_backlog_messages: int = 100_000,
@@ -173,6 +191,7 @@ class Broker:
         send_timeout: float = 600.0,
         linger: float = 2.0,
         listener: Listener | None = None,
+        on_frame: FrameHook | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
         self._settings = Settings(
@@ -185,6 +204,7 @@ class Broker:
             prefetch=prefetch,
             max_redeliveries=max_redeliveries,
             dead_letter=dead_letter,
+            expired=expired,
             max_queue_messages=max_queue_messages,
             max_queue_bytes=max_queue_bytes,
             max_backlog_messages=max_backlog_messages,
@@ -206,6 +226,7 @@ class Broker:
             login_delay=login_delay,
             send_timeout=send_timeout,
             linger=linger,
+            on_frame=on_frame,
         )
         if tls is not None and (unix is not None or listener is not None):
             raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")
@@ -218,19 +239,12 @@ class Broker:
         self._unix_mode = unix_mode
         self._given = listener
         self._faults = faults
-        self._instance = secrets.token_hex(3)
-        self._numbers = itertools.count(1)
-        self._router = Router(self._settings, instance=self._instance)
-        self._door = Door(
-            max_sessions=max_sessions,
-            max_handshakes=max_handshakes,
-            max_handshakes_per_address=max_handshakes_per_address,
-        )
-        self._commands = Commands(self._router, self._settings)
-        self._state = threading.Lock()
+        instance = secrets.token_hex(3)
+        super().__init__(Router(self._settings, instance=instance))
+        commands = Commands(self._router, self._settings)
+        self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
+        self._starting = threading.Lock()
         self._listener: Listener | None = None
-        self._acceptor: threading.Thread | None = None
-        self._sessions: list[Session] = []
         self._used = False
 
     def start(self) -> Broker:
@@ -239,20 +253,18 @@ class Broker:
         Raises:
             ConfigurationError: the address cannot be listened on, e.g. as its port is in use.
         """
-        with self._state:
-            if self._acceptor is not None:
+        with self._starting:
+            if self._acceptor.runs:
                 return self
             if self._given is not None and self._used:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
             listener = self._given or self._listen()
             if self._faults is not None:
-                listener = FaultyListener(listener, self._faults)
+                listener = FaultListener(listener, self._faults)
             self._used = True
             self._listener = listener
-            self._acceptor = threading.Thread(
-                target=self._accept_all, args=(listener,), name="stompy-broker-acceptor", daemon=True
-            )
-            self._acceptor.start()
+            self._router.timer.start()
+            self._acceptor.start(listener)
         _LOG.info("listening on %s; for development, in memory", self._where())
         return self
 
@@ -266,16 +278,11 @@ class Broker:
             timeout: seconds after which the threads that are left are abandoned, with a word in the log.
         """
         check_seconds(timeout)
-        with self._state:
-            listener, acceptor = self._listener, self._acceptor
-            self._acceptor = None
-        if listener is None or acceptor is None:
-            return
-        deadline = Deadline(timeout)
-        listener.close()
-        acceptor.join(deadline.remaining())
-        self._end_sessions(deadline, grace=_GRACE)
-        _LOG.info("stopped listening on %s", self._where())
+        listener = self._listener
+        if listener is not None and self._acceptor.stop(listener, Deadline(timeout), grace=_GRACE):
+            self._router.timer.stop(timeout)
+            self._drop_transient()
+            _LOG.info("stopped listening on %s", self._where())
 
     def restart(self, timeout: float = 5.0) -> None:
         """Cut all sessions at once and go on, as a broker that was killed and came up again with its store on disk.
@@ -291,28 +298,20 @@ class Broker:
             NotConnected: the broker does not run.
         """
         check_seconds(timeout)
-        if self._acceptor is None:
+        if not self._acceptor.runs:
             raise NotConnected("the broker does not run")
-        self._end_sessions(Deadline(timeout), grace=0.0)
+        self._acceptor.end_sessions(Deadline(timeout), grace=0.0)
+        self._drop_transient()
         _LOG.info("restarted on %s", self._where())
 
-    def _end_sessions(self, deadline: Deadline, *, grace: float) -> None:
-        """End the sessions of this moment; clients get `grace` seconds to take the end of the stream."""
-        with self._state:
-            sessions, self._sessions = self._sessions, []
-        with self._router.turn():  # all at once, so that what comes back from one is not given to the next
-            for session in sessions:
-                self._router.hang_up(session.account)
-        graceful = deadline.sooner(grace)
-        for session in sessions:
-            session.join(graceful.remaining())
-        for session in sessions:
-            session.abort()
-        for session in sessions:
-            session.join(deadline.remaining())
-        left = sum(not session.ended for session in sessions)
-        if left:
-            _LOG.error("%d sessions did not end in time", left)
+    def _drop_transient(self) -> None:
+        with self._router.turn():
+            self._router.publisher.drop_transient()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which messages expire and are delayed; `broker.clock.advance(60)` turns it forward."""
+        return self._router.clock
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -338,14 +337,6 @@ class Broker:
         scheme = PLAIN if self._tls is None else TLS
         return f"{scheme}://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"  # noqa: S104 - read
 
-    def stats(self) -> BrokerStats:
-        """Return counters and depths of this moment."""
-        return self._router.snapshot()
-
-    def depth(self, queue: str) -> int:
-        """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
-        return self._router.depth(queue)
-
     def _listen(self) -> Listener:
         if self._unix is not None:
             return UnixListener(self._unix, mode=self._unix_mode)
@@ -368,49 +359,9 @@ class Broker:
             _LOG.warning("%s can be reached from other machines%s%s", where, unsafe, everybody)
         return listener
 
-    def _accept_all(self, listener: Listener) -> None:
-        while (transport := listener.accept()) is not None:
-            self._serve(transport)
-
-    def _serve(self, transport: Transport) -> None:
-        visit = self._door.enter(transport.peer)
-        if visit is None:  # a storm: not even the words that there is no room have room
-            transport.close()
-            return
-        number = next(self._numbers)
-        session = Session(
-            transport,
-            door=self._door,
-            visit=visit,
-            router=self._router,
-            commands=self._commands,
-            settings=self._settings,
-            name=f"{self._instance}-{number}",
-            number=number,
-        )
-        with self._state:
-            # A `stop` that did not wait for this thread has taken the list already.
-            stopped = self._acceptor is not threading.current_thread()
-            if not stopped:
-                self._add(session)
-        if stopped:
-            transport.close()
-            self._door.leave(visit)
-            return
-        try:
-            session.start()
-        except RuntimeError as error:  # no more threads
-            _LOG.error("cannot serve %s: %s", transport.peer, error)
-
-    def _add(self, session: Session) -> None:
-        # Ended sessions are left out now and then, so that the list does not grow with the clients served.
-        if len(self._sessions) >= 2 * self._router.sessions + 16:
-            self._sessions = [other for other in self._sessions if not other.ended]
-        self._sessions.append(session)
-
     def _where(self) -> str:
         return "?" if self._listener is None else self.url
 
     def __repr__(self) -> str:
-        state = "running" if self._acceptor is not None else "stopped"
+        state = "running" if self._acceptor.runs else "stopped"
         return f"<Broker {self._where()} {state}>"

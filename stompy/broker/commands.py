@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING
 
+from stompy.broker.destinations import Target, least_of, remote_name, targets_of
 from stompy.broker.message import Message
+from stompy.broker.options import check_combination, durable_name, send_options, subscribe_options
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.version import Version
@@ -14,21 +15,14 @@ from stompy.protocol.ids import subscription_key
 from stompy.protocol.rules import shown
 
 if TYPE_CHECKING:
-    from stompy.broker.account import Account
     from stompy.broker.router import Router
+    from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
     from stompy.frames.frame import Frame
-    from stompy.protocol.rules import Lookup
-
-_RABBITMQ = "prefetch-count"
-PREFETCH_HEADERS = (_RABBITMQ, "activemq.prefetchSize")
-"""RabbitMQ's and ActiveMQ's names for the same wish; 0 is no bound at the one, and room for nothing at the other."""
 
 _OBJECTS = 1024
 """About how many bytes a transaction takes, whatever its id."""
-
-_NUMBER = re.compile(r"-?0*[0-9]{1,9}")
 
 
 class Commands:
@@ -54,88 +48,108 @@ class Commands:
             "DISCONNECT": self._disconnect,
         }
 
-    def process(self, account: Account, frame: Frame) -> None:
+    def process(self, session: SessionState, frame: Frame) -> None:
         """Do what a frame asks for, then answer with a RECEIPT where it asks for that too (STOMP 1.2, RECEIPT).
 
         Args:
-            account: whose frame it is; its protocol object has accepted the frame.
+            session: whose frame it is; its protocol object has accepted the frame.
             frame: any but CONNECT.
 
         Raises:
             ProtocolError: it cannot be done, is not allowed, or would pass a limit; the session must be ended with an
                 ERROR.
         """
-        self._handlers[frame.command](account, frame)
+        self._handlers[frame.command](session, frame)
         receipt = frame.headers.peek("receipt")
         if receipt is not None:
-            account.outbox.answer(account.protocol.send("RECEIPT", {"receipt-id": receipt}))
+            session.write_queue.answer(session.protocol.send("RECEIPT", {"receipt-id": receipt}))
 
-    def _send(self, account: Account, frame: Frame) -> None:
-        self._destination(account, "write", frame)
-        message = Message.of(frame, account.protocol.grammar, self._router.pool)
-        name = frame.headers.peek("transaction")
-        if name is None:
-            self._router.publish(message)
-        else:
-            self._open(account, name, adding=message.size).send(message)
+    def _send(self, session: SessionState, frame: Frame) -> None:
+        header, router = frame.headers.peek, self._router
+        options = send_options(header, router.clock.now())
+        targets = self._targets(session, "write", frame)
+        reply_to = header("reply-to")
+        replaced = () if reply_to is None else (("reply-to", remote_name(reply_to, session.name)),)
+        if len(targets) > 1:
+            replaced = (*replaced, ("original-destination", header("destination") or ""))
+        for target in (*targets, *(targets_of(reply_to, session.name) if reply_to else ())):
+            router.own(session, target)
+        name = header("transaction")
+        for target in targets:
+            message = Message.of(
+                frame,
+                session.protocol.grammar,
+                router.budget,
+                destination=target.shown,
+                target=target.name,
+                options=options,
+                replaced=replaced,
+            )
+            if name is None:
+                router.publisher.publish(message, session.name)
+            else:
+                self._open(session, name, adding=message.size).send(message)
 
-    def _subscribe(self, account: Account, frame: Frame) -> None:
+    def _subscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.peek
-        if header("selector") is not None:
-            raise RemoteProtocolError("this broker has no selectors")
         most = self._settings.max_session_subscriptions
-        if len(account.consumers) >= most:
+        if len(session.consumers) >= most:
             raise LimitExceeded(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
-        destination = self._destination(account, "read", frame)
+        options = subscribe_options(header, prefetch=self._settings.prefetch)
+        targets = self._targets(session, "read", frame)
+        check_combination(options, targets)
+        for target in targets:
+            if target.owner not in (None, session.name):
+                raise RemoteProtocolError("a temporary destination belongs to another session")
+            self._router.own(session, target)
+        destination = header("destination") or ""
+        if options.prefetch <= 0:
+            self._router.warn(f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less")
         self._router.subscribe(
-            account,
+            session,
             subscription_key(header),
+            targets=targets,
             destination=destination,
             identity=header("id"),
-            mode=header("ack") or "auto",
-            prefetch=self._prefetch(header, destination),
+            options=options,
         )
 
-    def _destination(self, account: Account, right: Right, frame: Frame) -> str:
-        """Return the destination of a frame that the user may use so.
+    def _targets(self, session: SessionState, right: Right, frame: Frame) -> tuple[Target, ...]:
+        """Return the destinations of a frame that the user may use so.
 
         Raises:
-            RemoteProtocolError: it is empty, or access is refused.
+            RemoteProtocolError: one is empty or a pattern that cannot be sent to, or access is refused.
         """
         destination = frame.headers.peek("destination")
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
-        account.check_right(right, destination)
-        if account.user is not None and not self._router.knows(destination):
-            account.check_right("admin", destination)
-        return destination
+        targets = targets_of(destination, session.name)
+        for target in targets:
+            if target.pattern and right == "write":
+                raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
+            name = target.name if target.owner is None else target.shown
+            session.check_right(right, name)
+            if target.pattern:
+                session.check_right(right, least_of(name))
+            if session.user is not None and not self._router.knows(target):
+                session.check_right("admin", name)
+        return targets
 
-    def _prefetch(self, header: Lookup, destination: str) -> int:
-        """Return how many messages may wait for their ACK; 0 or less where none is ever delivered."""
-        for name in PREFETCH_HEADERS:
-            value = header(name)
-            if value is None:
-                continue
-            if not _NUMBER.fullmatch(value):
-                raise RemoteProtocolError(f"{name} must be a number of at most nine digits, not {value[:40]!r}")
-            number = int(value)
-            if number == 0 and name == _RABBITMQ:
-                return sys.maxsize
-            if number <= 0:
-                asked = f"{name}:{value}"
-                self._router.warn(f"a subscription to {shown(destination)} gets nothing, as it asked for {asked}")
-            return number
-        return self._settings.prefetch
-
-    def _unsubscribe(self, account: Account, frame: Frame) -> None:
-        self._router.unsubscribe(account, subscription_key(frame.headers.peek))
-
-    def _ack(self, account: Account, frame: Frame) -> None:
+    def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.peek
-        version = account.protocol.version
-        entries = account.take(
+        key = subscription_key(header)
+        if key in session.consumers:
+            self._router.unsubscribe(session, key)
+        name = durable_name(header)
+        if name is not None:
+            self._router.topology.delete_durable(session.client_id, name)
+
+    def _ack(self, session: SessionState, frame: Frame) -> None:
+        header = frame.headers.peek
+        version = session.protocol.version
+        entries = session.take(
             header("id" if version is Version.V1_2 else "message-id") or "",
             subscription=header("subscription") if version is Version.V1_1 else None,
         )
@@ -145,35 +159,35 @@ class Commands:
             self._router.settle(entries, refused=refused)
             return
         try:
-            self._open(account, name).settle(entries, refused=refused)
+            self._open(session, name).settle(entries, refused=refused)
         except ProtocolError:
-            account.ledger.restore(entries)
+            session.ledger.restore(entries)
             raise
         self._router.freed(entries[-1].item.consumer)
 
-    def _begin(self, account: Account, frame: Frame) -> None:
+    def _begin(self, session: SessionState, frame: Frame) -> None:
         most = self._settings.max_session_transactions
-        if len(account.transactions) >= most:
+        if len(session.transactions) >= most:
             raise LimitExceeded(
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
         name = _transaction(frame)
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
-        account.share.take(kept)
-        account.transactions[name] = Transaction(kept)
+        session.budget.take(kept)
+        session.transactions[name] = Transaction(kept)
 
-    def _commit(self, account: Account, frame: Frame) -> None:
-        self._router.commit(account, _transaction(frame))
+    def _commit(self, session: SessionState, frame: Frame) -> None:
+        self._router.commit(session, _transaction(frame))
 
-    def _abort(self, account: Account, frame: Frame) -> None:
-        self._router.abort(account, account.transactions.pop(_transaction(frame)))
+    def _abort(self, session: SessionState, frame: Frame) -> None:
+        self._router.abort(session, session.transactions.pop(_transaction(frame)))
 
-    def _disconnect(self, account: Account, frame: Frame) -> None:
-        self._router.detach(account)
+    def _disconnect(self, session: SessionState, frame: Frame) -> None:
+        self._router.detach(session)
 
-    def _open(self, account: Account, name: str, *, adding: int = 0) -> Transaction:
+    def _open(self, session: SessionState, name: str, *, adding: int = 0) -> Transaction:
         """Return an open transaction that may take one more frame, with `adding` octets."""
-        transactions = account.transactions.values()
+        transactions = session.transactions.values()
         frames = sum(transaction.frames for transaction in transactions)
         size = sum(transaction.size for transaction in transactions)
         settings, what = self._settings, f"transaction {name[:80]!r} is too large"
@@ -182,7 +196,7 @@ class Commands:
             raise LimitExceeded(what, limit_name="max_transaction_frames", limit=most)
         if size + adding > settings.max_transaction_bytes:
             raise LimitExceeded(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
-        return account.transactions[name]
+        return session.transactions[name]
 
 
 def _transaction(frame: Frame) -> str:

@@ -10,78 +10,91 @@ from stompy.frames.encoder import encode
 from stompy.frames.version import Version
 
 if TYPE_CHECKING:
-    from stompy.broker.account import Account
+    from stompy.broker.options import SubscribeOptions
     from stompy.broker.queues import Queue
+    from stompy.broker.session_state import SessionState
+    from stompy.broker.topology import Feed
+    from stompy.frames.grammar import Grammar
 
 _OBJECTS = 2048
 """About how many bytes a subscription takes, whatever its id and destination."""
 
 
 class Consumer:
-    """A subscription of one session to one destination.
+    """A subscription of one session.
 
     Args:
-        account: the session it belongs to.
-        source: the queue it takes from, shared with other consumers, or its own backlog of a topic.
+        session: the session it belongs to.
         identity: the `id` header; `None` where a 1.0 client gave none.
-        mode: `auto`, `client` or `client-individual`.
-        prefetch: how many messages may wait for their ACK; with 0 or less nothing is ever delivered.
+        destination: the header of that name.
+        options: what its SUBSCRIBE asked for.
         key: unique among all subscriptions of the broker.
     """
 
     __slots__ = (
-        "_account",
         "_again",
         "_count",
         "_first",
         "_grammar",
+        "_session",
         "_token",
         "_two_ids",
+        "backlog",
+        "destination",
+        "durable",
+        "exclusive",
+        "feeds",
         "identity",
         "kept",
         "key",
         "ledger",
         "mode",
-        "of_topic",
+        "no_local",
         "over",
-        "parked",
+        "pattern",
         "prefetch",
-        "source",
+        "queues",
+        "selector",
+        "waits_at",
     )
 
     def __init__(
-        self,
-        account: Account,
-        source: Queue,
-        *,
-        identity: str | None,
-        mode: str,
-        prefetch: int,
-        key: str,
-        of_topic: bool,
+        self, session: SessionState, *, identity: str | None, destination: str, options: SubscribeOptions, key: str
     ) -> None:
-        self._account = account
-        self.source = source
+        self._session = session
         self.identity = identity
-        self.mode = mode
-        self.prefetch = prefetch
+        self.destination = destination
+        self.mode = options.mode
+        self.prefetch = options.prefetch
+        self.selector = options.selector
+        self.exclusive = options.exclusive
+        self.no_local = options.no_local
         self.key = key
-        self.of_topic = of_topic
-        self.ledger = None if mode == "auto" else account.ledger
+        self.queues: dict[Queue, None] = {}
+        """Where it takes part: queues that it shares with others, or its own backlog."""
+        self.backlog: Queue | None = None
+        """What waits for it alone, of topics or as a browser."""
+        self.feeds: list[Feed] = []
+        """Its topics."""
+        self.pattern: str | None = None
+        """The queues that it takes part in as they come to be."""
+        self.durable: Feed | None = None
+        """The durable subscription that it serves."""
+        self.waits_at: dict[Queue, None] = {}
+        """The queues that pass it over until it has room."""
+        self.ledger = None if options.mode == "auto" else session.ledger
         """Where its deliveries wait for their ACK; `None` in auto mode."""
-        self.parked = False
-        """Whether it waits for room and its queue passes it over."""
-        self._grammar = account.protocol.grammar
+        self._grammar = session.protocol.grammar
         self._count = 0
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
-        self._two_ids = self.ledger is not None and account.protocol.version is Version.V1_2
+        self._two_ids = self.ledger is not None and session.protocol.version is Version.V1_2
         self._token = f"ack-{key}-%d"
         self._first = self._template()
-        self._again = self._first + b"redelivered:true\n"
+        self._again = self._first + b"redelivered:true\nredelivery-count:%d\n"
         self.over = False
         """Whether it has ended; what it was given may still be acknowledged."""
-        ids = 3 * sys.getsizeof(identity or source.name)  # here, in the account, in the protocol object
-        self.kept = ids + sum(map(sys.getsizeof, (source.name, self._first, self._again))) + _OBJECTS
+        ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
+        self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._again))) + _OBJECTS
         """Octets that it counts for in its session."""
 
     def _template(self) -> bytes:
@@ -94,14 +107,24 @@ class Consumer:
         return lead + b"ack:%b\n" % self._token.encode("ascii") if self._two_ids else lead
 
     @property
-    def account(self) -> Account:
+    def session(self) -> SessionState:
         """The session it belongs to."""
-        return self._account
+        return self._session
+
+    @property
+    def grammar(self) -> Grammar:
+        """How its frames are written."""
+        return self._grammar
+
+    def wait_for_room(self, queue: Queue) -> None:
+        """Note that a queue passes it over from now on."""
+        self.waits_at[queue] = None
+        self._session.parked[self] = None
 
     def give_back(self) -> None:
         """Count it no more, as it is over, once nothing that it was given waits for its ACK."""
         if self.ledger is None or not self.ledger.count(self.key):
-            self._account.share.take(-self.kept)
+            self._session.budget.take(-self.kept)
             self.kept = 0
 
     def has_room(self) -> bool:
@@ -109,27 +132,27 @@ class Consumer:
         if self.ledger is None:
             if self.prefetch <= 0:
                 return False
-        elif self.ledger.count(self.key) >= self.prefetch or len(self.ledger) >= self._account.max_unacked:
+        elif self.ledger.count(self.key) >= self.prefetch or len(self.ledger) >= self._session.max_unacked:
             return False
-        return self._account.outbox.has_room()
+        return self._session.write_queue.has_room()
 
     def deliver(self, item: Item) -> None:
-        """Put a MESSAGE frame into the session's outbox, and a line into its ledger where an ACK must come.
+        """Put a MESSAGE frame into the session's write queue, and a line into its ledger where an ACK must come.
 
         Raises:
             LocalProtocolError: the message has a header that the session's version cannot write; nothing happened.
         """
         head = item.message.head(self._grammar)
         self._count = count = self._count + 1
-        template = self._again if item.deliveries else self._first
         if item.named is None:
             item.named = self.key, count
         # The message-id is the message's: it stays the same when the message is delivered again.
         key, number = item.named
-        lead = template % ((key.encode(), number, count) if self._two_ids else (key.encode(), number))
+        ids: tuple[object, ...] = (key.encode(), number, count) if self._two_ids else (key.encode(), number)
+        lead = self._again % (*ids, item.deliveries) if item.deliveries else self._first % ids
         item.deliveries += 1
         delivery = Delivery(lead + head, item, self)
         if self.ledger is not None:
             self.ledger.add(self._token % count if self._two_ids else f"{key}-{number}", self.key, delivery)
-            self.source.unacked += 1
-        self._account.outbox.deliver(delivery)
+            item.queue.unacked += 1
+        self._session.write_queue.deliver(delivery)

@@ -26,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
-from stompy.broker.splitter import HEARTBEAT
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompTimeout
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
@@ -36,6 +35,9 @@ SENT = "sent"
 
 RECEIVED = "received"
 """In the place of a command: any frame that the broker receives."""
+
+HEARTBEAT = "heart-beat"
+"""In the place of a command: line ends between frames."""
 
 GARBAGE = b"\xff\xfe not a frame \x01\n:::\n\n\0"
 """For `Insert`: octets that no version of STOMP allows."""
@@ -93,12 +95,12 @@ class FrameFault(_Shown):
             raise ConfigurationError(f"chance must be from 0 to 1, not {self.chance!r}")
 
     @property
-    def way(self) -> str:
+    def direction(self) -> str:
         """`SENT` or `RECEIVED`."""
         return RECEIVED if self.frame == RECEIVED or self.frame in CLIENT_COMMANDS else SENT
 
     def concerns(self, command: str) -> bool:
-        """Whether a frame of its own way, with that command, counts for it; a heart-beat is not a frame."""
+        """Whether a frame of its own direction, with that command, counts for it; a heart-beat is not a frame."""
         return command == self.frame or (command != HEARTBEAT and self.frame in (SENT, RECEIVED))
 
 
@@ -109,7 +111,7 @@ class Drop(FrameFault):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Delay(FrameFault):
-    """The frame waits, and all that is behind it on its way.
+    """The frame waits, and all that follows it in its direction.
 
     Attributes:
         seconds: how long; `None` until `FaultPlan.release` or the end of the link.
@@ -204,7 +206,7 @@ class CutAfter(_Shown):
             raise ConfigurationError(f"not a number or range of octets: {(low, high)}")
 
     @property
-    def way(self) -> str:
+    def direction(self) -> str:
         """`SENT` or `RECEIVED`."""
         return RECEIVED if self.sent is None else SENT
 

@@ -6,19 +6,24 @@ Everything here is guarded by the router's lock, except that the writers read fi
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.pool import excess
+from stompy.broker.budget import excess
+from stompy.broker.options import PLAIN
 from stompy.frames.encoder import encode
-from stompy.frames.headers import Pairs
+from stompy.frames.headers import Headers, Pairs
 from stompy.frames.limits import Limits
 from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stompy.broker.budget import MemoryBudget
+    from stompy.broker.conditions import Value
     from stompy.broker.consumer import Consumer
-    from stompy.broker.pool import Pool
+    from stompy.broker.options import SendOptions
+    from stompy.broker.queues import Queue
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 
@@ -28,8 +33,29 @@ _NO_LIMITS = Limits(max_headers=sys.maxsize, max_header_line=sys.maxsize, max_bo
 
 # The broker writes these itself or they speak of the SEND alone, so that a sender's own must not show (SRV-07).
 _NOT_PASSED_ON = frozenset(
-    ("destination", "message-id", "subscription", "ack", "redelivered", "receipt", "transaction", "content-length")
+    [
+        "destination",
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "redelivery-count",
+        "browser",
+        "receipt",
+        "transaction",
+        "content-length",
+    ]
 )
+_TIMES = frozenset(("expires", "expiration", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"))
+"""Headers that meant the first way of a message, and not that to the dead letters."""
+
+_JMS = {
+    "JMSCorrelationID": "correlation-id",
+    "JMSDestination": "destination",
+    "JMSReplyTo": "reply-to",
+    "JMSType": "type",
+}
+"""Identifiers of selectors, and the headers that they stand for."""
 
 
 class Message:
@@ -39,16 +65,30 @@ class Message:
 
     Args:
         pairs: the headers to pass on, without destination and content-length.
-        destination: as the SEND named it.
+        destination: as subscribers are to see it.
+        target: by which the broker keeps its queue or topic.
+        options: what the SEND asked for.
         body: octets, never changed.
         grammar: how the head is written first; the sender's.
-        pool: counts it while it exists, and what of its head is more than usual as state.
+        budget: counts it while it exists, and what of its head is more than usual as state.
 
     Raises:
         LocalProtocolError: a header cannot be written in that grammar.
     """
 
-    __slots__ = ("_grammar", "_head", "_other", "_pool", "body", "destination", "excess", "size")
+    __slots__ = (
+        "_budget",
+        "_grammar",
+        "_head",
+        "_headers",
+        "_other",
+        "body",
+        "destination",
+        "excess",
+        "options",
+        "size",
+        "target",
+    )
 
     def __init__(
         self,
@@ -57,10 +97,15 @@ class Message:
         destination: str,
         body: bytes,
         grammar: Grammar,
-        pool: Pool | None = None,
+        budget: MemoryBudget | None = None,
+        target: str | None = None,
+        options: SendOptions = PLAIN,
     ) -> None:
-        self._pool: Pool | None = None
+        self._budget: MemoryBudget | None = None
+        self._headers: Headers | None = None
         self.destination = destination
+        self.target = destination if target is None else target
+        self.options = options
         self.body = body
         self._grammar = grammar
         self._head = _encoded_head([("destination", destination), *pairs], body, grammar)
@@ -68,29 +113,51 @@ class Message:
         self.size = len(self._head) + len(body)
         """Octets that count towards the limits."""
         self.excess = excess(len(self._head) + len(destination))
-        if pool is not None:
-            pool.take(self.size, self.excess)
-            self._pool = pool
+        if budget is not None:
+            budget.take(self.size, self.excess)
+            self._budget = budget
 
     def __del__(self) -> None:
         # The last reference goes wherever a message ends: acknowledged, refused, aborted, dropped with its session.
-        if getattr(self, "_pool", None) is not None:
-            self._pool.give_back(self.size, self.excess)  # type: ignore[union-attr]
+        if getattr(self, "_budget", None) is not None:
+            self._budget.give_back(self.size, self.excess)  # type: ignore[union-attr]
 
     @classmethod
-    def of(cls, frame: Frame, grammar: Grammar, pool: Pool | None = None) -> Message:
+    def of(
+        cls,
+        frame: Frame,
+        grammar: Grammar,
+        budget: MemoryBudget | None = None,
+        *,
+        destination: str | None = None,
+        target: str | None = None,
+        options: SendOptions = PLAIN,
+        replaced: Pairs = (),
+    ) -> Message:
         """Return the message of a SEND frame.
+
+        Args:
+            frame: the SEND.
+            grammar: the sender's.
+            budget: see above.
+            destination: see above; as the frame names it where it is `None`.
+            target: see above.
+            options: see above.
+            replaced: headers in the place of the sender's own of these names.
 
         Raises:
             LimitExceeded: the broker has no room for it.
         """
         headers = frame.headers
+        own = _NOT_PASSED_ON.union(name for name, _ in replaced) if replaced else _NOT_PASSED_ON
         return cls(
-            [pair for pair in headers.pairs if pair[0] not in _NOT_PASSED_ON],
-            destination=headers.peek("destination") or "",
+            [*replaced, *(pair for pair in headers.pairs if pair[0] not in own)],
+            destination=destination or headers.peek("destination") or "",
             body=frame.body,
             grammar=grammar,
-            pool=pool,
+            budget=budget,
+            target=target,
+            options=options,
         )
 
     def head(self, grammar: Grammar) -> bytes:
@@ -106,15 +173,34 @@ class Message:
         return self._other[1]
 
     def moved(self, destination: str, extra: Pairs) -> Message:
-        """Return a copy for another destination, in which `extra` replaces headers of the same names."""
-        replaced = {"destination", *(name for name, _ in extra)}
+        """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times."""
+        replaced = {"destination", *_TIMES, *(name for name, _ in extra)}
         pairs = [*extra, *(pair for pair in self._pairs() if pair[0] not in replaced)]
-        copy = Message(pairs, destination=destination, body=self.body, grammar=self._grammar)
-        if self._pool is not None:
+        options = replace(self.options, expires=None, due=None, group=None, dedupe_id=None)
+        copy = Message(pairs, destination=destination, body=self.body, grammar=self._grammar, options=options)
+        if self._budget is not None:
             # Not refused for want of room: it is here already, and the original is about to go.
-            self._pool.take(copy.size, copy.excess, force=True)
-            copy._pool = self._pool
+            self._budget.take(copy.size, copy.excess, force=True)
+            copy._budget = self._budget
         return copy
+
+    def lookup(self, name: str) -> Value:
+        """Return the value of an identifier in a selector."""
+        if self._headers is None:
+            self._headers = Headers.from_head(b"\n" + self._head, self._grammar, _COMMAND)
+        if name == "JMSPriority":
+            return self.options.priority
+        if name == "JMSDeliveryMode":
+            return "PERSISTENT" if self.options.persistent else "NON_PERSISTENT"
+        if name in ("JMSTimestamp", "JMSExpiration"):
+            value = self._headers.peek("timestamp" if name == "JMSTimestamp" else "expires")
+            return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
+        return self._headers.peek(_JMS.get(name, name))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers by name, without those that differ from delivery to delivery."""
+        return dict(reversed(self._pairs()))
 
     def _pairs(self) -> list[tuple[str, str]]:
         octets = b"".join((_COMMAND.encode("ascii"), b"\n", self._head, self.body, b"\0"))
@@ -134,17 +220,41 @@ class Item:
     """A message in one queue or backlog.
 
     Attributes:
+        queue: where it is, or was taken from.
         order: its place; the broker counts, so that it holds for a queue that was forgotten and made again.
+        priority: items of a higher one go first.
+        expires: see `SendOptions`.
+        group: see `SendOptions`.
+        group_ends: see `SendOptions`.
         deliveries: how often it was handed to a subscriber.
         nacks: how often it was refused.
         named: the consumer's key and the count of its first delivery, of which its message-id is made.
     """
 
-    __slots__ = ("deliveries", "message", "nacks", "named", "order")
+    __slots__ = (
+        "__weakref__",
+        "deliveries",
+        "expires",
+        "group",
+        "group_ends",
+        "message",
+        "nacks",
+        "named",
+        "order",
+        "priority",
+        "queue",
+    )
+
+    queue: Queue
 
     def __init__(self, message: Message, order: int) -> None:
+        options = message.options
         self.message = message
         self.order = order
+        self.priority = options.priority
+        self.expires = options.expires
+        self.group = options.group
+        self.group_ends = options.group_ends
         self.deliveries = 0
         self.nacks = 0
         self.named: tuple[str, int] | None = None
@@ -166,3 +276,8 @@ class Delivery:
         self.head = head
         self.item = item
         self.consumer = consumer
+
+    @property
+    def transient(self) -> bool:
+        """Whether it is gone where it does not arrive, as a copy for one subscriber of a topic is."""
+        return self.item.queue is self.consumer.backlog

@@ -1,20 +1,107 @@
-"""A queue: ordered, with competing consumers. Guarded by the router's lock."""
+"""A queue: messages in order, and the consumers that compete for them. Guarded by the router's lock."""
 
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from stompy.broker.pool import excess
+from stompy.broker.budget import excess
 from stompy.broker.stats import QueueDepth
 from stompy.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item
+    from stompy.broker.selector import Selector
+
+
+class Ready:
+    """The messages that wait: higher priorities first, then in their order; each can be taken out at once."""
+
+    __slots__ = ("_levels",)
+
+    def __init__(self) -> None:
+        self._levels: dict[int, OrderedDict[int, Item]] = {}  # the highest priority first; none is empty
+
+    def __bool__(self) -> bool:
+        return bool(self._levels)
+
+    def __iter__(self) -> Iterator[Item]:
+        for level in self._levels.values():
+            yield from level.values()
+
+    def append(self, item: Item) -> None:
+        """Add a message at the end of its priority."""
+        level = self._levels.get(item.priority)
+        if level is None:
+            level = self._level(item.priority)
+        level[item.order] = item
+
+    def first(self) -> Item:
+        """Return the next message, which stays."""
+        for level in self._levels.values():
+            for item in level.values():
+                return item
+        raise LookupError("nothing waits")
+
+    def discard(self, item: Item) -> bool:
+        """Take a message out; return whether it was there."""
+        level = self._levels.get(item.priority)
+        if level is None or level.pop(item.order, None) is None:
+            return False
+        if not level:
+            del self._levels[item.priority]
+        return True
+
+    def put_back(self, items: list[Item]) -> None:
+        """Return messages, in order, to the places that they had."""
+        levels: dict[int, list[Item]] = {}
+        for item in items:
+            levels.setdefault(item.priority, []).append(item)
+        for priority, returned in levels.items():
+            level = self._level(priority)
+            last = returned[-1].order
+            # In front there may be others that came back before; only with them must the order be found.
+            front = []
+            for item in level.values():
+                if item.order > last:
+                    break
+                front.append(item)
+            for item in reversed(sorted([*front, *returned], key=_order) if front else returned):
+                level[item.order] = item
+                level.move_to_end(item.order, last=False)
+
+    def _level(self, priority: int) -> OrderedDict[int, Item]:
+        if priority not in self._levels:
+            levels = {**self._levels, priority: OrderedDict[int, "Item"]()}
+            self._levels = {key: levels[key] for key in sorted(levels, reverse=True)}
+        return self._levels[priority]
+
+
+class View:
+    """What the consumers with one selector see of a queue, and whose turn it is.
+
+    Attributes:
+        selector: the condition; `None` for those that see every message.
+        ready: the messages that wait and fulfil it.
+        turns: the consumers with room, as far as is known, the next in turn first.
+        owners: the consumer of each message group.
+    """
+
+    __slots__ = ("owners", "ready", "selector", "turns")
+
+    def __init__(self, selector: Selector | None) -> None:
+        self.selector = selector
+        self.ready = Ready()
+        self.turns: deque[Consumer] = deque()
+        self.owners: dict[str, Consumer] = {}
+
+    def sees(self, item: Item) -> bool:
+        """Whether a message fulfils the condition."""
+        return self.selector is None or self.selector.matches(item.message.lookup)
 
 
 class Queue:
@@ -23,117 +110,250 @@ class Queue:
     The backlog of a topic subscription is a queue with one consumer.
 
     Args:
-        name: the destination.
+        name: by which the broker keeps it.
         max_messages: ready messages that it holds at most.
-        max_bytes: the same, in octets of headers and bodies.
+        max_bytes: the same, in bytes of headers and bodies.
+        owner: the session that it ends with.
+        kept: it is there without messages and consumers too, as for a durable subscription.
+        prioritized: higher priorities go first.
     """
 
-    def __init__(self, name: str, *, max_messages: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        owner: str | None = None,
+        kept: bool = False,
+        prioritized: bool = True,
+    ) -> None:
         self.name = name
+        self.owner = owner
+        self.stays = kept
+        self.deleted = False
+        """Whether it is gone, with all that it held."""
+        self.paused = False
+        """Whether nothing is handed out."""
         self.delivered = 0
         """Messages handed out so far."""
         self.unacked = 0
         """Messages that were delivered and are not settled yet."""
         self.kept = excess(sys.getsizeof(name))
-        """Octets of state that it counts for where the broker keeps it by its name."""
+        """Bytes of state that it counts for where the broker keeps it by its name."""
+        self._prioritized = prioritized
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._ready: deque[Item] = deque()
+        self._ready = 0
         self._bytes = 0
-        self._consumers: set[Consumer] = set()
-        # Those with room, as far as is known, the next in turn first.
-        self._turns: deque[Consumer] = deque()
+        self._all = View(None)
+        self._selecting: dict[Selector, View] = {}
+        self._consumers: dict[Consumer, View] = {}
+        self._exclusive: dict[Consumer, None] = {}
+        self._assigned: dict[Consumer, Ready] = {}
+        """Messages of groups that wait for the consumer that owns their group."""
 
     @property
     def ready(self) -> int:
         """Messages that wait for a consumer."""
-        return len(self._ready)
-
-    @property
-    def consumers(self) -> int:
-        """Subscriptions that take part."""
-        return len(self._consumers)
+        return self._ready
 
     @property
     def depth(self) -> QueueDepth:
-        """What it tells about itself."""
-        return QueueDepth(ready=self.ready, unacked=self.unacked, consumers=self.consumers)
+        """What it holds, for statistics."""
+        return QueueDepth(ready=self._ready, unacked=self.unacked, consumers=len(self._consumers))
 
     @property
     def forgettable(self) -> bool:
         """Whether nothing would be lost if the queue were made anew."""
-        return not (self._ready or self._consumers or self.unacked)
+        return not (self._ready or self._consumers or self.unacked or self.paused or self.stays)
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Those that take part."""
+        return list(self._consumers)
+
+    def items(self) -> list[Item]:
+        """Return the messages that wait, in order."""
+        waiting = [*self._all.ready, *(item for ready in self._assigned.values() for item in ready)]
+        return sorted(waiting, key=lambda item: (-item.priority, item.order)) if self._assigned else waiting
 
     def fits(self, messages: int, size: int) -> bool:
-        """Whether so many more messages of so many octets in all may be added."""
-        return len(self._ready) + messages <= self._max_messages and self._bytes + size <= self._max_bytes
+        """Whether so many more messages of so many bytes in all may be added."""
+        return self._ready + messages <= self._max_messages and self._bytes + size <= self._max_bytes
+
+    # Messages
 
     def append(self, item: Item) -> None:
         """Add a message at the end."""
-        self._ready.append(item)
+        item.queue = self
+        if not self._prioritized:
+            item.priority = 0
+        self._ready += 1
         self._bytes += item.message.size
+        self._all.ready.append(item)
+        if self._selecting:
+            for view in self._selecting.values():
+                if view.sees(item):
+                    view.ready.append(item)
 
     def put_back(self, items: Iterable[Item]) -> None:
         """Return messages to the places they had; those that were never taken stand behind them."""
         returned = sorted(items, key=_order)
         if not returned:
             return
-        last = returned[-1].order
-        # In front there may be others that came back before; only with them must the order be found.
-        front = []
-        while self._ready and self._ready[0].order < last:
-            front.append(self._ready.popleft())
-        self._ready.extendleft(reversed(sorted([*front, *returned], key=_order) if front else returned))
-        self._bytes += sum(item.message.size for item in returned)
+        for item in returned:
+            self._ready += 1
+            self._bytes += item.message.size
+        self._show(returned)
+
+    def _show(self, items: list[Item]) -> None:
+        self._all.ready.put_back(items)
+        for view in self._selecting.values():
+            if seen := [item for item in items if view.sees(item)]:
+                view.ready.put_back(seen)
+
+    def remove(self, item: Item) -> bool:
+        """Take a message out that waits; return whether it does."""
+        if not self._hide(item) and not any(ready.discard(item) for ready in self._assigned.values()):
+            return False
+        self._taken(item)
+        return True
+
+    def _hide(self, item: Item) -> bool:
+        if self._selecting:
+            for view in self._selecting.values():
+                view.ready.discard(item)
+        return self._all.ready.discard(item)
+
+    def _taken(self, item: Item) -> None:
+        self._ready -= 1
+        self._bytes -= item.message.size
+
+    # Consumers
 
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, behind the others."""
-        self._consumers.add(consumer)
-        self._turns.append(consumer)
+        self._consumers[consumer] = self._view(consumer.selector)
+        if consumer.exclusive:
+            self._exclusive[consumer] = None
+        if self._exclusive:
+            self._turn_anew()
+        else:
+            self._consumers[consumer].turns.append(consumer)
+
+    def _view(self, selector: Selector | None) -> View:
+        if selector is None:
+            return self._all
+        view = self._selecting.get(selector)
+        if view is None:
+            self._selecting[selector] = view = View(selector)
+            for item in self._all.ready:
+                if view.sees(item):
+                    view.ready.append(item)
+        return view
 
     def leave(self, consumer: Consumer) -> None:
         """Give a consumer nothing more."""
-        self._consumers.discard(consumer)
-        if consumer.parked:
-            consumer.account.parked.pop(consumer, None)
-        else:
-            self._turns.remove(consumer)
+        view = self._consumers.pop(consumer)
+        self._exclusive.pop(consumer, None)
+        if consumer in view.turns:
+            view.turns.remove(consumer)
+        if view.owners:
+            view.owners = {group: owner for group, owner in view.owners.items() if owner is not consumer}
+        assigned = self._assigned.pop(consumer, None)
+        if assigned is not None:
+            self._show(sorted(assigned, key=_order))
+        if view.selector is not None and view not in self._consumers.values():
+            del self._selecting[view.selector]
+        if consumer.exclusive:
+            self._turn_anew()
 
-    def unpark(self, consumer: Consumer) -> None:
+    def _turn_anew(self) -> None:
+        """Let only the first exclusive consumer have turns, or all where there is none."""
+        for view in (self._all, *self._selecting.values()):
+            view.turns.clear()
+        taking = next(([consumer] for consumer in self._exclusive), list(self._consumers))
+        for consumer in taking:
+            self._consumers[consumer].turns.append(consumer)
+
+    def resume(self, consumer: Consumer) -> None:
         """Ask a consumer again whether it has room."""
-        if consumer.parked and consumer in self._consumers:
-            consumer.parked = False
-            consumer.account.parked.pop(consumer, None)
-            self._turns.append(consumer)
+        view = self._consumers.get(consumer)
+        if view is None or consumer in view.turns:
+            return
+        if not self._exclusive or next(iter(self._exclusive)) is consumer:
+            view.turns.append(consumer)
 
-    def dispatch(self) -> list[tuple[Item, str]]:
+    # Handing out
+
+    def dispatch(self, refuse: Callable[[Item, str], None], now: float) -> None:
         """Hand messages out while there are any and somebody has room.
 
-        Returns:
-            the messages that their consumer cannot be told of in its version of the protocol, with the reason.
+        Args:
+            refuse: called for a message that its consumer cannot be told of in its version of the protocol, with the
+                reason, and for one that has expired, with none.
+            now: seconds since the epoch, by the broker's clock.
         """
-        refused: list[tuple[Item, str]] = []
-        ready, turns = self._ready, self._turns
-        while ready and turns:
+        if self.paused:
+            return
+        if self._assigned:
+            for consumer in list(self._assigned):
+                self._hand_assigned(consumer, refuse, now)
+        self._dispatch(self._all, refuse, now)
+        for view in list(self._selecting.values()):
+            self._dispatch(view, refuse, now)
+
+    def _dispatch(self, view: View, refuse: Callable[[Item, str], None], now: float) -> None:
+        ready, turns = view.ready, view.turns
+        while turns and ready:
             consumer = turns[0]
             if not consumer.has_room():
                 turns.popleft()
-                consumer.parked = True
-                consumer.account.parked[consumer] = None
+                consumer.wait_for_room(self)
                 continue
+            item = ready.first()
+            if item.group is not None:
+                owner = view.owners.setdefault(item.group, consumer)
+                if owner is not consumer:
+                    self._hide(item)
+                    self._assigned.setdefault(owner, Ready()).append(item)
+                    self._hand_assigned(owner, refuse, now)
+                    continue
             if len(turns) > 1:
                 turns.rotate(-1)
-            item = ready.popleft()
-            self._bytes -= item.message.size
-            try:
-                consumer.deliver(item)
-                self.delivered += 1
-            except LocalProtocolError as error:
-                refused.append((item, str(error)))
-        return refused
+            self._hide(item)
+            self._hand(item, consumer, view, refuse, now)
+
+    def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float) -> None:
+        waiting, view = self._assigned[consumer], self._consumers[consumer]
+        while waiting and consumer.has_room():
+            item = waiting.first()
+            waiting.discard(item)
+            self._hand(item, consumer, view, refuse, now)
+        if not waiting:
+            del self._assigned[consumer]
+        elif consumer in view.turns:
+            view.turns.remove(consumer)
+            consumer.wait_for_room(self)
+
+    def _hand(
+        self, item: Item, consumer: Consumer, view: View, refuse: Callable[[Item, str], None], now: float
+    ) -> None:
+        self._taken(item)
+        if item.group is not None and item.group_ends:
+            view.owners.pop(item.group, None)
+        if item.expires is not None and item.expires <= now:
+            refuse(item, "")
+            return
+        try:
+            consumer.deliver(item)
+            self.delivered += 1
+        except LocalProtocolError as error:
+            refuse(item, str(error))
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r} ready={len(self._ready)} unacked={self.unacked} consumers={len(self._consumers)}>"
+        return f"<Queue {self.name!r} ready={self._ready} unacked={self.unacked} consumers={len(self._consumers)}>"
 
 
 def _order(item: Item) -> int:

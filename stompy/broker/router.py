@@ -2,8 +2,8 @@
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 1 | `Router._lock` | destinations, accounts, protocol objects | no; nothing is logged under it either |
-| 2 | `Outbox._lock` | the frames for one client | no |
+| 1 | `Router._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
+| 2 | `WriteQueue._lock` | the frames for one client | no |
 
 Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held.
 """
@@ -14,22 +14,26 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stompy.broker.budget import MemoryBudget
 from stompy.broker.consumer import Consumer
-from stompy.broker.message import Item
-from stompy.broker.outbox import Outbox
-from stompy.broker.pool import Pool
-from stompy.broker.queues import Queue
-from stompy.broker.settings import Settings, is_topic
+from stompy.broker.message import Message
+from stompy.broker.publisher import Publisher
+from stompy.broker.schedule import Clock, Schedule, Timer
+from stompy.broker.settings import Settings
 from stompy.broker.stats import BrokerStats, Counters
-from stompy.errors import LimitExceeded
+from stompy.broker.topology import Feed, Topology
+from stompy.broker.write_queue import WriteQueue
 from stompy.printable import printable
 
 if TYPE_CHECKING:
-    from stompy.broker.account import Account
-    from stompy.broker.message import Delivery, Message
+    from stompy.broker.destinations import Target
+    from stompy.broker.message import Delivery
+    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.queues import Queue
+    from stompy.broker.session_state import SessionState
     from stompy.broker.transactions import Transaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
@@ -49,24 +53,37 @@ class Router:
         self._settings = settings
         self._instance = instance
         self._lock = threading.Lock()
-        self._queues: dict[str, Queue] = {}
-        self._topics: dict[str, dict[Consumer, None]] = {}
-        self._accounts: dict[Account, None] = {}
+        self._sessions: dict[SessionState, None] = {}
         self._dirty: dict[Queue, None] = {}
-        self._touched: list[Outbox] = []
+        self._touched: list[WriteQueue] = []
         self._notices: list[tuple[int, str]] = []
-        self._orders = itertools.count(1)
         self._keys = itertools.count(1)
         self.counters = Counters()
-        self.pool = Pool(settings.max_store_bytes, settings.state_bytes)
+        self.budget = MemoryBudget(settings.max_store_bytes, settings.state_bytes)
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
+        self.clock = Clock()
+        self.clock.turned = self.tick
+        self._schedule: Schedule[Message] = Schedule()
+        self.timer = Timer(self._look)
+        self.topology = Topology(settings, self.budget, self._dirty)
+        self.publisher = Publisher(
+            settings,
+            self.topology,
+            self._schedule,
+            clock=self.clock,
+            counters=self.counters,
+            dirty=self._dirty,
+            overrun=self._overrun,
+            warn=self.warn,
+        )
+        self._next: float | None = None
 
     # Turns
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Hold the lock; at the end hand messages out, release the lock, and only then log and wake writers."""
-        touched: list[Outbox] = []
+        touched: list[WriteQueue] = []
         notices: list[tuple[int, str]] = []
         try:
             with self._lock:
@@ -74,17 +91,24 @@ class Router:
                     yield
                 finally:
                     self.flush()
+                    self._schedule_timer()
                     touched += self._touched
                     notices += self._notices
                     self._touched.clear()
                     self._notices.clear()
-                    for outbox in touched:
-                        outbox.clear_announcement()
+                    for write_queue in touched:
+                        write_queue.clear_announcement()
         finally:
             for level, notice in notices:
                 _LOG.log(level, "%s", printable(notice))
-            for outbox in touched:
-                outbox.wake()
+            for write_queue in touched:
+                write_queue.wake()
+
+    def _schedule_timer(self) -> None:
+        moment = self._schedule.next()
+        if moment is not None and (self._next is None or moment < self._next):
+            self._next = moment
+            self.timer.notify()
 
     def flush(self) -> None:
         """Hand out what was published or has come back.
@@ -92,19 +116,21 @@ class Router:
         Not done at once for each frame: the RECEIPT of a SUBSCRIBE shall stand before its first MESSAGE.
         """
         while self._dirty:
-            queue = next(iter(self._dirty))
-            del self._dirty[queue]
-            self._dispatch(queue)
-            if queue.forgettable and self._queues.get(queue.name) is queue:
-                del self._queues[queue.name]
-                self.pool.give_back(0, queue.kept)
+            queue, _ = self._dirty.popitem()
+            self.publisher.hand_out(queue)
+            self.topology.forget_if_useless(queue)
 
-    def _dispatch(self, queue: Queue) -> None:
-        before = queue.delivered
-        refused = queue.dispatch()
-        self.counters.messages_out += queue.delivered - before
-        for item, reason in refused:
-            self._dead_letter(item, queue.name, reason)
+    def tick(self) -> None:
+        """Do what is due by the clock; takes the lock."""
+        with self.turn():
+            self.publisher.run_due()
+
+    def _look(self) -> float | None:
+        """Do what is due; return the seconds until something is."""
+        self.tick()
+        with self._lock:
+            self._next = self._schedule.next()
+            return None if self._next is None else self._next - self.clock.now()
 
     def warn(self, text: str) -> None:
         """Log a warning at the end of the turn."""
@@ -112,197 +138,155 @@ class Router:
 
     # Sessions
 
-    def outbox(self) -> Outbox:
-        """Return a new outbox whose writer is woken at the end of a turn; needs no lock."""
+    def write_queue(self) -> WriteQueue:
+        """Return a new write queue whose writer is woken at the end of a turn; needs no lock."""
         settings = self._settings
-        return Outbox(max_bytes=settings.max_outbox_bytes, max_frames=settings.max_outbox_frames, touched=self._touched)
+        return WriteQueue(
+            max_bytes=settings.max_outbox_bytes, max_frames=settings.max_outbox_frames, touched=self._touched
+        )
 
-    def attach(self, account: Account) -> None:
+    def attach(self, session: SessionState) -> None:
         """Count a session that is now connected."""
-        self._accounts[account] = None
+        self._sessions[session] = None
         self.counters.sessions += 1
 
-    def fail(self, account: Account, message: str, offender: Frame | None = None) -> None:
+    def fail(self, session: SessionState, message: str, offender: Frame | None = None) -> None:
         """Write an ERROR and end the session; what it had goes back."""
-        if account.ended:
+        if session.ended:
             return
-        self.detach(account)
-        data = account.protocol.fail(message, offender=offender)
+        self.detach(session)
+        data = session.protocol.fail(message, offender=offender)
         self.counters.errors += 1
-        self._notices.append((logging.INFO, f"{account.peer}: ended with ERROR: {message}"))
-        account.outbox.answer(data)
-        account.outbox.finish()
+        self._notices.append((logging.INFO, f"{session.peer}: ended with ERROR: {message}"))
+        session.write_queue.answer(data)
+        session.write_queue.finish()
 
-    def detach(self, account: Account) -> None:
+    def detach(self, session: SessionState) -> None:
         """End a session: abort its transactions, give back what it has not settled or was never written to it."""
-        if account.ended:
+        if session.ended:
             return
-        account.ended = True
-        for transaction in account.transactions.values():
-            self.abort(account, transaction)
-        account.transactions.clear()
-        unwritten = account.outbox.withdraw(_from_queue)
+        session.ended = True
+        for transaction in session.transactions.values():
+            self.abort(session, transaction)
+        session.transactions.clear()
+        unwritten = session.write_queue.withdraw(lambda delivery: not delivery.transient)
         for delivery in unwritten:
             delivery.item.deliveries -= 1
         lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
-        for entry in account.ledger.take_all():
-            entry.item.consumer.source.unacked -= 1
+        for entry in session.ledger.take_all():
+            entry.item.item.queue.unacked -= 1
             lost.append(entry.item)
-        for consumer in account.consumers.values():
-            self._leave(consumer)
-        account.consumers.clear()
-        self._give_back(delivery for delivery in lost if not delivery.consumer.of_topic)
-        self._accounts.pop(account, None)
+        for consumer in session.consumers.values():
+            self.topology.leave(consumer)
+        session.consumers.clear()
+        self.publisher.give_back(delivery for delivery in lost if not delivery.transient)
+        for name in session.temporary:
+            self.topology.forget(self.topology.queues[name])
+        session.temporary.clear()
+        self._sessions.pop(session, None)
 
-    def _give_back(self, deliveries: Iterable[Delivery]) -> None:
-        items: dict[str, list[Item]] = {}
-        for delivery in deliveries:
-            items.setdefault(delivery.consumer.source.name, []).append(delivery.item)
-        for name, returned in items.items():
-            queue = self._queue(name, forced=True)  # by name: an empty one may have been forgotten since
-            queue.put_back(returned)
-            self._dirty[queue] = None
-            self.counters.redelivered += len(returned)
-
-    def hang_up(self, account: Account) -> None:
+    def hang_up(self, session: SessionState) -> None:
         """End a session without a word: the client finds the end of the stream."""
-        self.detach(account)
-        account.outbox.finish()
+        self.detach(session)
+        session.write_queue.finish()
 
-    def refill(self, account: Account) -> None:
+    def refill(self, session: SessionState) -> None:
         """Go on with the subscriptions of a session that waited for room."""
-        for consumer in list(account.parked):
+        for consumer in list(session.parked):
             self.freed(consumer)
 
     def freed(self, consumer: Consumer) -> None:
         """Go on with a subscription that may have room again."""
-        consumer.source.unpark(consumer)
-        self._dirty[consumer.source] = None
+        for queue in consumer.waits_at:
+            queue.resume(consumer)
+            self._dirty[queue] = None
+        consumer.waits_at.clear()
+        consumer.session.parked.pop(consumer, None)
 
     # Subscriptions
 
     def subscribe(
-        self, account: Account, key: str, *, destination: str, identity: str | None, mode: str, prefetch: int
+        self,
+        session: SessionState,
+        key: str,
+        *,
+        targets: tuple[Target, ...],
+        destination: str,
+        identity: str | None,
+        options: SubscribeOptions,
     ) -> None:
         """Make a subscription.
 
         Args:
-            account: whose.
+            session: whose.
             key: its key in the protocol object.
-            destination: a queue or a topic.
+            targets: what it is to.
+            destination: the header of that name.
             identity: the `id` header.
-            mode: the `ack` header.
-            prefetch: how many messages may wait for their ACK.
-        """
-        topic = is_topic(destination)
-        consumer = Consumer(
-            account,
-            self._backlog(destination) if topic else self._queue(destination),
-            identity=identity,
-            mode=mode,
-            prefetch=prefetch,
-            key=f"{self._instance}-{next(self._keys)}",
-            of_topic=topic,
-        )
-        account.share.take(consumer.kept)
-        consumer.source.join(consumer)
-        account.consumers[key] = consumer
-        if topic:
-            account.follows_topics = True
-            self._topics.setdefault(destination, {})[consumer] = None
-        else:
-            self._dirty[consumer.source] = None
+            options: what it asks for.
 
-    def unsubscribe(self, account: Account, key: str) -> None:
+        Raises:
+            ProtocolError: it cannot be had.
+        """
+        durable = None
+        if options.durable is not None:
+            durable = self.topology.durable(session.client_id, targets[0], options, session.name)
+        number = f"{self._instance}-{next(self._keys)}"
+        consumer = Consumer(session, identity=identity, destination=destination, options=options, key=number)
+        session.budget.take(consumer.kept)
+        session.consumers[key] = consumer
+        if durable is not None:
+            consumer.durable = durable
+            self.topology.join(consumer, durable.queue)
+        elif options.browse:
+            self._browse(consumer, targets)
+        else:
+            for target in targets:
+                self._follow(consumer, target)
+
+    def _follow(self, consumer: Consumer, target: Target) -> None:
+        if target.kind == "topic":
+            consumer.session.follows_topics = True
+            if consumer.backlog is None:
+                consumer.backlog = self.topology.backlog(target.name)
+                self.topology.join(consumer, consumer.backlog)
+            no_local = consumer.session.name if consumer.no_local else None
+            feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
+            consumer.feeds.append(feed)
+            self.topology.add(feed)
+        elif target.pattern:
+            self.topology.join_all(consumer, target.name)
+        else:
+            self.topology.join(consumer, self.topology.queue(target.name))
+
+    def _browse(self, consumer: Consumer, targets: tuple[Target, ...]) -> None:
+        consumer.backlog = backlog = self.topology.snapshot(targets[0].name, consumer.selector, self.publisher.new_item)
+        end = Message([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar)
+        backlog.append(self.publisher.new_item(end))
+        consumer.selector = None
+        self.topology.join(consumer, backlog)
+
+    def unsubscribe(self, session: SessionState, key: str) -> None:
         """End a subscription; what it was given stays to be acknowledged until the session ends (A-30)."""
         self.flush()
-        consumer = account.consumers.pop(key)
-        self._leave(consumer)
+        consumer = session.consumers.pop(key)
+        self.topology.leave(consumer)
         consumer.over = True
         consumer.give_back()
 
-    def _leave(self, consumer: Consumer) -> None:
-        source = consumer.source
-        source.leave(consumer)
-        if not consumer.of_topic:
-            self._dirty[source] = None
-            return
-        followers = self._topics[source.name]
-        del followers[consumer]
-        if not followers:
-            del self._topics[source.name]
-
-    def _queue(self, name: str, *, forced: bool = False) -> Queue:
-        queue = self._queues.get(name)
-        if queue is None:
-            settings = self._settings
-            if not forced:
-                self._check_queues((name,))
-            queue = Queue(name, max_messages=settings.max_queue_messages, max_bytes=settings.max_queue_bytes)
-            self.pool.take(0, queue.kept, force=forced)
-            self._queues[name] = queue
-            self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
-        return queue
-
-    def _check_queues(self, names: Iterable[str]) -> None:
-        """Refuse queues that would be too many."""
-        new, limit = sum(name not in self._queues for name in names), self._settings.max_queues
-        if new and len(self._queues) + new > limit:
-            self.flush()  # some may be of no use any more
-            if len(self._queues) + new > limit:
-                raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
-
-    def _backlog(self, name: str) -> Queue:
-        settings = self._settings
-        return Queue(name, max_messages=settings.max_backlog_messages, max_bytes=settings.max_backlog_bytes)
+    def own(self, session: SessionState, target: Target) -> None:
+        """Make a temporary queue of a session, where it is one and not there."""
+        if target.owner == session.name and target.kind == "queue" and target.name not in session.temporary:
+            self.topology.queue(target.name, owner=session.name)
+            session.temporary[target.name] = None
 
     # Messages
 
-    def publish(self, message: Message) -> None:
-        """Put a message into its queue, or into the backlog of every subscription to its topic.
-
-        Raises:
-            LimitExceeded: the queue is full, or there are too many queues.
-        """
-        if is_topic(message.destination):
-            for consumer in list(self._topics.get(message.destination, ())):
-                self._publish_to(consumer, message)
-        else:
-            queue = self._queue(message.destination)
-            if not queue.fits(1, message.size):
-                queue = self._must_fit(message.destination, 1, message.size)
-            self._append(queue, message)
-        self.counters.messages_in += 1
-
-    def _append(self, queue: Queue, message: Message) -> None:
-        queue.append(Item(message, next(self._orders)))
-        self._dirty[queue] = None
-
-    def _publish_to(self, consumer: Consumer, message: Message) -> None:
-        backlog = consumer.source
-        if not backlog.fits(1, message.size):
-            self._dispatch(backlog)
-        if backlog.fits(1, message.size):
-            self._append(backlog, message)
-            return
-        # A topic waits for nobody, and a message left out in silence would be a lie: the subscriber is told and let go.
-        account = consumer.account
-        account.outbox.withdraw(_from_topic)
-        name, limit = "max_backlog_messages", self._settings.max_backlog_messages
-        if backlog.ready < limit:
-            name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes
-        what = f"too slow: the backlog of the subscription to {backlog.name!r} is full (limit {name}={limit})"
-        self.fail(account, what)
-
-    def _must_fit(self, name: str, messages: int, size: int) -> Queue:
-        self.flush()  # some of it may be handed out
-        queue = self._queue(name)
-        if queue.fits(messages, size):
-            return queue
-        settings, what = self._settings, f"queue {name[:80]!r} is full"
-        if queue.ready + messages > settings.max_queue_messages:
-            raise LimitExceeded(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
-        raise LimitExceeded(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
+    def _overrun(self, consumer: Consumer, name: str, limit: int) -> None:
+        session = consumer.session
+        session.write_queue.withdraw(lambda delivery: delivery.transient)
+        what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
+        self.fail(session, f"too slow: {what}")
 
     def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
         """Let an ACK or NACK of deliveries of one subscription take effect.
@@ -312,13 +296,16 @@ class Router:
             refused: whether it was a NACK.
         """
         consumer = entries[0].item.consumer
-        consumer.source.unacked -= len(entries)
+        for entry in entries:
+            entry.item.item.queue.unacked -= 1
         if refused:
             self._refused([entry.item for entry in entries])
+        for queue in {entry.item.item.queue for entry in entries}:
+            self._dirty[queue] = None
         self.freed(consumer)
-        account = consumer.account
-        if account.parked and len(account.ledger) + len(entries) >= account.max_unacked:
-            self.refill(account)  # the others have waited for it too
+        session = consumer.session
+        if session.parked and len(session.ledger) + len(entries) >= session.max_unacked:
+            self.refill(session)  # the others have waited for it too
         if consumer.over:
             consumer.give_back()
 
@@ -327,68 +314,68 @@ class Router:
         for delivery in deliveries:
             item = delivery.item
             item.nacks += 1
-            if delivery.consumer.of_topic or item.nacks > self._settings.max_redeliveries:
-                self._dead_letter(item, delivery.consumer.source.name, "refused by its consumer")
+            if delivery.transient or item.nacks > self._settings.max_redeliveries:
+                self.publisher.dead_letter(item, "refused by its consumer")
             else:
                 again.append(delivery)
-        self._give_back(again)
-
-    def _dead_letter(self, item: Item, source: str, reason: str) -> None:
-        name = self._settings.dead_letter
-        extra = (("original-destination", item.message.destination), ("delivery-count", str(item.deliveries)))
-        message = item.message.moved(name, extra)
-        queue = self._queue(name, forced=True)
-        if source == name or not queue.fits(1, message.size):
-            text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
-            self.warn(text)
-            self.counters.discarded += 1
-            return
-        self._append(queue, message)
-        self.counters.dead_lettered += 1
+        self.publisher.give_back(again)
 
     # Transactions
 
-    def commit(self, account: Account, name: str) -> None:
+    def commit(self, session: SessionState, name: str) -> None:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
             LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
         """
-        transaction = account.transactions[name]
+        transaction = session.transactions[name]
         needed = transaction.needed()
-        self._check_queues(needed)
-        for destination, (count, size) in needed.items():
-            if not self._queue(destination).fits(count, size):
-                self._must_fit(destination, count, size)
+        self.topology.check_room(needed)
+        for name_, (count, size) in needed.items():
+            self.publisher.must_fit(name_, count, size)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
-        del account.transactions[name]
-        account.share.take(-transaction.kept)
+        del session.transactions[name]
+        session.budget.take(-transaction.kept)
         for message in transaction.messages:
-            self.publish(message)
+            self.publisher.publish(message, session.name)
         for entries, refused in transaction.settled:
             self.settle(entries, refused=refused)
 
-    def abort(self, account: Account, transaction: Transaction) -> None:
+    def abort(self, session: SessionState, transaction: Transaction) -> None:
         """Forget what a transaction holds; its messages wait for their ACK again."""
-        account.share.take(-transaction.kept)
+        session.budget.take(-transaction.kept)
         for entries, _ in transaction.settled:
-            account.ledger.restore(entries)
+            session.ledger.restore(entries)
 
     # What is seen from outside
 
-    def knows(self, destination: str) -> bool:
-        """Whether a destination needs not be made first: a topic, or a queue in use."""
-        return is_topic(destination) or destination in self._queues
+    def knows(self, target: Target) -> bool:
+        """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
+        return (
+            target.kind == "topic" or target.pattern or target.owner is not None or target.name in self.topology.queues
+        )
+
+    def resume(self, name: str) -> None:
+        """Let a queue that is paused hand out messages again."""
+        queue = self.topology.queues.get(name)
+        if queue is not None:
+            queue.paused = False
+            self._dirty[queue] = None
+
+    @property
+    def connected(self) -> tuple[SessionState, ...]:
+        """The sessions that are connected, oldest first."""
+        return tuple(self._sessions)
 
     @property
     def sessions(self) -> int:
         """How many sessions are connected; needs no lock."""
-        return len(self._accounts)
+        return len(self._sessions)
 
     def depth(self, name: str) -> int:
         """Return how many messages of a queue wait for a consumer."""
         with self._lock:
-            queue = self._queues.get(name)
+            queue = self.topology.queues.get(name)
             return queue.ready if queue else 0
 
     def snapshot(self) -> BrokerStats:
@@ -396,24 +383,20 @@ class Router:
         with self._lock:
             counters = self.counters
             return BrokerStats(
-                sessions=len(self._accounts),
+                sessions=len(self._sessions),
                 sessions_total=counters.sessions,
-                queues={name: queue.depth for name, queue in self._queues.items()},
-                topics={name: len(followers) for name, followers in self._topics.items()},
-                subscriptions=sum(len(account.consumers) for account in self._accounts),
-                transactions=sum(len(account.transactions) for account in self._accounts),
+                queues={name: queue.depth for name, queue in self.topology.queues.items()},
+                topics=self.topology.topics(),
+                durables={feed.queue.name: feed.queue.depth for feed in self.topology.durables.values()},
+                scheduled=self._schedule.waiting,
+                subscriptions=sum(len(session.consumers) for session in self._sessions),
+                transactions=sum(len(session.transactions) for session in self._sessions),
                 messages_in=counters.messages_in,
                 messages_out=counters.messages_out,
                 redelivered=counters.redelivered,
                 dead_lettered=counters.dead_lettered,
+                expired=counters.expired,
+                duplicates=counters.duplicates,
                 discarded=counters.discarded,
                 errors=counters.errors,
             )
-
-
-def _from_queue(delivery: Delivery) -> bool:
-    return not delivery.consumer.of_topic
-
-
-def _from_topic(delivery: Delivery) -> bool:
-    return delivery.consumer.of_topic

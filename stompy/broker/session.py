@@ -15,10 +15,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stompy.broker.account import Account
-from stompy.broker.outbox import Writer
-from stompy.broker.pool import Share
+from stompy.broker.budget import SessionBudget
+from stompy.broker.management import HookedFrames
+from stompy.broker.options import deletes_durable
+from stompy.broker.session_state import SessionState
 from stompy.broker.settings import SERVER
+from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
 from stompy.frames.version import Version
@@ -28,8 +30,8 @@ from stompy.protocol.server import ServerProtocol
 from stompy.secret import Secret
 
 if TYPE_CHECKING:
+    from stompy.broker.admission import Admission, Slot
     from stompy.broker.commands import Commands
-    from stompy.broker.door import Door, Visit
     from stompy.broker.router import Router
     from stompy.broker.settings import Settings
     from stompy.broker.users import User, Users
@@ -53,8 +55,8 @@ class Session:
         router: where messages go.
         commands: what frames do.
         settings: limits, users, times.
-        door: counts clients; told when this one is connected and when it is gone.
-        visit: its place there; one that is refused is told why and let go.
+        admission: counts clients; told when this one is connected and when it is gone.
+        slot: its place there; one that is refused is told why and let go.
         name: unique among the sessions of the broker.
         number: for the names of the threads.
     """
@@ -66,8 +68,8 @@ class Session:
         router: Router,
         commands: Commands,
         settings: Settings,
-        door: Door,
-        visit: Visit,
+        admission: Admission,
+        slot: Slot,
         name: str,
         number: int,
     ) -> None:
@@ -75,8 +77,8 @@ class Session:
         self._router = router
         self._commands = commands
         self._settings = settings
-        self._door = door
-        self._visit = visit
+        self._admission = admission
+        self._slot = slot
         self._protocol = ServerProtocol(
             versions=settings.versions,
             heartbeat=settings.heartbeat,
@@ -84,28 +86,32 @@ class Session:
             leniency=settings.leniency,
             limits=settings.limits,
             require_host=settings.require_host,
+            tolerates=deletes_durable,
         )
-        self._outbox = router.outbox()
-        self._share = Share(router.pool, settings.session_state_bytes)
-        self._account = Account(
+        self._write_queue = router.write_queue()
+        self._budget = SessionBudget(router.budget, settings.session_state_bytes)
+        self._state = SessionState(
             name,
             peer=transport.peer,
             protocol=self._protocol,
-            outbox=self._outbox,
-            share=self._share,
+            write_queue=self._write_queue,
+            budget=self._budget,
             max_unacked=max(1, settings.session_state_bytes // _UNACKED_COST),
+            abort=self.abort,
         )
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: Pulse | None = None
         self._meter = EolMeter(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
         self._aborted = threading.Event()
-        self._writer = Writer(
-            self._outbox,
+        self._hooked = None if settings.on_frame is None else HookedFrames(settings.on_frame, name)
+        self._writer = WriterThread(
+            self._write_queue,
             transport,
             on_room=self._refill,
             stalled=settings.send_timeout,
             name=f"stompy-broker-{number}-writer",
+            before=self._before_write if self._hooked is not None else None,
         )
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
@@ -120,10 +126,10 @@ class Session:
             self._reader.start()
         except RuntimeError:
             with self._router.turn():
-                self._router.hang_up(self._account)
+                self._router.hang_up(self._state)
             self._transport.close()
-            self._share.close()
-            self._door.leave(self._visit)
+            self._budget.close()
+            self._admission.leave(self._slot)
             self._over.set()
             raise
 
@@ -133,9 +139,9 @@ class Session:
         return self._over.is_set() and not self._reader.is_alive()
 
     @property
-    def account(self) -> Account:
+    def state(self) -> SessionState:
         """What the broker holds for it."""
-        return self._account
+        return self._state
 
     def abort(self) -> None:
         """End whatever its threads wait for. From any thread."""
@@ -161,11 +167,11 @@ class Session:
             self._end()
 
     def _converse(self) -> None:
-        if self._visit.refusal is not None:
-            self._fail(str(self._visit.refusal))
+        if self._slot.refusal is not None:
+            self._fail(str(self._slot.refusal))
             return
-        while not self._account.ended and self._read_and_process():
-            self._outbox.wait_for_answers()
+        while not self._state.ended and self._read_and_process():
+            self._write_queue.wait_for_answers()
 
     def _read_and_process(self) -> bool:
         """Take what the client sends next; return whether it may say more."""
@@ -174,18 +180,20 @@ class Session:
             return False
         parser = self._protocol.parser
         frames = parser.feed(data)
+        if self._hooked is not None:
+            self._hooked.received(frames)
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(frames)
         try:
             self._meter.look(parser.line_ends, frames=len(frames), now=time.monotonic())
-            self._share.take_frame(parser.pending)
+            self._budget.take_frame(parser.pending)
         except LimitExceeded as error:
             self._fail(str(error))
         return True
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
-        while not self._account.ended:
+        while not self._state.ended:
             if self._pulse is None and self._connect_by.expired:
                 seconds = f"{self._settings.connect_timeout:g}"
                 self._fail(f"no CONNECT frame within {seconds} s (limit connect_timeout={seconds})")
@@ -205,7 +213,7 @@ class Session:
             return self._connect_by
         look = Deadline(self._pulse.next_look(time.monotonic()))
         # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
-        return look.sooner(_GLANCE) if self._account.follows_topics else look
+        return look.sooner(_GLANCE) if self._state.follows_topics else look
 
     def _check_silence(self) -> None:
         if self._pulse is not None and self._pulse.dead(time.monotonic()):
@@ -214,32 +222,34 @@ class Session:
     def _process(self, frames: Sequence[Frame]) -> None:
         if frames and self._pulse is None:
             self._greet(frames)  # CONNECT alone; what came with it is read by the version agreed on
-            if self._account.ended:
+            if self._state.ended:
                 return
             frames = self._protocol.parser.feed(b"")
+            if self._hooked is not None:
+                self._hooked.received(frames)
         self._process_batch(frames)
 
     def _process_batch(self, frames: Sequence[Frame]) -> None:
-        account, protocol = self._account, self._protocol
+        state, protocol = self._state, self._protocol
         with self._router.turn():
             for frame in protocol.accept(frames):
-                if account.ended:
+                if state.ended:
                     return
                 try:
-                    self._commands.process(account, frame)
+                    self._commands.process(state, frame)
                 except ProtocolError as error:
-                    self._router.fail(account, str(error), frame)
+                    self._router.fail(state, str(error), frame)
             if protocol.error is not None:
-                self._router.fail(account, str(protocol.error), protocol.offender)
+                self._router.fail(state, str(protocol.error), protocol.offender)
 
     def _greet(self, frames: Sequence[Frame]) -> None:
         """Answer CONNECT. Who it is is found out without the router's lock, as that takes time."""
         protocol = self._protocol
         with self._router.turn():
-            accepted = [] if self._account.ended else protocol.accept(frames)
+            accepted = [] if self._state.ended else protocol.accept(frames)
             if protocol.error is not None:
-                self._router.fail(self._account, str(protocol.error), protocol.offender)
-        if not accepted or self._account.ended:
+                self._router.fail(self._state, str(protocol.error), protocol.offender)
+        if not accepted or self._state.ended:
             return
         users = self._settings.users
         user = None if users is None else self._admitted(users, accepted[0].headers)
@@ -249,39 +259,48 @@ class Session:
             self._fail("access refused: wrong login or passcode")
             return
         with self._router.turn():
-            if not self._account.ended:
-                self._connected(user)
+            if not self._state.ended:
+                self._connected(user, accepted[0].headers)
 
     def _admitted(self, users: Users, headers: Mapping[str, str]) -> User | None:
-        login = headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
-        return users.admit(login, Secret(headers.get("passcode", "")), self._connect_by)
+        return users.admit(self._login(headers), Secret(headers.get("passcode", "")), self._connect_by)
 
-    def _connected(self, user: User | None) -> None:
-        self._account.user = user
-        self._door.greeted(self._visit)
+    def _login(self, headers: Mapping[str, str]) -> str:
+        return headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")
+
+    def _connected(self, user: User | None, headers: Mapping[str, str]) -> None:
+        self._state.user = user
+        self._state.client_id = headers.get("client-id")
+        self._state.login = None if user is None else self._login(headers)
+        self._admission.greeted(self._slot)
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
-        connected = self._protocol.connected(self._account.name)
+        connected = self._protocol.connected(self._state.name)
         # One for each thread, as each has its own next look.
         self._pulse = Pulse(Heartbeats(receive=heartbeats.receive), now)
         self._writer.beat(Pulse(Heartbeats(send=heartbeats.send), now))
-        self._outbox.answer(connected)
-        self._router.attach(self._account)
+        self._write_queue.answer(connected)
+        self._router.attach(self._state)
+
+    def _before_write(self, data: bytes) -> None:
+        """Runs on the writer's thread."""
+        if self._hooked is not None:
+            self._hooked.sent(data, self._protocol.grammar)
 
     def _refill(self) -> None:
         """Runs on the writer's thread."""
         with self._router.turn():
-            self._router.refill(self._account)
+            self._router.refill(self._state)
 
     def _fail(self, message: str) -> None:
         with self._router.turn():
-            self._router.fail(self._account, message)
+            self._router.fail(self._state, message)
 
     # The end
 
     def _end(self) -> None:
         """Let the last words reach the client, within the linger time; then close (STOMP 1.2, Connection Lingering)."""
         with self._router.turn():
-            self._router.hang_up(self._account)
+            self._router.hang_up(self._state)
         deadline = Deadline(self._settings.linger)
         self._discard(deadline)
         self._writer.join(deadline.remaining())
@@ -290,9 +309,9 @@ class Session:
         self._transport.close()
         # Who wants to join this session may keep it for long.
         self._protocol.end()
-        self._outbox.withdraw(lambda delivery: True)
-        self._share.close()
-        self._door.leave(self._visit)
+        self._write_queue.withdraw(lambda delivery: True)
+        self._budget.close()
+        self._admission.leave(self._slot)
         self._over.set()
 
     def _discard(self, deadline: Deadline) -> None:

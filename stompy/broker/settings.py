@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
+from stompy.broker.destinations import targets_of
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
@@ -14,17 +16,11 @@ from stompy.protocol.flood import DEFAULT_EOL_RATE
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
-TOPIC_PREFIX = "/topic/"
-TEMPORARY_PREFIX = "/temp-queue/"
-"""What makes a destination a topic; every other string is the name of a queue."""
+if TYPE_CHECKING:
+    from stompy.broker.management import FrameHook
 
 SERVER = "stompy-broker"
 """The `server` header of CONNECTED."""
-
-
-def is_topic(destination: str) -> bool:
-    """Whether `destination` keeps nothing for nobody, as topics and temporary queues do; else it names a queue."""
-    return destination.startswith((TOPIC_PREFIX, TEMPORARY_PREFIX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +41,7 @@ class Settings:
     prefetch: int = 1_000
     max_redeliveries: int = 6
     dead_letter: str = "/queue/DLQ"
+    expired: str | None = None
     max_queue_messages: int = 1_000_000
     max_queue_bytes: int = 512 * 1024 * 1024
     max_backlog_messages: int = 100_000
@@ -67,6 +64,7 @@ class Settings:
     login_delay: float = 1.0
     send_timeout: float = 600.0
     linger: float = 2.0
+    on_frame: FrameHook | None = None
 
     @property
     def state_bytes(self) -> int:
@@ -91,8 +89,15 @@ class Settings:
             check_seconds(getattr(self, name), name, finite=True, optional=False)
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
-        if not self.dead_letter or is_topic(self.dead_letter):
-            raise ConfigurationError(f"the dead-letter destination must be a queue, not {self.dead_letter!r}")
+        for name in ("dead_letter", "expired"):
+            destination = getattr(self, name)
+            if destination is not None and not _is_queue(destination):
+                raise ConfigurationError(f"{name} must be a queue, not {destination!r}")
+
+
+def _is_queue(destination: str) -> bool:
+    target, *others = targets_of(destination, "")
+    return bool(destination) and not others and target.kind == "queue" and not target.pattern and target.owner is None
 
 
 def _check_number(name: str, value: object, *, least: int) -> None:

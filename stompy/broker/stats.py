@@ -34,13 +34,17 @@ class BrokerStats:
         sessions: clients that are connected, behind their CONNECTED.
         sessions_total: sessions opened so far.
         queues: by name; an empty queue that nobody consumes is forgotten.
-        topics: live subscriptions by name.
+        topics: live subscriptions by name, or pattern.
+        durables: what is kept for durable subscriptions, by client id and name with a slash between.
+        scheduled: messages that are to be delivered later.
         subscriptions: live subscriptions in all.
         transactions: open transactions.
         messages_in: messages published.
         messages_out: MESSAGE frames handed to sessions, redeliveries included.
         redelivered: messages that went back to their queue, by NACK or because their session ended.
         dead_lettered: messages moved to the dead-letter queue.
+        expired: messages whose time was over before they were delivered.
+        duplicates: messages dropped as their `dedupe_id` was seen before.
         discarded: messages given up: refused as dead letters too, or the dead-letter queue was full.
         errors: ERROR frames written.
     """
@@ -49,12 +53,16 @@ class BrokerStats:
     sessions_total: int
     queues: Mapping[str, QueueDepth]
     topics: Mapping[str, int]
+    durables: Mapping[str, QueueDepth]
+    scheduled: int
     subscriptions: int
     transactions: int
     messages_in: int
     messages_out: int
     redelivered: int
     dead_lettered: int
+    expired: int
+    duplicates: int
     discarded: int
     errors: int
 
@@ -68,5 +76,7 @@ class Counters:
     messages_out: int = 0
     redelivered: int = 0
     dead_lettered: int = 0
+    expired: int = 0
+    duplicates: int = 0
     discarded: int = 0
     errors: int = 0

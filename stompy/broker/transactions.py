@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.broker.settings import is_topic
+from stompy.broker.destinations import REMOTE, is_topic
 
 if TYPE_CHECKING:
     from stompy.broker.message import Delivery, Message
@@ -35,9 +35,9 @@ class Transaction:
         """Return how many messages and octets are meant for each queue."""
         found: dict[str, tuple[int, int]] = {}
         for message in self.messages:
-            if not is_topic(message.destination):
-                count, size = found.get(message.destination, (0, 0))
-                found[message.destination] = (count + 1, size + message.size)
+            if not is_topic(message.target) and not message.target.startswith(REMOTE):
+                count, size = found.get(message.target, (0, 0))
+                found[message.target] = (count + 1, size + message.size)
         return found
 
     def send(self, message: Message) -> None:

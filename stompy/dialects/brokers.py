@@ -125,9 +125,19 @@ RABBITMQ = Dialect(
 EMBEDDED = Dialect(
     name="stompy",
     product="stompy-broker",
-    headers={"prefetch": "prefetch-count"},
-    without={"persistent": "it lives in memory", "selector": "it is too simple for that"},
-    traps=(Trap("SUBSCRIBE", "browser", _BROWSING_TAKES),),
+    headers={
+        "persistent": "persistent",
+        "priority": "priority",
+        "expires": "expires",
+        "delay": "AMQ_SCHEDULED_DELAY",
+        "group": "JMSXGroupID",
+        "prefetch": "prefetch-count",
+        "selector": "selector",
+        "durable": "activemq.subscriptionName",
+        "browse": "browser",
+        "exclusive": "activemq.exclusive",
+    },
+    without={"dedupe_id": "it drops duplicates by a header that is set by hand, _AMQ_DUPL_ID"},
     nack="redelivered",
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode
@@ -37,6 +37,7 @@ class ServerProtocol:
         leniency: deviations of the peer to bear with.
         limits: maxima for a frame of the client.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
+        tolerates: whether to accept a frame all the same, of which it is told what is wrong with its headers.
 
     Raises:
         LocalProtocolError: no version, or a `server` that is not a name.
@@ -51,6 +52,7 @@ class ServerProtocol:
         leniency: Leniency = Leniency.NONE,
         limits: Limits = DEFAULT_LIMITS,
         require_host: bool = False,
+        tolerates: Callable[[Frame, str], bool] = lambda frame, wrong: False,
     ) -> None:
         self._versions = speakable(versions)
         self._draft = self._versions == (Version.DRAFT,)
@@ -60,6 +62,7 @@ class ServerProtocol:
         self._server = server
         self._leniency = leniency
         self._require_host = require_host
+        self._tolerates = tolerates
         self.state = State.NEW
         self.version: Version | None = None
         self.heartbeats = Heartbeats()
@@ -119,7 +122,7 @@ class ServerProtocol:
         else:
             header = frame.headers.peek
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
-            if wrong is not None:
+            if wrong is not None and not self._tolerates(frame, wrong):
                 raise RemoteProtocolError(wrong)
             self._ids.note(command, header)
         self.state = state

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.account import Account
+from stompy.broker.budget import MemoryBudget, SessionBudget
 from stompy.broker.consumer import Consumer
-from stompy.broker.message import Message
-from stompy.broker.outbox import Outbox
-from stompy.broker.pool import Pool, Share
+from stompy.broker.message import Item, Message
+from stompy.broker.options import SubscribeOptions
 from stompy.broker.queues import Queue
+from stompy.broker.session_state import SessionState
 from stompy.broker.stats import BrokerStats
+from stompy.broker.write_queue import WriteQueue
 from stompy.deadline import Deadline
 from stompy.frames.grammar import grammar_of
 from stompy.frames.version import Version
@@ -111,14 +112,16 @@ def serve_tcp() -> Iterator[Serve]:
         yield start
 
 
-def an_account(version: str = "1.2", *, max_bytes: int = 1_000_000, max_frames: int = 1_000) -> Account:
-    """Return the account of a session that is connected, without threads or transport."""
+def a_session_state(version: str = "1.2", *, max_bytes: int = 1_000_000, max_frames: int = 1_000) -> SessionState:
+    """Return the state of a session that is connected, without threads or transport."""
     protocol = ServerProtocol()
     protocol.receive(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % version.encode())
     protocol.connected("s-1")
-    outbox = Outbox(max_bytes=max_bytes, max_frames=max_frames, touched=[])
-    share = Share(Pool(1_000_000, 1_000_000), 1_000_000)
-    return Account("s-1", peer="test", protocol=protocol, outbox=outbox, share=share, max_unacked=1_000)
+    write_queue = WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched=[])
+    budget = SessionBudget(MemoryBudget(1_000_000, 1_000_000), 1_000_000)
+    return SessionState(
+        "s-1", peer="test", protocol=protocol, write_queue=write_queue, budget=budget, max_unacked=1_000
+    )
 
 
 def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> Message:
@@ -128,10 +131,11 @@ def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str)
 
 
 def a_consumer(
-    account: Account, queue: Queue, *, mode: str = "client", prefetch: int = 1_000, key: str = "k"
+    session: SessionState, queue: Queue, *, mode: str = "client", prefetch: int = 1_000, key: str = "k"
 ) -> Consumer:
     """Return a subscription that takes part in a queue."""
-    consumer = Consumer(account, queue, identity="1", mode=mode, prefetch=prefetch, key=key, of_topic=False)
+    options = SubscribeOptions(mode=mode, prefetch=prefetch)
+    consumer = Consumer(session, identity="1", destination=queue.name, options=options, key=key)
     queue.join(consumer)
     return consumer
 
@@ -139,6 +143,20 @@ def a_consumer(
 def a_queue(*, max_messages: int = 1_000, max_bytes: int = 1_000_000) -> Queue:
     """Return an empty queue."""
     return Queue("/queue/a", max_messages=max_messages, max_bytes=max_bytes)
+
+
+def an_item(order: int = 1, queue: Queue | None = None, **headers: str) -> Item:
+    """Return a message with its place, taken from a queue."""
+    item = Item(a_message(body=b"x", **headers), order)
+    item.queue = queue or a_queue()
+    return item
+
+
+def hand_out(queue: Queue) -> list[tuple[Item, str]]:
+    """Hand out what a queue has; return what could not be delivered."""
+    refused: list[tuple[Item, str]] = []
+    queue.dispatch(lambda item, reason: refused.append((item, reason)), 0.0)
+    return refused
 
 
 def tcp_dialer(broker: Broker) -> TcpDialer:

@@ -249,7 +249,7 @@ def test_delivered_messages_can_be_acknowledged_after_unsubscribe_and_the_id_use
         ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "1"}),
         ("1.0", "SUBSCRIBE", {"destination": "/queue/taken"}),
         ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "ack": "maybe"}),
-        ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "selector": "a = 1"}),
+        ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "selector": "a = "}),
         ("1.2", "SUBSCRIBE", {"destination": "", "id": "9"}),
         ("1.0", "SUBSCRIBE", {"destination": " "}),
         ("1.2", "SUBSCRIBE", {"destination": "/queue/a", "id": "9", "prefetch-count": "1234567890"}),
@@ -471,7 +471,7 @@ def test_a_prefetch_that_leaves_no_room_gets_nothing_and_keeps_nothing_from_othe
     other.subscribe("/queue/a")
     assert other.bodies(5) == list("12345")
     assert starved.idle()
-    assert f"gets nothing, as it asked for {header}:{value}" in caplog.text
+    assert "gets nothing, as its prefetch is 0 or less" in caplog.text
 
 
 def test_prefetch_does_not_bind_an_auto_subscription(served: Served) -> None:

@@ -360,7 +360,7 @@ def test_a_sender_that_is_its_own_slow_subscriber_is_ended_once(serve: Serve) ->
     assert served.depth("/queue/q") == (1, 0)
 
 
-# A full outbox
+# A full write_queue
 
 
 @pytest.mark.parametrize("mode", ["auto", "client"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompy.broker.settings import Settings, is_topic
+from stompy.broker.settings import Settings
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
 from stompy.frames.limits import Limits
@@ -29,6 +29,10 @@ from stompy.frames.version import Version
         ("versions", (Version.DRAFT, Version.V1_2)),
         ("dead_letter", ""),
         ("dead_letter", "/topic/dead"),
+        ("dead_letter", "/queue/a.*"),
+        ("dead_letter", "/queue/a,/queue/b"),
+        ("expired", "/temp-queue/a"),
+        ("expired", ""),
     ],
 )
 def test_a_senseless_setting_is_refused(name: str, value: Any) -> None:
@@ -42,22 +46,6 @@ def test_zero_redeliveries_make_sense() -> None:
 
 def test_repr_shows_no_passcode() -> None:
     assert "s3cret" not in repr(Settings(users=Users({"alice": "s3cret"})))
-
-
-@pytest.mark.parametrize(
-    ("destination", "topic"),
-    [
-        ("/topic/a", True),
-        ("/topic/", True),
-        ("/topic", False),
-        ("/queue/a", False),
-        ("a", False),
-        ("/Topic/a", False),
-        ("/temp-queue/a", True),
-    ],
-)
-def test_a_topic_is_known_by_its_prefix(destination: str, topic: bool) -> None:
-    assert is_topic(destination) is topic
 
 
 def test_the_limits_of_state_leave_room_for_the_largest_bodies() -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from stompy.broker.message import Item
 from stompy.broker.transactions import Transaction
-from tests.broker.conftest import a_consumer, a_message, a_queue, an_account
+from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state, an_item
 
 
 def test_it_counts_frames_and_octets() -> None:
-    account = an_account()
-    a_consumer(account, a_queue()).deliver(Item(a_message(), 1))
+    session = a_session_state()
+    a_consumer(session, a_queue()).deliver(an_item())
     transaction = Transaction()
     assert (transaction.frames, transaction.size) == (0, 0)
     messages = [a_message(body=b"1"), a_message(body=b"22")]
     for message in messages:
         transaction.send(message)
-    transaction.settle(account.take("ack-k-1", subscription=None), refused=True)
+    transaction.settle(session.take("ack-k-1", subscription=None), refused=True)
     assert (transaction.frames, transaction.size) == (3, sum(message.size for message in messages))
     assert transaction.messages == messages
     assert [(len(entries), refused) for entries, refused in transaction.settled] == [(1, True)]

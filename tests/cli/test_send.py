@@ -11,6 +11,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.dialects.brokers import dialect_named
 from tests.cli.conftest import Run, Start
 
 Stdin = Callable[[bytes], None]
@@ -156,10 +157,11 @@ def test_a_header_with_an_option_of_its_own_is_a_usage_error(
     assert broker.stats().sessions_total == 0
 
 
-def test_the_options_of_a_message_go_out_as_the_broker_knows_them(broker: Broker, run: Run, peer_name: None) -> None:
+def test_the_options_of_a_message_go_out_as_the_broker_knows_them(broker: Broker, run: Run) -> None:
     options = ("--persistent", "--priority", "7", "--expires", "60", "--delay", "1.5")
     assert run("send", "/queue/a", "x", *options).code == 0
     assert run("send", "/queue/a", "x", "--no-persistent").code == 0
+    broker.clock.advance(2)
     out = run("subscribe", "/queue/a", "--count", "2", "--format", "json").out
     first, second = (json.loads(line)["headers"] for line in out.splitlines())
     assert (first["persistent"], first["priority"], first["AMQ_SCHEDULED_DELAY"]) == ("true", "7", "1500")
@@ -167,7 +169,10 @@ def test_the_options_of_a_message_go_out_as_the_broker_knows_them(broker: Broker
     assert second["persistent"] == "false"
 
 
-def test_an_option_that_the_broker_does_not_know_is_a_usage_error(broker: Broker, run: Run) -> None:
+def test_an_option_that_the_broker_does_not_know_is_a_usage_error(
+    broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.connection.config.dialect_of", lambda server: dialect_named("generic"))
     result = run("send", "/queue/a", "x", "--priority", "7")
     assert result.code == 2
     assert "priority" in result.error

@@ -67,7 +67,7 @@ def test_expiry_is_a_moment_for_brokers_that_want_one(dialect: Dialect) -> None:
         (RABBITMQ, {"delay": 1}, "delayed-message plugin"),
         (RABBITMQ, {"group": "g"}, "single active consumer"),
         (RABBITMQ, {"dedupe_id": "d"}, "plugin"),
-        (EMBEDDED, {"persistent": True}, "in memory"),
+        (EMBEDDED, {"dedupe_id": "d"}, "by hand"),
         (GENERIC, {"priority": 1}, "by hand"),
         (GENERIC, {"expires": 1}, "by hand"),
     ],
@@ -110,7 +110,6 @@ def test_a_subscription_asks_in_the_brokers_language(
         (RABBITMQ, {"selector": "a = 1"}, "every message"),
         (RABBITMQ, {"browse": True, "ack": "auto"}, "forget"),
         (RABBITMQ, {"exclusive": True}, "ends with its connection"),
-        (EMBEDDED, {"selector": "a = 1"}, "simple"),
         (GENERIC, {"prefetch": 1}, "by hand"),
         (GENERIC, {"durable": "d"}, "by hand"),
         (ACTIVEMQ, {"browse": True, "ack": "auto", "version": Version.V1_0}, "from STOMP 1.1"),
@@ -223,7 +222,6 @@ def test_only_what_waits_for_the_commit_is_part_of_a_transaction(dialect: Dialec
         (RABBITMQ, "SEND", "message-id", "1"),
         (RABBITMQ, "SEND", "persistent", "false"),
         (ARTEMIS, "SUBSCRIBE", "browser", "true"),
-        (EMBEDDED, "SUBSCRIBE", "browser", "true"),
     ],
 )
 def test_a_header_by_hand_that_does_harm_in_silence_is_refused(

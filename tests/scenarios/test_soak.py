@@ -12,7 +12,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.broker.message import Message
-from stompy.broker.router import Router
+from stompy.broker.publisher import Publisher
 from stompy.testing.proxy import FaultProxy
 from tests.support.soak import Plan, Resending, Soak, SoakError, Tally
 
@@ -78,33 +78,33 @@ def test_a_schedule_comes_from_its_seed() -> None:
 
 
 def test_the_soak_notices_a_message_that_was_confirmed_and_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_noticed(lambda publish, router, message: None, "1 confirmed messages were never consumed", monkeypatch)
+    check_noticed(lambda publish, publisher, message: None, "1 confirmed messages were never consumed", monkeypatch)
 
 
 def test_the_soak_notices_a_duplicate_that_nobody_could_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(publish: Publish, router: Router, message: Message) -> None:
-        publish(router, message)
-        publish(router, message.moved(message.destination, (("soak-id", "another"),)))
+    def twice(publish: Publish, publisher: Publisher, message: Message) -> None:
+        publish(publisher, message)
+        publish(publisher, message.moved(message.destination, (("soak-id", "another"),)))
 
     check_noticed(twice, "came twice, without a flag", monkeypatch)
 
 
-Publish = Callable[[Router, Message], None]
+Publish = Callable[[Publisher, Message], None]
 
 
 def check_noticed(
-    instead: Callable[[Publish, Router, Message], None], words: str, monkeypatch: pytest.MonkeyPatch
+    instead: Callable[[Publish, Publisher, Message], None], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let the broker treat one message in another way, and see that the soak fails."""
-    publish, numbers = Router.publish, itertools.count(1)
+    publish, numbers = Publisher.publish, itertools.count(1)
 
-    def treat(router: Router, message: Message) -> None:
+    def treat(publisher: Publisher, message: Message, sender: str | None = None) -> None:
         if next(numbers) == 100:
-            instead(publish, router, message)
+            instead(publish, publisher, message)
         else:
-            publish(router, message)
+            publish(publisher, message)
 
-    monkeypatch.setattr(Router, "publish", treat)
+    monkeypatch.setattr(Publisher, "publish", treat)
     plan = Plan(messages=400, cuts=0, restarts=0, window=20, seed=1, resending="producer", patience=0.5)
     with pytest.raises(SoakError, match=words):
         soak(plan)

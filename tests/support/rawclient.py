@@ -82,8 +82,8 @@ class RawClient:
         self.sure("SUBSCRIBE", {"destination": destination, "id": id, "ack": ack, **more})
 
     def send(self, destination: str, *bodies: str | bytes, **headers: str) -> None:
-        """Send messages and wait until the broker has them all; in header names `_` stands for `-`."""
-        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        """Send messages and wait until the broker has them all; in header names in lower case `_` stands for `-`."""
+        more = {name.replace("_", "-") if name.islower() else name: value for name, value in headers.items()}
         for body in bodies:
             octets = body.encode() if isinstance(body, str) else body
             self.say("SEND", {"destination": destination, **more}, octets)

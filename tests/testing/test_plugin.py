@@ -25,6 +25,23 @@ def test_a_message_goes_round(stomp_broker, stomp_connection):
     assert stomp_connection.subscribe("/queue/a").receive(timeout=5).text == "hello"
 
 
+def test_an_offer_expires(stomp_broker, stomp_connection):
+    stomp_connection.send("/queue/offers", "ten percent off", expires=3600, confirm=True)
+    stomp_broker.clock.advance(3601)
+    assert stomp_broker.depth("/queue/offers") == 0
+
+
+def test_a_worker_comes_back(stomp_broker, stomp_connection):
+    stomp_broker.pause("/queue/orders")
+    stomp_connection.send("/queue/orders", "42", confirm=True)
+    (message,) = stomp_broker.browse("/queue/orders")
+    assert message.text == "42"
+    stomp_broker.resume("/queue/orders")
+    stomp_broker.move("/queue/orders", "/queue/later")
+    stomp_broker.kill(stomp_broker.connections()[0])
+    assert stomp_broker.purge("/queue/later") == 1
+
+
 def test_each_test_has_a_fresh_broker(stomp_broker):
     assert stomp_broker.stats().messages_in == 0
     assert stomp_broker.stats().sessions_total == 0
@@ -113,7 +130,7 @@ def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
 
 
 def test_the_fixtures_serve_a_users_test(pytester: pytest.Pytester) -> None:
-    run(pytester, USE).assert_outcomes(passed=7)
+    run(pytester, USE).assert_outcomes(passed=9)
 
 
 def test_a_broker_with_users_lets_the_connection_in(pytester: pytest.Pytester) -> None:

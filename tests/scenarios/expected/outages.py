@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.scenarios.acts import REFUSED
 from tests.scenarios.expected.model import ARTEMIS, CLASSIC, EMBEDDED, KINDS, RABBITMQ, Fact, fact, on
 
 _FLOW, _GONE, _PAUSE = "slow consumers and flow control", "kill, restart, persistence", "pause"
@@ -55,9 +54,8 @@ OUTAGES: tuple[Fact, ...] = (
         "Which messages are there after that: default, `persistent=True`, `persistent=False`?",
         on(
             EMBEDDED,
-            f"default; persistent: {REFUSED}",
-            "it lives in one process and keeps its queues while that lives; stompy refuses `persistent=`",
-            grade="no",
+            "default persistent",
+            "all but those with `persistent:false`; it lives in one process and keeps its queues while that lives",
         ),
         on((*CLASSIC, *ARTEMIS), "persistent", "those with `persistent:true`"),
         on(RABBITMQ, "persistent*", "those with `persistent:true`, `redelivered:true`"),
@@ -72,7 +70,7 @@ OUTAGES: tuple[Fact, ...] = (
         "restart-kept",
         _GONE,
         "Which messages are there after that?",
-        on(EMBEDDED, f"default; persistent: {REFUSED}", "as after a kill", grade="no"),
+        on(EMBEDDED, "default persistent", "as after a kill"),
         on(KINDS, "persistent", "those with `persistent:true`"),
     ),
     fact(

@@ -5,6 +5,7 @@ Guarded by the router's lock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompy.errors import RemoteProtocolError
@@ -12,38 +13,53 @@ from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import shown
 
 if TYPE_CHECKING:
+    from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Delivery
-    from stompy.broker.outbox import Outbox
-    from stompy.broker.pool import Share
     from stompy.broker.transactions import Transaction
     from stompy.broker.users import Right, User
+    from stompy.broker.write_queue import WriteQueue
     from stompy.protocol.server import ServerProtocol
 
 
-class Account:
+class SessionState:
     """The in-memory state of one session.
 
     Args:
         name: unique among the sessions of the broker; the `session` header of CONNECTED.
         peer: the client's address.
         protocol: what the client may say; guarded by the router's lock too, but for its parser.
-        outbox: what waits to be written to the client.
-        share: counts what else it makes the broker keep.
+        write_queue: what waits to be written to the client.
+        budget: counts what else it makes the broker keep.
+        abort: ends the connection at once; called without the router's lock.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
     def __init__(
-        self, name: str, *, peer: str, protocol: ServerProtocol, outbox: Outbox, share: Share, max_unacked: int
+        self,
+        name: str,
+        *,
+        peer: str,
+        protocol: ServerProtocol,
+        write_queue: WriteQueue,
+        budget: SessionBudget,
+        max_unacked: int,
+        abort: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.peer = peer
         self.protocol = protocol
-        self.outbox = outbox
-        self.share = share
+        self.write_queue = write_queue
+        self.budget = budget
         self.max_unacked = max_unacked
+        self.abort = abort
+        self.login: str | None = None
         self.user: User | None = None
         """Who it is; `None` where the broker does not ask."""
+        self.client_id: str | None = None
+        """By what its durable subscriptions are known."""
+        self.temporary: dict[str, None] = {}
+        """The names of the temporary queues that end with it."""
         self.ended = False
         """Whether the session is over: nothing that the client says counts any more."""
         self.follows_topics = False

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 
+from stompy.broker.fault_transport import FaultListener, FaultTransport
 from stompy.broker.faults import Cut, CutAfter, Delay, Drop, Fault, FaultPlan, Refuse
-from stompy.broker.faulty import FaultyListener, FaultyTransport
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.memory import MemoryDialer, MemoryListener, MemoryTransport, memory_pair
@@ -41,10 +41,10 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-def pair(*faults: Fault) -> tuple[FaultyTransport, MemoryTransport, FaultPlan]:
+def pair(*faults: Fault) -> tuple[FaultTransport, MemoryTransport, FaultPlan]:
     ours, theirs = memory_pair()
     plan = FaultPlan(*faults)
-    return FaultyTransport(ours, plan, link=1), theirs, plan
+    return FaultTransport(ours, plan, link=1), theirs, plan
 
 
 def rest(transport: MemoryTransport) -> bytes:
@@ -189,7 +189,7 @@ def test_a_release_wakes_everybody_each_time() -> None:
 def test_a_refused_connection_is_closed_and_the_next_one_is_let_in() -> None:
     listener = MemoryListener()
     plan = FaultPlan(Refuse(link=1), Drop("SEND", link=2))
-    faulty = FaultyListener(listener, plan)
+    faulty = FaultListener(listener, plan)
     dialer = MemoryDialer(listener)
     assert faulty.address == listener.address
     first, second = dialer.dial(soon()), dialer.dial(soon())

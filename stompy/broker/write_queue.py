@@ -2,9 +2,9 @@
 
 | thread | owns | may block on |
 |---|---|---|
-| `stompy-broker-<n>-writer` | order of bytes out, heart-beats | the outbox; `sendall`, which `shutdown` ends |
+| `stompy-broker-<n>-writer` | order of bytes out, heart-beats | the write_queue; `sendall`, which `shutdown` ends |
 
-Locks: `Outbox._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
+Locks: `WriteQueue._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
 nothing and is never held over I/O.
 """
 
@@ -31,7 +31,7 @@ _SLICE = 256 * 1024
 """Octets that a client must take within the send timeout."""
 
 
-class Outbox:
+class WriteQueue:
     """A bounded list of frames: MESSAGEs stop at the bound, the answers to a client's own frames do not.
 
     The answers are bounded in another way: the reader takes no more frames from a client that does not fetch them.
@@ -41,10 +41,10 @@ class Outbox:
     Args:
         max_bytes: MESSAGEs are refused from here on, and the reader waits when so many octets of answers pile up.
         max_frames: the same, in frames.
-        touched: where the outbox enters itself when it must be woken.
+        touched: where the write queue enters itself when it must be woken.
     """
 
-    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[Outbox]) -> None:
+    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[WriteQueue]) -> None:
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._touched = touched
@@ -78,7 +78,7 @@ class Outbox:
         self._announce()
 
     def answer(self, data: bytes) -> None:
-        """Add any other frame; nothing happens once the outbox is finished."""
+        """Add any other frame; nothing happens once the write queue is finished."""
         with self._lock:
             if self._finished or self._broken:
                 return
@@ -127,7 +127,7 @@ class Outbox:
         """Wait for frames and take all of them; with them, whether somebody waits for room.
 
         Returns:
-            no frames when `timeout` seconds passed without any; `None` when the outbox is finished and empty.
+            no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
             if not self._frames and not self._finished:
@@ -155,24 +155,33 @@ class Outbox:
                 self._answered.wait()
 
 
-class Writer:
-    """Writes an outbox to a transport, and a heart-beat when there was nothing to write.
+class WriterThread:
+    """Writes a write queue to a transport, and a heart-beat when there was nothing to write.
 
     Args:
-        outbox: what to write.
+        write_queue: what to write.
         transport: where to.
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
         stalled: seconds after which a client that takes too little is let go.
         name: of the thread.
+        before: called with the frames, before they are written.
     """
 
     def __init__(
-        self, outbox: Outbox, transport: Transport, *, on_room: Callable[[], None], stalled: float, name: str
+        self,
+        write_queue: WriteQueue,
+        transport: Transport,
+        *,
+        on_room: Callable[[], None],
+        stalled: float,
+        name: str,
+        before: Callable[[bytes], None] | None = None,
     ) -> None:
         self._stalled = stalled
-        self._outbox = outbox
+        self._write_queue = write_queue
         self._transport = transport
         self._on_room = on_room
+        self._before = before
         self._pulse: Pulse | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -185,7 +194,7 @@ class Writer:
         self._thread.join(timeout)
 
     def beat(self, pulse: Pulse) -> None:
-        """Send heart-beats from now on; called before CONNECTED enters the outbox, which makes the writer look."""
+        """Send heart-beats from now on; called before CONNECTED enters the write queue, which makes the writer look."""
         self._pulse = pulse
 
     def _run(self) -> None:
@@ -203,16 +212,19 @@ class Writer:
             _LOG.exception("%s: the writer failed", self._transport.peer)
             self._transport.shutdown()
         finally:
-            self._outbox.give_up()
+            self._write_queue.give_up()
 
     def _write_all(self) -> None:
         while True:
-            taken = self._outbox.take(self._until_beat())
+            taken = self._write_queue.take(self._until_beat())
             if taken is None:
                 return
             frames, starved = taken
             if frames:
-                self._write(_joined(frames))
+                data = _joined(frames)
+                if self._before is not None:
+                    self._before(data)
+                self._write(data)
             elif self._pulse is not None and self._pulse.beat_due(time.monotonic()):
                 self._write(HEARTBEAT)
             if starved:

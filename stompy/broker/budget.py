@@ -7,7 +7,7 @@ head, and the first `ALLOWANCE` bytes of a session, which so has room whatever o
 
 | thread | does here | lock |
 |---|---|---|
-| any | everything | `Pool._lock`, taken by whoever holds the router's lock, and by readers without it |
+| any | everything | `MemoryBudget._lock`, taken by whoever holds the router's lock, and by readers without it |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def excess(size: int) -> int:
     return max(0, size - _USUAL)
 
 
-class Pool:
+class MemoryBudget:
     """Counts the bytes of messages and of state. Any thread.
 
     Args:
@@ -75,16 +75,16 @@ class Pool:
             self._state -= state
 
 
-class Share:
+class SessionBudget:
     """What one session makes the broker keep beside messages. Any thread.
 
     Args:
-        pool: counts it for all sessions.
+        budget: counts it for all sessions.
         limit: bytes at most.
     """
 
-    def __init__(self, pool: Pool, limit: int) -> None:
-        self._pool = pool
+    def __init__(self, budget: MemoryBudget, limit: int) -> None:
+        self._budget = budget
         self._limit = limit
         self._lock = threading.Lock()
         self._held = 0
@@ -106,7 +106,7 @@ class Share:
             if octets > 0 and held > self._limit:
                 what = "the broker keeps too much for this client beside messages"
                 raise LimitExceeded(what, limit_name="max_session_state_bytes", limit=self._limit)
-            self._pool.take(0, _counted(held) - _counted(self._held), force=octets < 0)
+            self._budget.take(0, _counted(held) - _counted(self._held), force=octets < 0)
             self._held = held
 
     def take_frame(self, octets: int) -> None:

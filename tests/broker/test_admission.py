@@ -8,71 +8,71 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.broker.door import Door, Place, Visit, network_of
+from stompy.broker.admission import Admission, Slot, SlotState, network_of
 from stompy.transport.tcp import TcpOptions
 
 HERE = "192.0.2.1:1234"
 
 
-def a_door(*, max_sessions: int, max_handshakes: int, share: int | None = 100) -> Door:
-    return Door(max_sessions=max_sessions, max_handshakes=max_handshakes, max_handshakes_per_address=share)
+def an_admission(*, max_sessions: int, max_handshakes: int, budget: int | None = 100) -> Admission:
+    return Admission(max_sessions=max_sessions, max_handshakes=max_handshakes, max_handshakes_per_address=budget)
 
 
-def entered(door: Door, peer: str = HERE) -> Visit:
-    visit = door.enter(peer)
-    assert visit is not None
-    return visit
+def entered(admission: Admission, peer: str = HERE) -> Slot:
+    slot = admission.enter(peer)
+    assert slot is not None
+    return slot
 
 
 def test_clients_come_in_until_there_are_too_many_and_again_when_one_has_left() -> None:
-    door = a_door(max_sessions=2, max_handshakes=9)
-    first, second = entered(door), entered(door)
-    door.greeted(first)
-    refused = entered(door)
+    admission = an_admission(max_sessions=2, max_handshakes=9)
+    first, second = entered(admission), entered(admission)
+    admission.greeted(first)
+    refused = entered(admission)
     assert refused.refusal is not None
     assert str(refused.refusal) == "too many sessions (limit max_sessions=2)"
-    door.leave(first)
-    door.leave(first)
-    assert entered(door).refusal is None
-    assert entered(door).refusal is not None
-    door.leave(second)
+    admission.leave(first)
+    admission.leave(first)
+    assert entered(admission).refusal is None
+    assert entered(admission).refusal is not None
+    admission.leave(second)
 
 
 def test_those_who_say_nothing_cannot_take_every_place() -> None:
-    door = a_door(max_sessions=9, max_handshakes=2)
-    first, _ = entered(door), entered(door)
-    refusal = entered(door).refusal
+    admission = an_admission(max_sessions=9, max_handshakes=2)
+    first, _ = entered(admission), entered(admission)
+    refusal = entered(admission).refusal
     assert refusal is not None
     assert (refusal.limit_name, refusal.limit) == ("max_handshakes", 2)
-    door.greeted(first)
-    assert entered(door).refusal is None
+    admission.greeted(first)
+    assert entered(admission).refusal is None
 
 
 def test_a_storm_of_refused_clients_is_not_answered_one_by_one() -> None:
-    door = a_door(max_sessions=1, max_handshakes=1)
-    entered(door)
-    told = [door.enter(HERE) for _ in range(100)]
-    answered = [visit for visit in told if visit is not None]
+    admission = an_admission(max_sessions=1, max_handshakes=1)
+    entered(admission)
+    told = [admission.enter(HERE) for _ in range(100)]
+    answered = [slot for slot in told if slot is not None]
     assert 0 < len(answered) < 50
-    assert {visit.place for visit in answered} == {Place.REFUSED}
-    door.leave(answered[0])
-    assert door.enter(HERE) is not None
+    assert {slot.state for slot in answered} == {SlotState.REFUSED}
+    admission.leave(answered[0])
+    assert admission.enter(HERE) is not None
 
 
 def test_one_address_has_a_share_of_the_handshakes_and_others_have_the_rest() -> None:
-    door = a_door(max_sessions=99, max_handshakes=9, share=None)
-    first, *_ = (entered(door) for _ in range(5))
-    refusal = entered(door).refusal
+    admission = an_admission(max_sessions=99, max_handshakes=9, budget=None)
+    first, *_ = (entered(admission) for _ in range(5))
+    refusal = entered(admission).refusal
     assert str(refusal) == "too many handshakes from this address (limit max_handshakes_per_address=5)"
     for _ in range(4):
-        assert entered(door, "192.0.2.2:1").refusal is None
-    refusal = entered(door, "192.0.2.3:1").refusal
+        assert entered(admission, "192.0.2.2:1").refusal is None
+    refusal = entered(admission, "192.0.2.3:1").refusal
     assert refusal is not None
     assert refusal.limit_name == "max_handshakes"
-    door.greeted(first)
-    assert entered(door).refusal is None
-    door.leave(first)
-    assert entered(door, "192.0.2.3:1").refusal is not None
+    admission.greeted(first)
+    assert entered(admission).refusal is None
+    admission.leave(first)
+    assert entered(admission, "192.0.2.3:1").refusal is not None
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_share_is_for_the_addresses_that_one_host_has(peer: str, network: str 
 
 
 def test_clients_that_share_no_address_are_not_counted_by_it() -> None:
-    door = a_door(max_sessions=99, max_handshakes=9, share=1)
-    assert [entered(door, "/run/broker.sock").refusal for _ in range(9)] == [None] * 9
+    admission = an_admission(max_sessions=99, max_handshakes=9, budget=1)
+    assert [entered(admission, "/run/broker.sock").refusal for _ in range(9)] == [None] * 9
 
 
 def test_silent_clients_of_one_address_keep_no_other_address_out() -> None:
@@ -107,6 +107,6 @@ def test_silent_clients_of_one_address_keep_no_other_address_out() -> None:
 
 
 def test_ten_clients_of_one_host_at_once_are_nothing_unusual() -> None:
-    with Broker() as broker, ThreadPoolExecutor(10) as pool:
-        for connection in list(pool.map(lambda _: stompy.connect(broker.url, reconnect=None), range(30))):
+    with Broker() as broker, ThreadPoolExecutor(10) as budget:
+        for connection in list(budget.map(lambda _: stompy.connect(broker.url, reconnect=None), range(30))):
             connection.disconnect()

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stompy.broker.fault_injector import End, FaultInjector, Pass, Step, Wait
 from stompy.broker.faults import RECEIVED, SENT, Delay, FaultPlan, Refuse
-from stompy.broker.treatment import End, Pass, Step, Treatment, Wait
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompy.transport.base import Listener, Transport
 
 
-class FaultyListener:
+class FaultListener:
     """Accepts what another listener accepts, and makes it faulty; see `stompy.transport.base.Listener`.
 
     Args:
@@ -46,7 +46,7 @@ class FaultyListener:
             link = self._plan.next_link()
             refusal = next((fault for _, fault in self._plan.entries(link=link) if isinstance(fault, Refuse)), None)
             if refusal is None:
-                return FaultyTransport(transport, self._plan, link=link)
+                return FaultTransport(transport, self._plan, link=link)
             transport.close()
             self._plan.struck(refusal, link=link)
         return None
@@ -70,7 +70,7 @@ class _Hold:
         return self._plan.hold(until=self._until, over=over, releases=self._releases, deadline=deadline)
 
 
-class FaultyTransport:
+class FaultTransport:
     """A transport to which a plan is applied; see `stompy.transport.base.Transport` for what each method promises.
 
     Args:
@@ -83,8 +83,8 @@ class FaultyTransport:
         self._transport = transport
         self._plan = plan
         self._link = link
-        self._outgoing = Treatment(plan, link=link, way=SENT)
-        self._incoming = Treatment(plan, link=link, way=RECEIVED)
+        self._outgoing = FaultInjector(plan, link=link, direction=SENT)
+        self._incoming = FaultInjector(plan, link=link, direction=RECEIVED)
         self._waiting: deque[Step] = deque()  # received, not yet done
         self._hold: _Hold | None = None  # the delay that `recv` is in
         self._shut = False
@@ -163,4 +163,4 @@ class FaultyTransport:
         self._plan.wake()
 
     def __repr__(self) -> str:
-        return f"<FaultyTransport link={self._link} of {self._transport!r}>"
+        return f"<FaultTransport link={self._link} of {self._transport!r}>"

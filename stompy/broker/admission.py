@@ -2,8 +2,8 @@
 
 | thread | does here | lock |
 |---|---|---|
-| acceptor | `enter` | door (leaf) |
-| a session's reader | `greeted`, `leave` | door (leaf) |
+| acceptor | `enter` | admission (leaf) |
+| a session's reader | `greeted`, `leave` | admission (leaf) |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPARE = 16
 """Refused clients that are told so at one time; to the others the stream just ends."""
 
 
-class Place(enum.Enum):
+class SlotState(enum.Enum):
     """Where a client stands."""
 
     WAITING = "has not said CONNECT, or not in a way that was taken"
@@ -28,20 +28,20 @@ class Place(enum.Enum):
     GONE = "has left"
 
 
-class Visit:
-    """One client's place; guarded by the door's lock."""
+class Slot:
+    """One client's place; guarded by the admission's lock."""
 
-    __slots__ = ("network", "place", "refusal")
+    __slots__ = ("network", "refusal", "state")
 
-    def __init__(self, place: Place, network: str | None, refusal: LimitExceeded | None) -> None:
-        self.place = place
+    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceeded | None) -> None:
+        self.state = state
         self.network = network
         """Where it comes from, as `network_of` says."""
         self.refusal = refusal
         """Why it may not come in, or `None`."""
 
 
-class Door:
+class Admission:
     """Counts clients, so that many silent ones cannot keep out all others, nor those of one address any other.
 
     Args:
@@ -53,12 +53,12 @@ class Door:
     def __init__(self, *, max_sessions: int, max_handshakes: int, max_handshakes_per_address: int | None) -> None:
         self._max_sessions = max_sessions
         self._max_handshakes = max_handshakes
-        self._share = max_handshakes_per_address or (max_handshakes + 1) // 2
+        self._budget = max_handshakes_per_address or (max_handshakes + 1) // 2
         self._lock = threading.Lock()
-        self._count = dict.fromkeys(Place, 0)
+        self._count = dict.fromkeys(SlotState, 0)
         self._waiting_from: Counter[str | None] = Counter()
 
-    def enter(self, peer: str) -> Visit | None:
+    def enter(self, peer: str) -> Slot | None:
         """Return a new client's place; `None` where there is no place even to refuse it properly.
 
         Args:
@@ -67,45 +67,45 @@ class Door:
         network = network_of(peer)
         with self._lock:
             refusal = self._refusal(network)
-            if refusal is not None and self._count[Place.REFUSED] >= _SPARE:
+            if refusal is not None and self._count[SlotState.REFUSED] >= _SPARE:
                 return None
-            visit = Visit(Place.GONE, network, refusal)
-            self._set(visit, Place.REFUSED if refusal else Place.WAITING)
-            return visit
+            slot = Slot(SlotState.GONE, network, refusal)
+            self._set(slot, SlotState.REFUSED if refusal else SlotState.WAITING)
+            return slot
 
-    def greeted(self, visit: Visit) -> None:
+    def greeted(self, slot: Slot) -> None:
         """Note that a client is connected now."""
-        self._move(visit, Place.INSIDE)
+        self._move(slot, SlotState.INSIDE)
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, slot: Slot) -> None:
         """Note that a client is gone; nothing happens the second time."""
-        self._move(visit, Place.GONE)
+        self._move(slot, SlotState.GONE)
 
-    def _move(self, visit: Visit, place: Place) -> None:
+    def _move(self, slot: Slot, state: SlotState) -> None:
         with self._lock:
-            if visit.place is not Place.GONE:
-                self._count[visit.place] -= 1
-                if visit.place is Place.WAITING:
-                    self._waiting_from[visit.network] -= 1
-                    if not self._waiting_from[visit.network]:
-                        del self._waiting_from[visit.network]
-                self._set(visit, place)
+            if slot.state is not SlotState.GONE:
+                self._count[slot.state] -= 1
+                if slot.state is SlotState.WAITING:
+                    self._waiting_from[slot.network] -= 1
+                    if not self._waiting_from[slot.network]:
+                        del self._waiting_from[slot.network]
+                self._set(slot, state)
 
-    def _set(self, visit: Visit, place: Place) -> None:
-        visit.place = place
-        self._count[place] += 1
-        if place is Place.WAITING:
-            self._waiting_from[visit.network] += 1
+    def _set(self, slot: Slot, state: SlotState) -> None:
+        slot.state = state
+        self._count[state] += 1
+        if state is SlotState.WAITING:
+            self._waiting_from[slot.network] += 1
 
     def _refusal(self, network: str | None) -> LimitExceeded | None:
-        waiting, inside = self._count[Place.WAITING], self._count[Place.INSIDE]
+        waiting, inside = self._count[SlotState.WAITING], self._count[SlotState.INSIDE]
         if waiting + inside >= self._max_sessions:
             return LimitExceeded("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
         if waiting >= self._max_handshakes:
             return LimitExceeded("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
-        if network is not None and self._waiting_from[network] >= self._share:
+        if network is not None and self._waiting_from[network] >= self._budget:
             what = "too many handshakes from this address"
-            return LimitExceeded(what, limit_name="max_handshakes_per_address", limit=self._share)
+            return LimitExceeded(what, limit_name="max_handshakes_per_address", limit=self._budget)
         return None
 
 

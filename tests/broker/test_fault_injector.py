@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from stompy.broker.fault_injector import End, FaultInjector, FrameSplitter, Part, Pass, Step, Wait
 from stompy.broker.faults import (
     GARBAGE,
+    HEARTBEAT,
     RECEIVED,
     SENT,
     STRAY_MESSAGE,
@@ -19,7 +21,6 @@ from stompy.broker.faults import (
     Insert,
     Rewrite,
 )
-from stompy.broker.treatment import End, Pass, Step, Treatment, Wait
 
 FIRST = b"RECEIPT\nreceipt-id:1\n\n\0"
 SECOND = b"RECEIPT\nreceipt-id:2\n\n\0"
@@ -30,8 +31,8 @@ def passed(steps: list[Step]) -> bytes:
     return b"".join(step.octets for step in steps if isinstance(step, Pass))
 
 
-def treated(*faults: Fault, link: int = 1, way: str = SENT, seed: int = 0) -> Treatment:
-    return Treatment(FaultPlan(*faults, seed=seed), link=link, way=way)
+def treated(*faults: Fault, link: int = 1, direction: str = SENT, seed: int = 0) -> FaultInjector:
+    return FaultInjector(FaultPlan(*faults, seed=seed), link=link, direction=direction)
 
 
 def test_without_faults_everything_passes_unchanged() -> None:
@@ -60,7 +61,7 @@ def test_heart_beats_can_be_dropped() -> None:
 def test_a_fault_of_the_other_way_does_nothing() -> None:
     sent = b"SEND\ndestination:a\n\n\0"
     assert passed(treated(Drop("SEND"), Drop(RECEIVED), CutAfter(received=0)).feed(sent)) == sent
-    assert passed(treated(Drop("SEND"), way=RECEIVED).feed(sent)) == b""
+    assert passed(treated(Drop("SEND"), direction=RECEIVED).feed(sent)) == b""
 
 
 def test_a_fault_of_another_link_does_nothing() -> None:
@@ -178,7 +179,7 @@ def test_several_faults_strike_one_frame() -> None:
 
 def test_a_fault_that_is_added_later_counts_from_then_on() -> None:
     plan = FaultPlan()
-    treatment = Treatment(plan, link=1, way=SENT)
+    treatment = FaultInjector(plan, link=1, direction=SENT)
     treatment.feed(FIRST)
     plan.add(Drop("RECEIPT", nth=1), CutAfter(sent=len(SECOND) + 3))
     steps = treatment.feed(FIRST + SECOND + MESSAGE)
@@ -188,7 +189,7 @@ def test_a_fault_that_is_added_later_counts_from_then_on() -> None:
 def test_a_fault_that_was_removed_does_nothing() -> None:
     faults = Drop("RECEIPT"), CutAfter(sent=100)
     plan = FaultPlan(*faults)
-    treatment = Treatment(plan, link=1, way=SENT)
+    treatment = FaultInjector(plan, link=1, direction=SENT)
     assert passed(treatment.feed(FIRST)) == b""
     plan.remove(*faults)
     assert passed(treatment.feed(FIRST * 20)) == FIRST * 20
@@ -196,7 +197,7 @@ def test_a_fault_that_was_removed_does_nothing() -> None:
 
 def test_what_was_done_is_noted() -> None:
     plan = FaultPlan(Drop("RECEIPT"), Double("MESSAGE"), CutAfter(sent=1_000))
-    Treatment(plan, link=4, way=SENT).feed(FIRST + MESSAGE)
+    FaultInjector(plan, link=4, direction=SENT).feed(FIRST + MESSAGE)
     assert [(strike.fault, strike.link) for strike in plan.strikes] == [(Drop("RECEIPT"), 4), (Double("MESSAGE"), 4)]
 
 
@@ -204,3 +205,76 @@ def test_nothing_passes_after_the_end() -> None:
     treatment = treated(CutAfter(sent=1))
     treatment.feed(FIRST)
     assert treatment.feed(SECOND) == []
+
+
+# FrameSplitter
+
+CONVERSATION = (
+    b"\n\r\n"
+    b"CONNECTED\nversion:1.2\n\n\0"
+    b"\n"
+    b"MESSAGE\ndestination:/queue/a\ncontent-length:5\n\na\0\n\0b\0"
+    b"RECEIPT\r\nreceipt-id:1\r\n\r\n\0"
+    b"ERROR\nmessage:no\n\nas far as the nul\0"
+    b"NO-BLANK-LINE\na:b\0"
+)
+FRAMES = [
+    (HEARTBEAT, b"\n\r\n"),
+    ("CONNECTED", b"CONNECTED\nversion:1.2\n\n\0"),
+    (HEARTBEAT, b"\n"),
+    ("MESSAGE", b"MESSAGE\ndestination:/queue/a\ncontent-length:5\n\na\0\n\0b\0"),
+    ("RECEIPT", b"RECEIPT\r\nreceipt-id:1\r\n\r\n\0"),
+    ("ERROR", b"ERROR\nmessage:no\n\nas far as the nul\0"),
+    ("NO-BLANK-LINE", b"NO-BLANK-LINE\na:b\0"),
+]
+
+
+def whole(parts: list[Part]) -> list[tuple[str, bytes]]:
+    """Put the parts of each frame together."""
+    frames: list[tuple[str, bytes]] = []
+    for part in parts:
+        if part.begins:
+            frames.append((part.command, b""))
+        command, octets = frames[-1]
+        assert command == part.command
+        frames[-1] = (command, octets + part.octets)
+    return frames
+
+
+def test_frames_that_come_in_one_read_are_told_apart() -> None:
+    parts = FrameSplitter().feed(CONVERSATION)
+    assert [(part.command, part.octets) for part in parts] == FRAMES
+    assert all(part.begins and part.ends for part in parts)
+
+
+@pytest.mark.parametrize("at", range(len(CONVERSATION)))
+def test_frames_cut_anywhere_are_put_together(at: int) -> None:
+    splitter = FrameSplitter()
+    parts = splitter.feed(CONVERSATION[:at]) + splitter.feed(CONVERSATION[at:])
+    frames = whole(parts)
+    assert b"".join(octets for _, octets in frames) == CONVERSATION
+    assert [frame for frame in frames if frame[0] != HEARTBEAT] == [frame for frame in FRAMES if frame[0] != HEARTBEAT]
+
+
+def test_a_conversation_octet_by_octet_is_the_same() -> None:
+    splitter = FrameSplitter()
+    frames = whole([part for octet in CONVERSATION for part in splitter.feed(bytes((octet,)))])
+    assert [frame for frame in frames if frame[0] != HEARTBEAT] == [frame for frame in FRAMES if frame[0] != HEARTBEAT]
+
+
+def test_a_head_is_held_back_until_it_is_whole_and_a_body_is_not() -> None:
+    splitter = FrameSplitter()
+    assert splitter.feed(b"SEND\ncontent-length:4\n") == []
+    assert splitter.feed(b"\nab") == [Part(b"SEND\ncontent-length:4\n\nab", "SEND", begins=True, ends=False)]
+    assert splitter.feed(b"c") == [Part(b"c", "SEND", begins=False, ends=False)]
+    assert splitter.feed(b"d\0\n") == [
+        Part(b"d\0", "SEND", begins=False, ends=True),
+        Part(b"\n", HEARTBEAT, begins=True, ends=True),
+    ]
+
+
+def test_what_never_becomes_a_head_is_passed_on_as_it_comes() -> None:
+    splitter = FrameSplitter()
+    octets = b"x" * (1024 * 1024 + 1)
+    assert splitter.feed(octets) == [Part(octets, "", begins=True, ends=False)]
+    assert splitter.feed(b"\n\n\0SEND\n\n\0") == [Part(b"\n\n\0SEND\n\n\0", "", begins=False, ends=False)]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.broker.account import Account
-from stompy.broker.message import Item
+from stompy.broker.session_state import SessionState
 from stompy.errors import RemoteProtocolError
-from tests.broker.conftest import a_consumer, a_message, a_queue, an_account
+from tests.broker.conftest import a_consumer, a_queue, a_session_state, an_item
 
 
-def _with_deliveries(mode: str) -> Account:
-    account, queue = an_account(), a_queue()
-    consumer = a_consumer(account, queue, mode=mode)
+def _with_deliveries(mode: str) -> SessionState:
+    session, queue = a_session_state(), a_queue()
+    consumer = a_consumer(session, queue, mode=mode)
     for order in range(3):
-        consumer.deliver(Item(a_message(), order))
-    return account
+        consumer.deliver(an_item(order, queue))
+    return session
 
 
 @pytest.mark.requirement("ACK-05", "ACK-07")
@@ -28,13 +27,13 @@ def test_the_mode_of_the_subscription_says_how_far_an_ack_reaches(mode: str, ord
 @pytest.mark.requirement("A-35", "A-43")
 @pytest.mark.parametrize(("token", "subscription"), [("ack-k-9", None), ("k-1", None), ("ack-k-1", "2")])
 def test_a_wrong_ack_takes_nothing(token: str, subscription: str | None) -> None:
-    account = _with_deliveries("client")
+    session = _with_deliveries("client")
     with pytest.raises(RemoteProtocolError):
-        account.take(token, subscription=subscription)
-    assert len(account.ledger) == 3
+        session.take(token, subscription=subscription)
+    assert len(session.ledger) == 3
 
 
 def test_the_right_subscription_is_accepted() -> None:
-    account = _with_deliveries("client-individual")
-    account.take("ack-k-1", subscription="1")
-    assert len(account.ledger) == 2
+    session = _with_deliveries("client-individual")
+    session.take("ack-k-1", subscription="1")
+    assert len(session.ledger) == 2

@@ -1,4 +1,4 @@
-"""The outbox by itself, and its writer over a memory pair."""
+"""The write_queue by itself, and its writer over a memory pair."""
 
 from __future__ import annotations
 
@@ -9,112 +9,112 @@ from typing import Any
 import pytest
 
 from stompy.broker.message import Item
-from stompy.broker.outbox import Outbox, Writer
+from stompy.broker.write_queue import WriteQueue, WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost
 from stompy.transport.memory import MemoryTransport, memory_pair
-from tests.broker.conftest import a_consumer, a_message, a_queue, an_account
+from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
 
 WITHIN = 20.0
 
 
-def _outbox(*, max_bytes: int = 100, max_frames: int = 3) -> tuple[Outbox, list[Outbox]]:
-    touched: list[Outbox] = []
-    return Outbox(max_bytes=max_bytes, max_frames=max_frames, touched=touched), touched
+def _write_queue(*, max_bytes: int = 100, max_frames: int = 3) -> tuple[WriteQueue, list[WriteQueue]]:
+    touched: list[WriteQueue] = []
+    return WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched=touched), touched
 
 
-def _wake(outbox: Outbox, touched: list[Outbox]) -> None:
+def _wake(write_queue: WriteQueue, touched: list[WriteQueue]) -> None:
     """What the router does at the end of a turn."""
     touched.clear()
-    outbox.clear_announcement()
-    outbox.wake()
+    write_queue.clear_announcement()
+    write_queue.wake()
 
 
 class _Written:
-    """An outbox, its writer, and the other end of the stream."""
+    """An write_queue, its writer, and the other end of the stream."""
 
     def __init__(self, stalled: float = 0.0) -> None:
-        self.outbox, self.touched = _outbox()
+        self.write_queue, self.touched = _write_queue()
         self.transport, self.peer = memory_pair(1_000)
         self.asked = threading.Event()
-        self.writer = Writer(
-            self.outbox, self.transport, on_room=self.asked.set, stalled=stalled, name="stompy-broker-0-writer"
+        self.writer = WriterThread(
+            self.write_queue, self.transport, on_room=self.asked.set, stalled=stalled, name="stompy-broker-0-writer"
         )
         self.writer.start()
 
     def finish(self) -> None:
-        self.outbox.finish()
-        _wake(self.outbox, self.touched)
+        self.write_queue.finish()
+        _wake(self.write_queue, self.touched)
         self.writer.join(WITHIN)
 
 
 def test_it_enters_itself_once_for_a_turn() -> None:
-    outbox, touched = _outbox()
-    outbox.answer(b"1")
-    outbox.answer(b"2")
-    assert touched == [outbox]
-    _wake(outbox, touched)
-    outbox.answer(b"3")
-    assert touched == [outbox]
+    write_queue, touched = _write_queue()
+    write_queue.answer(b"1")
+    write_queue.answer(b"2")
+    assert touched == [write_queue]
+    _wake(write_queue, touched)
+    write_queue.answer(b"3")
+    assert touched == [write_queue]
 
 
 @pytest.mark.parametrize("answers", [[b"x" * 100], [b"1", b"2", b"3"]])
 def test_it_is_full_by_octets_or_by_frames_until_all_is_taken(answers: list[bytes]) -> None:
-    outbox, _ = _outbox()
+    write_queue, _ = _write_queue()
     for answer in answers:
-        assert outbox.has_room()
-        outbox.answer(answer)
-    assert not outbox.has_room()
-    assert outbox.take(0) == (answers, True)
-    assert outbox.has_room()
-    assert outbox.take(0) == ([], False)
+        assert write_queue.has_room()
+        write_queue.answer(answer)
+    assert not write_queue.has_room()
+    assert write_queue.take(0) == (answers, True)
+    assert write_queue.has_room()
+    assert write_queue.take(0) == ([], False)
 
 
 @pytest.mark.parametrize("limits", [{"max_frames": 3}, {"max_bytes": 160}])
 def test_only_unwanted_messages_are_withdrawn_and_make_room(limits: dict[str, Any]) -> None:
-    account = an_account(**limits)
-    outbox = account.outbox
-    consumer = a_consumer(account, a_queue(), mode="auto")
+    session = a_session_state(**limits)
+    write_queue = session.write_queue
+    consumer = a_consumer(session, a_queue(), mode="auto")
     items = [Item(a_message(), order) for order in range(2)]
     consumer.deliver(items[0])
-    outbox.answer(b"receipt")
+    write_queue.answer(b"receipt")
     consumer.deliver(items[1])
-    assert not outbox.has_room()
-    withdrawn = outbox.withdraw(lambda delivery: delivery.item is items[0])
+    assert not write_queue.has_room()
+    withdrawn = write_queue.withdraw(lambda delivery: delivery.item is items[0])
     assert [delivery.item for delivery in withdrawn] == [items[0]]
-    assert outbox.has_room()
-    taken = outbox.take(0)
+    assert write_queue.has_room()
+    taken = write_queue.take(0)
     assert taken is not None
     assert taken[0][0] == b"receipt"
     assert len(taken[0]) == 2
 
 
 def test_a_finished_outbox_takes_nothing_and_gives_what_it_has() -> None:
-    outbox, _ = _outbox()
-    outbox.answer(b"1")
-    outbox.finish()
-    outbox.answer(b"2")
-    assert not outbox.has_room()
-    assert outbox.take(None) == ([b"1"], False)
-    assert outbox.take(None) is None
+    write_queue, _ = _write_queue()
+    write_queue.answer(b"1")
+    write_queue.finish()
+    write_queue.answer(b"2")
+    assert not write_queue.has_room()
+    assert write_queue.take(None) == ([b"1"], False)
+    assert write_queue.take(None) is None
 
 
 @pytest.mark.parametrize("end", ["take", "finish", "give_up"])
 def test_who_waits_for_answers_to_be_fetched_is_woken(end: str) -> None:
-    outbox, touched = _outbox()
-    outbox.wait_for_answers()
-    outbox.answer(b"x" * 100)
-    thread = threading.Thread(target=outbox.wait_for_answers, daemon=True)
+    write_queue, touched = _write_queue()
+    write_queue.wait_for_answers()
+    write_queue.answer(b"x" * 100)
+    thread = threading.Thread(target=write_queue.wait_for_answers, daemon=True)
     thread.start()
     thread.join(0.02)
     assert thread.is_alive()
     if end == "take":
-        outbox.take(0)
+        write_queue.take(0)
     elif end == "finish":
-        outbox.finish()
-        _wake(outbox, touched)
+        write_queue.finish()
+        _wake(write_queue, touched)
     else:
-        outbox.give_up()
+        write_queue.give_up()
     thread.join(WITHIN)
     assert not thread.is_alive()
 
@@ -122,8 +122,8 @@ def test_who_waits_for_answers_to_be_fetched_is_woken(end: str) -> None:
 def test_the_writer_writes_in_order_and_ends_its_direction() -> None:
     written = _Written()
     for number in range(3):
-        written.outbox.answer(b"%d" % number)
-        _wake(written.outbox, written.touched)
+        written.write_queue.answer(b"%d" % number)
+        _wake(written.write_queue, written.touched)
     written.finish()
     octets = b""
     while part := written.peer.recv(Deadline(WITHIN)):
@@ -133,9 +133,9 @@ def test_the_writer_writes_in_order_and_ends_its_direction() -> None:
 
 def test_the_writer_says_when_there_is_room_for_one_who_waited() -> None:
     written = _Written()
-    written.outbox.answer(b"x" * 100)
-    assert not written.outbox.has_room()
-    _wake(written.outbox, written.touched)
+    written.write_queue.answer(b"x" * 100)
+    assert not written.write_queue.has_room()
+    _wake(written.write_queue, written.touched)
     assert written.asked.wait(WITHIN)
     written.finish()
 
@@ -144,21 +144,21 @@ def test_the_writer_ends_when_the_peer_is_gone(caplog: pytest.LogCaptureFixture)
     written = _Written()
     written.peer.close()
     with caplog.at_level(logging.ERROR):
-        written.outbox.answer(b"x")
-        _wake(written.outbox, written.touched)
+        written.write_queue.answer(b"x")
+        _wake(written.write_queue, written.touched)
         written.writer.join(WITHIN)
     assert caplog.text == ""
-    assert not written.outbox.has_room()
+    assert not written.write_queue.has_room()
 
 
 def test_a_stuck_writer_is_freed_by_shutdown() -> None:
     written = _Written()
-    written.outbox.answer(b"x" * 10_000)
-    _wake(written.outbox, written.touched)
+    written.write_queue.answer(b"x" * 10_000)
+    _wake(written.write_queue, written.touched)
     assert len(written.peer.recv(Deadline(WITHIN))) > 0
     written.transport.shutdown()
     written.writer.join(WITHIN)
-    assert not written.outbox.has_room()
+    assert not written.write_queue.has_room()
 
 
 def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
@@ -169,8 +169,8 @@ def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
 
     monkeypatch.setattr(MemoryTransport, "sendall", broken)
     written = _Written()
-    written.outbox.answer(b"x")
-    _wake(written.outbox, written.touched)
+    written.write_queue.answer(b"x")
+    _wake(written.write_queue, written.touched)
     written.writer.join(WITHIN)
     assert "the writer failed" in caplog.text
     assert written.transport.recv(Deadline(WITHIN)) == b""

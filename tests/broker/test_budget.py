@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker.budget import ALLOWANCE, MemoryBudget, SessionBudget
 from stompy.broker.message import Message
-from stompy.broker.pool import ALLOWANCE, Pool, Share
 from stompy.errors import LimitExceeded
 from stompy.frames.grammar import grammar_of
 from stompy.frames.version import Version
@@ -11,33 +11,33 @@ from tests.broker.conftest import Serve, Served, until
 
 
 def test_what_does_not_fit_is_refused_and_not_counted() -> None:
-    pool = Pool(10, 1_000)
-    pool.take(6)
+    budget = MemoryBudget(10, 1_000)
+    budget.take(6)
     with pytest.raises(LimitExceeded, match="max_store_bytes=10"):
-        pool.take(5)
-    assert pool.held == 6
-    pool.take(5, force=True)
-    pool.give_back(11)
-    assert pool.held == 0
+        budget.take(5)
+    assert budget.held == 6
+    budget.take(5, force=True)
+    budget.give_back(11)
+    assert budget.held == 0
 
 
 def test_a_message_counts_while_it_exists_and_so_does_its_copy() -> None:
-    pool = Pool(1_000, 1_000)
-    message = Message([("a", "b")], destination="/queue/a", body=b"x", grammar=grammar_of(Version.V1_2), pool=pool)
-    assert pool.held == message.size
+    budget = MemoryBudget(1_000, 1_000)
+    message = Message([("a", "b")], destination="/queue/a", body=b"x", grammar=grammar_of(Version.V1_2), budget=budget)
+    assert budget.held == message.size
     copy = message.moved("/queue/b", ())
-    assert pool.held == message.size + copy.size
+    assert budget.held == message.size + copy.size
     del message
-    assert pool.held == copy.size
+    assert budget.held == copy.size
     del copy
-    assert pool.held == 0
+    assert budget.held == 0
 
 
 def test_a_message_that_cannot_be_made_is_not_counted() -> None:
-    pool = Pool(10, 1_000)
+    budget = MemoryBudget(10, 1_000)
     with pytest.raises(LimitExceeded):
-        Message([], destination="/queue/a", body=b"x" * 10, grammar=grammar_of(Version.V1_2), pool=pool)
-    assert pool.held == 0
+        Message([], destination="/queue/a", body=b"x" * 10, grammar=grammar_of(Version.V1_2), budget=budget)
+    assert budget.held == 0
 
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
@@ -65,45 +65,45 @@ LONG = "x" * 20_000
 
 
 def test_a_session_counts_for_all_with_what_passes_its_allowance() -> None:
-    pool = Pool(10, 1_000)
-    first, second = Share(pool, 10**6), Share(pool, 10**6)
+    budget = MemoryBudget(10, 1_000)
+    first, second = SessionBudget(budget, 10**6), SessionBudget(budget, 10**6)
     first.take(ALLOWANCE)
-    assert pool.state == 0
+    assert budget.state == 0
     first.take(1_000)
-    assert pool.state == 1_000
+    assert budget.state == 1_000
     second.take(ALLOWANCE)
     with pytest.raises(LimitExceeded, match="max_state_bytes=1000"):
         second.take(1)
-    assert (second.held, pool.state) == (ALLOWANCE, 1_000)
+    assert (second.held, budget.state) == (ALLOWANCE, 1_000)
     first.take(-500)
     second.take(1)
     first.close()
     first.close()
-    assert (first.held, pool.state) == (0, 1)
+    assert (first.held, budget.state) == (0, 1)
 
 
 def test_one_session_has_its_own_limit() -> None:
-    share = Share(Pool(10, 10**6), 100)
-    share.take(90)
+    budget = SessionBudget(MemoryBudget(10, 10**6), 100)
+    budget.take(90)
     with pytest.raises(LimitExceeded, match="max_session_state_bytes=100"):
-        share.take(11)
-    assert share.held == 90
+        budget.take(11)
+    assert budget.held == 90
 
 
 def test_the_frame_that_is_not_whole_counts_once() -> None:
-    share = Share(Pool(10, 10**6), 100)
-    share.take(50)
-    share.take_frame(40)
-    share.take_frame(50)
-    assert share.held == 100
+    budget = SessionBudget(MemoryBudget(10, 10**6), 100)
+    budget.take(50)
+    budget.take_frame(40)
+    budget.take_frame(50)
+    assert budget.held == 100
     with pytest.raises(LimitExceeded):
-        share.take_frame(51)
-    share.take_frame(0)
-    assert share.held == 50
+        budget.take_frame(51)
+    budget.take_frame(0)
+    assert budget.held == 50
 
 
 def state_of(served: Served) -> int:
-    return served.broker._router.pool.state
+    return served.broker._router.budget.state
 
 
 @pytest.mark.parametrize("limit", ["max_state_bytes", "max_session_state_bytes"])

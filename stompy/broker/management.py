@@ -1,0 +1,191 @@
+"""What tests and demos do to a running broker: look into queues, empty, move and pause them, end connections."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from stompy.broker.destinations import Target, targets_of
+from stompy.errors import ConfigurationError, StompError
+from stompy.frames.parser import Parser
+
+if TYPE_CHECKING:
+    from stompy.broker.router import Router
+    from stompy.broker.session_state import SessionState
+    from stompy.broker.stats import BrokerStats
+    from stompy.frames.frame import Frame
+    from stompy.frames.grammar import Grammar
+
+_LOG = logging.getLogger("stompy.broker")
+
+FrameHook: TypeAlias = "Callable[[Literal['received', 'sent'], str, Frame], object]"
+"""Called with the direction, seen from the broker, the id of the session, and the frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedMessage:
+    """A message that waits in a queue.
+
+    Attributes:
+        headers: by name, as a subscriber would get them, but for those that the broker adds to each delivery.
+        body: its bytes.
+        deliveries: how often it was delivered before.
+    """
+
+    headers: Mapping[str, str]
+    body: bytes
+    deliveries: int
+
+    @property
+    def text(self) -> str:
+        """The body as text, from UTF-8."""
+        return self.body.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """A client that is connected.
+
+    Attributes:
+        session: its id, which CONNECTED told it.
+        peer: its address.
+        login: who it is; `None` where the broker has no users.
+        client_id: the header of CONNECT.
+        version: of STOMP.
+        subscriptions: the destinations that it is subscribed to.
+        unacked: deliveries that wait for its ACK.
+    """
+
+    session: str
+    peer: str
+    login: str | None
+    client_id: str | None
+    version: str
+    subscriptions: tuple[str, ...]
+    unacked: int
+
+
+class Management:
+    """The face of a broker to whoever holds it. Any thread.
+
+    Args:
+        router: the broker's state.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def stats(self) -> BrokerStats:
+        """Return counters and depths of this moment."""
+        return self._router.snapshot()
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
+        return self._router.depth(_queue(queue).name)
+
+    def browse(self, queue: str) -> list[QueuedMessage]:
+        """Return the messages that wait in a queue, in order; they stay there."""
+        with self._router.turn():
+            found = self._router.topology.queues.get(_queue(queue).name)
+            items = found.items() if found is not None else []
+        return [QueuedMessage(item.message.headers, item.message.body, item.deliveries) for item in items]
+
+    def purge(self, queue: str) -> int:
+        """Drop the messages that wait in a queue; return how many."""
+        with self._router.turn():
+            return len(self._router.publisher.take_out(_queue(queue).name))
+
+    def move(self, queue: str, target: str) -> int:
+        """Move the messages that wait in a queue to another, in order; return how many.
+
+        Raises:
+            ConfigurationError: one of them is not a queue, or they are the same.
+        """
+        source, destination = _queue(queue), _queue(target)
+        if source.name == destination.name:
+            raise ConfigurationError("messages are moved to another queue")
+        with self._router.turn():
+            return self._router.publisher.move_all(source.name, destination.name)
+
+    def pause(self, queue: str) -> None:
+        """Deliver nothing from a queue until `resume`; it still takes messages."""
+        with self._router.turn():
+            self._router.topology.queue(_queue(queue).name, forced=True).paused = True
+
+    def resume(self, queue: str) -> None:
+        """End what `pause` began; nothing happens if it did not."""
+        with self._router.turn():
+            self._router.resume(_queue(queue).name)
+
+    def connections(self) -> list[ClientConnection]:
+        """Return the clients that are connected, oldest first."""
+        with self._router.turn():
+            return [_connection(state) for state in self._router.connected]
+
+    def kill(self, connection: ClientConnection | str) -> bool:
+        """End a connection at once, as if the network had cut it; return whether it was there.
+
+        Args:
+            connection: one of `connections`, or its session id.
+        """
+        name = connection if isinstance(connection, str) else connection.session
+        with self._router.turn():
+            found = next((state for state in self._router.connected if state.name == name), None)
+            if found is not None:
+                self._router.hang_up(found)
+        if found is not None:
+            found.abort()
+        return found is not None
+
+
+class HookedFrames:
+    """Tells a hook of the frames of one session; what it raises is logged.
+
+    Args:
+        hook: whom to tell.
+        session: the id of the session.
+    """
+
+    def __init__(self, hook: FrameHook, session: str) -> None:
+        self._hook = hook
+        self._session = session
+
+    def received(self, frames: Iterable[Frame]) -> None:
+        """Tell of frames of the client; on the session's reader."""
+        for frame in frames:
+            self._tell("received", frame)
+
+    def sent(self, data: bytes, grammar: Grammar) -> None:
+        """Tell of frames to the client, which are about to be written; on the session's writer."""
+        for frame in Parser(grammar).feed(data):
+            self._tell("sent", frame)
+
+    def _tell(self, direction: Literal["received", "sent"], frame: Frame) -> None:
+        try:
+            self._hook(direction, self._session, frame)
+        except Exception:
+            _LOG.exception("the hook of the broker's frames failed")
+
+
+def _queue(destination: str) -> Target:
+    try:
+        target, *others = targets_of(destination, "")
+    except StompError as error:
+        raise ConfigurationError(str(error)) from error
+    if not destination or others or target.kind != "queue" or target.pattern:
+        raise ConfigurationError(f"{destination!r} is not one queue")
+    return target
+
+
+def _connection(state: SessionState) -> ClientConnection:
+    return ClientConnection(
+        session=state.name,
+        peer=state.peer,
+        login=state.login,
+        client_id=state.client_id,
+        version=str(state.protocol.version),
+        subscriptions=tuple(consumer.destination for consumer in state.consumers.values()),
+        unacked=len(state.ledger),
+    )

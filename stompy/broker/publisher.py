@@ -1,0 +1,257 @@
+"""How messages get into queues: new, delayed, given back, or as dead letters. Guarded by the router's lock."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from stompy.broker.destinations import REMOTE, is_topic
+from stompy.broker.message import Item
+from stompy.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from stompy.broker.consumer import Consumer
+    from stompy.broker.message import Delivery, Message
+    from stompy.broker.queues import Queue
+    from stompy.broker.schedule import Clock, Schedule
+    from stompy.broker.settings import Settings
+    from stompy.broker.stats import Counters
+    from stompy.broker.topology import Feed, Topology
+
+_SEEN = 20_000
+"""Ids of messages that are remembered to find duplicates by."""
+
+
+class Publisher:
+    """Puts messages where they belong.
+
+    Args:
+        settings: limits and names.
+        topology: finds the queues.
+        schedule: keeps what is to be delivered later.
+        clock: the broker's.
+        counters: counts.
+        dirty: takes queues that have something to hand out.
+        overrun: ends the session of a subscriber whose backlog is full, with the name and the value of the limit.
+        warn: logs a warning at the end of the turn.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topology: Topology,
+        schedule: Schedule[Message],
+        *,
+        clock: Clock,
+        counters: Counters,
+        dirty: dict[Queue, None],
+        overrun: Callable[[Consumer, str, int], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._topology = topology
+        self._schedule = schedule
+        self._clock = clock
+        self._counters = counters
+        self._dirty = dirty
+        self._overrun = overrun
+        self._warn = warn
+        self._orders = itertools.count(1)
+        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def new_item(self, message: Message) -> Item:
+        """Return a place for a message, after all that there are."""
+        return Item(message, next(self._orders))
+
+    # Into queues
+
+    def publish(self, message: Message, sender: str | None = None) -> None:
+        """Put a message into its queue, or into the backlog of every subscription to its topic, or keep it for later.
+
+        Args:
+            message: the message.
+            sender: the name of the session that sends it.
+
+        Raises:
+            LimitExceeded: a queue is full, or there are too many queues.
+        """
+        options = message.options
+        self._counters.messages_in += 1
+        if options.dedupe_id is not None and self._is_duplicate(message.target, options.dedupe_id):
+            self._counters.duplicates += 1
+            return
+        if options.due is None:
+            self._deliver(message, sender)
+            return
+        if self._schedule.waiting >= self._settings.max_queue_messages:
+            limit = self._settings.max_queue_messages
+            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
+        self._schedule.add(options.due, message)
+
+    def _is_duplicate(self, target: str, identity: str) -> bool:
+        key = target, identity
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        return False
+
+    def _deliver(self, message: Message, sender: str | None, *, forced: bool = False) -> None:
+        name = message.target
+        if is_topic(name):
+            for feed in self._topology.feeds(name):
+                if feed.no_local is not None and feed.no_local == sender:
+                    continue
+                if feed.selector is None or feed.selector.matches(message.lookup):
+                    self._feed(feed, message, forced=forced)
+            return
+        if name.startswith(REMOTE) and name not in self._topology.queues:
+            return  # its owner is gone: a reply that nobody waits for
+        queue = self._topology.queue(name, forced=forced)
+        if not forced and not queue.fits(1, message.size):
+            queue = self.must_fit(name, 1, message.size)
+        self._append(queue, message)
+
+    def _append(self, queue: Queue, message: Message) -> None:
+        item = self.new_item(message)
+        queue.append(item)
+        self._dirty[queue] = None
+        if item.expires is not None:
+            self._schedule.expire(item, item.expires)
+
+    def _feed(self, feed: Feed, message: Message, *, forced: bool) -> None:
+        queue = feed.queue
+        if not queue.fits(1, message.size):
+            self.hand_out(queue)
+        if forced or queue.fits(1, message.size):
+            self._append(queue, message)
+        elif feed.consumer is None:
+            self._refuse_full(queue, 1)
+        else:
+            # A topic waits for nobody, and a message left out in silence would be a lie: the subscriber is told.
+            name, limit = "max_backlog_messages", self._settings.max_backlog_messages
+            if queue.ready < limit:
+                name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes
+            self._overrun(feed.consumer, name, limit)
+
+    def must_fit(self, name: str, messages: int, size: int) -> Queue:
+        """Return a queue that can take so many messages, of so many bytes, once it has handed out what it can.
+
+        Raises:
+            LimitExceeded: it is full all the same.
+        """
+        queue = self._topology.queue(name)
+        if not queue.fits(messages, size):
+            self.hand_out(queue)
+        if not queue.fits(messages, size):
+            self._refuse_full(queue, messages)
+        return queue
+
+    def _refuse_full(self, queue: Queue, messages: int) -> None:
+        settings, what = self._settings, f"queue {queue.name[:80]!r} is full"
+        if queue.ready + messages > settings.max_queue_messages:
+            raise LimitExceeded(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
+        raise LimitExceeded(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
+
+    # Out of them
+
+    def hand_out(self, queue: Queue) -> None:
+        """Give consumers what a queue has for them."""
+        before = queue.delivered
+        queue.dispatch(self._undeliverable, self._clock.now())
+        self._counters.messages_out += queue.delivered - before
+
+    def _undeliverable(self, item: Item, reason: str) -> None:
+        if reason:
+            self.dead_letter(item, reason)
+        else:
+            self._expired(item)
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Return messages to their queues, to be delivered again."""
+        returned: dict[Queue, list[Item]] = {}
+        for delivery in deliveries:
+            returned.setdefault(delivery.item.queue, []).append(delivery.item)
+        for taken_from, items in returned.items():
+            queue = self._topology.home(taken_from)
+            if queue is not None:
+                for item in items:
+                    item.queue = queue
+                queue.put_back(items)
+                self._dirty[queue] = None
+                self._counters.redelivered += len(items)
+
+    def dead_letter(self, item: Item, reason: str) -> None:
+        """Move a message, which is in no queue, to the dead-letter queue."""
+        if self._move(item, self._settings.dead_letter, reason):
+            self._counters.dead_lettered += 1
+        else:
+            self._counters.discarded += 1
+
+    def _expired(self, item: Item) -> None:
+        self._counters.expired += 1
+        if self._settings.expired is not None and not self._is_backlog(item):
+            self._move(item, self._settings.expired, "expired")
+
+    def _is_backlog(self, item: Item) -> bool:
+        queue = item.queue
+        return not queue.stays and self._topology.queues.get(queue.name) is not queue
+
+    def _move(self, item: Item, name: str, reason: str) -> bool:
+        extra = (
+            ("original-destination", item.message.destination),
+            ("delivery-count", str(item.deliveries)),
+            ("dead-letter-reason", reason),
+        )
+        message = item.message.moved(name, extra)
+        queue = self._topology.queue(name, forced=True)
+        source = item.queue.name
+        if source == name or not queue.fits(1, message.size):
+            self._warn(f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}")
+            return False
+        self._append(queue, message)
+        return True
+
+    def take_out(self, name: str) -> list[Item]:
+        """Take out the messages that wait in a queue, and return them."""
+        queue = self._topology.queues.get(name)
+        if queue is None:
+            return []
+        self._dirty[queue] = None
+        items = queue.items()
+        for item in items:
+            queue.remove(item)
+        return items
+
+    def move_all(self, name: str, target: str) -> int:
+        """Move the messages that wait in a queue to another; return how many."""
+        items = self.take_out(name)
+        queue = self._topology.queue(target, forced=True)
+        for item in items:
+            self._append(queue, item.message.moved(target, ()))
+        return len(items)
+
+    # At their time
+
+    def run_due(self) -> None:
+        """Deliver what was kept for now, and take away what has expired."""
+        now = self._clock.now()
+        for message in self._schedule.due(now):
+            self._deliver(message, None, forced=True)
+        for item in self._schedule.expired(now):
+            if item.queue.remove(item):
+                self._expired(item)
+                self._dirty[item.queue] = None
+
+    def drop_transient(self) -> None:
+        """Forget the messages that are not to outlive a restart."""
+        queues = [*self._topology.queues.values(), *(feed.queue for feed in self._topology.durables.values())]
+        for queue in queues:
+            for item in [item for item in queue.items() if item.message.options.persistent is False]:
+                queue.remove(item)
+            self._dirty[queue] = None
+        self._schedule.keep(lambda message: message.options.persistent is not False)

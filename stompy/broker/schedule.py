@@ -1,0 +1,152 @@
+"""What the broker does at its time: a clock that tests can turn, and the things to be done.
+
+| thread | owns | may block on |
+|---|---|---|
+| `stompy-broker-timer` | nothing | its event, until the next thing is due; the router's lock |
+
+`Schedule` is guarded by the router's lock; the timer and `Clock` hold none of their own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from stompy.broker.message import Item
+
+T = TypeVar("T")
+
+_LONGEST = 3600.0
+"""Seconds that the timer waits at most, as the clock of the system may be set."""
+
+
+class Clock:
+    """The broker's clock: that of the system, and what it was turned forward by."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self.turned: Callable[[], None] = lambda: None
+        """Called when it was turned."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Turn it forward; what is due then has been done when this returns. Any thread.
+
+        Raises:
+            ValueError: the number is negative.
+        """
+        if not seconds >= 0:
+            raise ValueError(f"a clock is turned forward by a number of seconds, not {seconds!r}")
+        self._ahead += seconds
+        self.turned()
+
+    def __repr__(self) -> str:
+        return f"<Clock {self._ahead:g} s ahead>"
+
+
+class Schedule(Generic[T]):
+    """Messages that are to be delivered later, and those that expire unless they are delivered before.
+
+    A message that was delivered is not looked for here: it is dropped when its time has come, or when such ones are
+    half of all.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._later: list[tuple[float, int, T]] = []
+        self._expiring: list[tuple[float, int, weakref.ref[Item]]] = []
+        self._compact_at = 1024
+
+    @property
+    def later(self) -> list[T]:
+        """What waits for its time."""
+        return [entry for _, _, entry in self._later]
+
+    @property
+    def waiting(self) -> int:
+        """How much that is."""
+        return len(self._later)
+
+    def add(self, due: float, entry: T) -> None:
+        """Keep an entry until `due`."""
+        heapq.heappush(self._later, (due, next(self._numbers), entry))
+
+    def expire(self, item: Item, at: float) -> None:
+        """Note when a message expires; that does not keep it."""
+        heapq.heappush(self._expiring, (at, next(self._numbers), weakref.ref(item)))
+        if len(self._expiring) >= self._compact_at:
+            self._expiring = [entry for entry in self._expiring if entry[2]() is not None]
+            heapq.heapify(self._expiring)
+            self._compact_at = max(1024, 2 * len(self._expiring))
+
+    def keep(self, wanted: Callable[[T], bool]) -> None:
+        """Forget the entries that are not `wanted`."""
+        self._later = [entry for entry in self._later if wanted(entry[2])]
+        heapq.heapify(self._later)
+
+    def due(self, now: float) -> list[T]:
+        """Take out and return what is due, in order."""
+        return [entry for _, _, entry in self._take(self._later, now)]
+
+    def expired(self, now: float) -> list[Item]:
+        """Take out and return the messages whose time is over, if they still exist."""
+        return [item for _, _, found in self._take(self._expiring, now) if (item := found()) is not None]
+
+    @staticmethod
+    def _take(heap: list[Any], now: float) -> list[Any]:
+        taken = []
+        while heap and heap[0][0] <= now:
+            taken.append(heapq.heappop(heap))
+        return taken
+
+    def next(self) -> float | None:
+        """Return the moment of the next thing to do."""
+        return min((heap[0][0] for heap in (self._later, self._expiring) if heap), default=None)
+
+
+class Timer:
+    """The thread that looks at the schedule.
+
+    Args:
+        look: does what is due, and returns the seconds until the next thing is, if there is one.
+    """
+
+    def __init__(self, look: Callable[[], float | None]) -> None:
+        self._look = look
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopped = True
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="stompy-broker-timer", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Look again, as something was scheduled; called with the router's lock held."""
+        self._wake.set()
+
+    def stop(self, timeout: float | None) -> None:
+        """End the thread, and wait for it."""
+        self._stopped = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            seconds = self._look()
+            if not self._stopped:
+                self._wake.wait(None if seconds is None else min(max(seconds, 0.0), _LONGEST))

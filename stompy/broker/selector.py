@@ -1,0 +1,294 @@
+"""Selectors: conditions on headers, in the SQL-92 subset of the Java Message Service.
+
+Pure: text in, a function of headers out. Logic has three values: `None` stands for unknown, as a header that is missing
+makes a comparison, and a message is selected only where the condition is true.
+
+Source: Jakarta Messaging 3.1, 3.8, Message Selection.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from stompy.broker.conditions import (
+    Lookup,
+    Node,
+    SelectorError,
+    Value,
+    all_of,
+    any_of,
+    calculated,
+    compared,
+    in_of,
+    negated,
+    pattern_test,
+)
+
+MAX_LENGTH = 4096
+"""Characters of a selector."""
+MAX_DEPTH = 30
+"""Parentheses, NOTs and signs within each other."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<text>'(?:[^']|'')*')
+    |(?P<float>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?|\d+[eE][+-]?\d+[fFdD]?|\d+[fFdD])
+    |(?P<int>0[xX][0-9a-fA-F]+|\d+)[lL]?
+    |(?P<word>[^\W\d][\w$.]*|[$][\w$.]*)
+    |(?P<sign><>|<=|>=|[=<>()+\-*/,])
+    )""",
+    re.VERBOSE,
+)
+_KEYWORDS = frozenset(("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"))
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Selector:
+    """A compiled selector.
+
+    Args:
+        text: the condition.
+        convert: compare the text of a header with a number as the number it spells, and with a boolean alike. Headers
+            of STOMP are text, so that without this `size > 5` is never true.
+
+    Raises:
+        SelectorError: it is not a selector, or too long or too deep.
+    """
+
+    __slots__ = ("_root", "text")
+
+    def __init__(self, text: str, *, convert: bool = True) -> None:
+        self.text = text
+        self._root = _Parser(text, convert=convert).parse()
+
+    def matches(self, lookup: Lookup) -> bool:
+        """Whether the condition is true; `lookup` returns the value of an identifier, or `None`."""
+        return self._root(lookup) is True
+
+    def __repr__(self) -> str:
+        return f"<Selector {self.text!r}>"
+
+
+@functools.lru_cache(maxsize=1024)
+def compiled(text: str, *, convert: bool = True) -> Selector:
+    """Return the selector of a text: the same object for the same text, while it is remembered."""
+    return Selector(text, convert=convert)
+
+
+class _Parser:
+    """A parser by recursive descent, one method for each level of precedence."""
+
+    def __init__(self, text: str, *, convert: bool) -> None:
+        if len(text) > MAX_LENGTH:
+            raise SelectorError(f"a selector has at most {MAX_LENGTH} characters")
+        self._convert = convert
+        self._tokens = _tokens(text)
+        self._at = 0
+        self._depth = 0
+
+    def parse(self) -> Node:
+        node = self._or()
+        if self._peek() is not None:
+            raise self._unexpected()
+        return node
+
+    # Tokens
+
+    def _peek(self) -> str | None:
+        return self._tokens[self._at][1] if self._at < len(self._tokens) else None
+
+    def _kind(self) -> str | None:
+        return self._tokens[self._at][0] if self._at < len(self._tokens) else None
+
+    def _accept(self, *wanted: str) -> str | None:
+        if self._kind() in ("keyword", "sign") and self._peek() in wanted:
+            self._at += 1
+            return self._tokens[self._at - 1][1]
+        return None
+
+    def _expect(self, wanted: str) -> None:
+        if self._accept(wanted) is None:
+            raise self._unexpected()
+
+    def _unexpected(self) -> SelectorError:
+        found = self._peek()
+        return SelectorError("the selector ends too early" if found is None else f"the selector has {found!r} there")
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SelectorError(f"a selector has at most {MAX_DEPTH} levels")
+
+    # Conditions
+
+    def _or(self) -> Node:
+        parts = [self._and()]
+        while self._accept("OR"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else any_of(parts)
+
+    def _and(self) -> Node:
+        parts = [self._not()]
+        while self._accept("AND"):
+            parts.append(self._not())
+        return parts[0] if len(parts) == 1 else all_of(parts)
+
+    def _not(self) -> Node:
+        if not self._accept("NOT"):
+            return self._comparison()
+        self._deeper()
+        node = negated(self._not())
+        self._depth -= 1
+        return node
+
+    def _comparison(self) -> Node:
+        start = self._at
+        left = self._sum()
+        if sign := self._accept(*_ORDER):
+            second = self._at
+            right = self._sum()
+            if sign not in ("=", "<>"):
+                self._refuse_literals(start, second)
+            return compared(left, _ORDER[sign], right, equality=sign in ("=", "<>"), convert=self._convert)
+        if self._accept("IS"):
+            wanted = self._accept("NOT") is None
+            self._expect("NULL")
+            return lambda lookup: (left(lookup) is None) is wanted
+        negative = self._accept("NOT") is not None
+        if self._accept("BETWEEN"):
+            node = self._between(left)
+        elif self._accept("IN"):
+            node = in_of(left, self._texts())
+        elif self._accept("LIKE"):
+            node = self._like(left)
+        elif negative:
+            raise self._unexpected()
+        else:
+            return left
+        return negated(node) if negative else node
+
+    def _refuse_literals(self, *places: int) -> None:
+        """Refuse to order what has no order: a text or a boolean written in the selector."""
+        for place in places:
+            kind, text = self._tokens[place]
+            if kind == "text" or text in ("TRUE", "FALSE"):
+                raise SelectorError(f"{text} can be compared by = and <> only")
+
+    def _between(self, value: Node) -> Node:
+        low = self._sum()
+        self._expect("AND")
+        high = self._sum()
+        order = functools.partial(compared, equality=False, convert=self._convert)
+        return all_of([order(value, operator.ge, low), order(value, operator.le, high)])
+
+    def _texts(self) -> frozenset[str]:
+        self._expect("(")
+        texts = [self._text()]
+        while self._accept(","):
+            texts.append(self._text())
+        self._expect(")")
+        return frozenset(texts)
+
+    def _text(self) -> str:
+        if self._kind() != "text":
+            raise self._unexpected()
+        self._at += 1
+        return _unquoted(self._tokens[self._at - 1][1])
+
+    def _like(self, value: Node) -> Node:
+        pattern = self._text()
+        escape = self._text() if self._accept("ESCAPE") else None
+        if escape is not None and len(escape) != 1:
+            raise SelectorError("ESCAPE takes one character")
+        fits = pattern_test(pattern, escape)
+
+        def like(lookup: Lookup) -> Value:
+            text = value(lookup)
+            return None if text is None else isinstance(text, str) and fits(text)
+
+        return like
+
+    # Arithmetic
+
+    def _sum(self) -> Node:
+        return self._chain(self._product, "+", "-")
+
+    def _product(self) -> Node:
+        return self._chain(self._signed, "*", "/")
+
+    def _chain(self, part: Callable[[], Node], *signs: str) -> Node:
+        first = part()
+        rest: list[tuple[str, Node]] = []
+        while sign := self._accept(*signs):
+            rest.append((sign, part()))
+        return calculated(first, rest, convert=self._convert) if rest else first
+
+    def _signed(self) -> Node:
+        sign = self._accept("+", "-")
+        if sign is None:
+            return self._operand()
+        self._deeper()
+        node = calculated(lambda lookup: 0, [(sign, self._signed())], convert=self._convert)
+        self._depth -= 1
+        return node
+
+    def _operand(self) -> Node:
+        if self._accept("("):
+            self._deeper()
+            node = self._or()
+            self._depth -= 1
+            self._expect(")")
+            return node
+        kind, text = self._kind(), self._peek()
+        if kind is None or text is None or kind == "sign" or (kind == "keyword" and text not in ("TRUE", "FALSE")):
+            raise self._unexpected()
+        self._at += 1
+        if kind == "word":
+            return lambda lookup: lookup(text)
+        value = _literal(kind, text)
+        return lambda lookup: value
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    found = []
+    place, end = 0, len(text.rstrip())
+    while place < end:
+        match = _TOKEN.match(text, place)
+        if match is None:
+            raise SelectorError(f"the selector has {text[place : place + 20]!r} there")
+        kind = match.lastgroup or ""
+        token = match[kind]
+        if kind == "word" and token.upper() in _KEYWORDS:
+            kind, token = "keyword", token.upper()
+        found.append((kind, token))
+        place = match.end()
+    return found
+
+
+def _literal(kind: str, text: str) -> Value:
+    if kind == "text":
+        return _unquoted(text)
+    if kind == "float":
+        return float(text.rstrip("fFdD"))
+    if kind == "int":
+        octal = len(text) > 1 and text[0] == "0" and text.isdigit()
+        try:
+            return int(text, 8 if octal else 0 if text[:2] in ("0x", "0X") else 10)
+        except ValueError:
+            raise SelectorError(f"{text} is not a number") from None
+    return text == "TRUE"
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")

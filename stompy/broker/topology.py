@@ -1,0 +1,285 @@
+"""The queues, topics and durable subscriptions of a broker. Guarded by the router's lock."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from stompy.broker.destinations import Patterns, Target
+from stompy.broker.queues import Queue
+from stompy.errors import LimitExceeded, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from stompy.broker.budget import MemoryBudget
+    from stompy.broker.consumer import Consumer
+    from stompy.broker.message import Item, Message
+    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.selector import Selector
+    from stompy.broker.settings import Settings
+
+_REMEMBERED = 1_000
+"""Topics for which it is remembered who gets their messages."""
+_LONGEST_REMEMBERED = 1024
+"""Characters of the longest name among them."""
+
+
+class Feed:
+    """What a subscription to a topic gets, and where that waits.
+
+    Attributes:
+        target: the topic, or a pattern of topics.
+        queue: where it waits.
+        selector: what it gets of it.
+        consumer: whose it is; `None` where it is a durable subscription, which outlives its consumers.
+        no_local: the session whose messages it does not get.
+    """
+
+    __slots__ = ("consumer", "no_local", "queue", "selector", "target")
+
+    def __init__(
+        self,
+        target: Target,
+        queue: Queue,
+        *,
+        selector: Selector | None,
+        consumer: Consumer | None = None,
+        no_local: str | None = None,
+    ) -> None:
+        self.target = target
+        self.queue = queue
+        self.selector = selector
+        self.consumer = consumer
+        self.no_local = no_local
+
+
+class Topology:
+    """Finds destinations by their names, and makes and forgets them.
+
+    Args:
+        settings: limits.
+        budget: counts the names.
+        dirty: takes queues that the router has to look at.
+    """
+
+    def __init__(self, settings: Settings, budget: MemoryBudget, dirty: dict[Queue, None]) -> None:
+        self._settings = settings
+        self._budget = budget
+        self._dirty = dirty
+        self.queues: dict[str, Queue] = {}
+        self.durables: dict[tuple[str, str], Feed] = {}
+        """Durable subscriptions by client id and name."""
+        self._feeds: dict[str, dict[Feed, None]] = {}
+        self._topic_patterns: Patterns[Feed] = Patterns()
+        self._queue_patterns: Patterns[Consumer] = Patterns()
+        self._remembered: dict[str, tuple[Feed, ...]] = {}
+
+    # Queues
+
+    def queue(self, name: str, *, owner: str | None = None, forced: bool = False) -> Queue:
+        """Return a queue, which is made where there is none.
+
+        Raises:
+            LimitExceeded: there are too many; not where it is `forced`.
+        """
+        queue = self.queues.get(name)
+        if queue is not None:
+            return queue
+        settings = self._settings
+        if not forced:
+            self.check_room((name,))
+        queue = Queue(
+            name,
+            max_messages=settings.max_queue_messages,
+            max_bytes=settings.max_queue_bytes,
+            owner=owner,
+            kept=owner is not None,
+        )
+        self._keep(queue, forced=forced)
+        return queue
+
+    def _keep(self, queue: Queue, *, forced: bool) -> None:
+        self._budget.take(0, queue.kept, force=forced)
+        self.queues[queue.name] = queue
+        self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
+        for consumer in self._queue_patterns.matching(queue.name):
+            self.join(consumer, queue)
+
+    def check_room(self, names: Iterable[str]) -> None:
+        """Refuse queues that would be too many.
+
+        Raises:
+            LimitExceeded: they would.
+        """
+        new, limit = sum(name not in self.queues for name in names), self._settings.max_queues
+        held = len(self.queues) + len(self.durables)
+        if new and held + new > limit:
+            useless = sum(queue.forgettable for queue in self.queues.values())
+            if held - useless + new > limit:
+                raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
+
+    def home(self, queue: Queue) -> Queue | None:
+        """Return where messages of a queue go back to; `None` where it was deleted with all it held."""
+        if queue.deleted:
+            return None
+        if queue.stays:
+            return queue
+        known = self.queues.get(queue.name)
+        if known is None:  # an empty one may have been forgotten since
+            self._keep(queue, forced=True)
+        return known or queue
+
+    def forget_if_useless(self, queue: Queue) -> None:
+        """Forget a queue of which nothing would be lost."""
+        if queue.forgettable and self.queues.get(queue.name) is queue:
+            self.forget(queue)
+
+    def forget(self, queue: Queue) -> None:
+        """Forget a queue, with all it holds."""
+        queue.deleted = queue.owner is not None
+        del self.queues[queue.name]
+        self._budget.give_back(0, queue.kept)
+
+    def snapshot(self, name: str, selector: Selector | None, new_item: Callable[[Message], Item]) -> Queue:
+        """Return a backlog with the messages that wait in a queue now, which stay there."""
+        copy = Queue(name, max_messages=sys.maxsize, max_bytes=sys.maxsize, prioritized=False)
+        queue = self.queues.get(name)
+        for item in queue.items() if queue is not None else ():
+            if selector is None or selector.matches(item.message.lookup):
+                copy.append(new_item(item.message))
+        return copy
+
+    def join(self, consumer: Consumer, queue: Queue) -> None:
+        """Let a consumer take part in a queue."""
+        if queue not in consumer.queues:
+            queue.join(consumer)
+            consumer.queues[queue] = None
+        self._dirty[queue] = None
+
+    def join_all(self, consumer: Consumer, pattern: str) -> None:
+        """Let a consumer take part in all queues that fit a pattern, also those to come."""
+        self._queue_patterns.add(pattern, consumer)
+        consumer.pattern = pattern
+        fitting: Patterns[bool] = Patterns()
+        fitting.add(pattern, True)
+        for queue in [queue for queue in self.queues.values() if any(fitting.matching(queue.name))]:
+            if queue.owner is None:
+                self.join(consumer, queue)
+
+    # Topics
+
+    def feeds(self, name: str) -> tuple[Feed, ...]:
+        """Return those that get the messages of a topic."""
+        found = self._remembered.get(name)
+        if found is None:
+            found = (*self._feeds.get(name, ()), *self._topic_patterns.matching(name))
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            if len(name) <= _LONGEST_REMEMBERED:
+                self._remembered[name] = found
+        return found
+
+    def backlog(self, name: str) -> Queue:
+        """Return a place for what waits for one subscriber."""
+        settings = self._settings
+        return Queue(
+            name,
+            max_messages=settings.max_backlog_messages,
+            max_bytes=settings.max_backlog_bytes,
+            prioritized=False,
+        )
+
+    def add(self, feed: Feed) -> None:
+        """Let a subscription get the messages of its topic from now on."""
+        if feed.target.pattern:
+            self._topic_patterns.add(feed.target.name, feed)
+        self._feeds.setdefault(feed.target.name, {})[feed] = None
+        self._remembered.clear()
+
+    def remove(self, feed: Feed) -> None:
+        """End what `add` began."""
+        if feed.target.pattern:
+            self._topic_patterns.remove(feed.target.name, feed)
+        followers = self._feeds[feed.target.name]
+        del followers[feed]
+        if not followers:
+            del self._feeds[feed.target.name]
+        self._remembered.clear()
+
+    def topics(self) -> dict[str, int]:
+        """Return how many live subscriptions each topic, or pattern, has."""
+        live = {name: sum(bool(feed.queue.consumers) for feed in feeds) for name, feeds in self._feeds.items()}
+        return {name: count for name, count in live.items() if count}
+
+    # Durable subscriptions
+
+    def durable(self, client: str | None, target: Target, options: SubscribeOptions, session: str) -> Feed:
+        """Return a durable subscription that nobody serves; one to another topic, or with another selector, is new.
+
+        Raises:
+            RemoteProtocolError: the session has no client id, it is in use, or is none of a topic.
+            LimitExceeded: there are too many queues.
+        """
+        name = options.durable or ""
+        if client is None:
+            raise RemoteProtocolError("a durable subscription needs a client-id header in CONNECT")
+        if target.kind == "queue" or target.owner is not None:
+            raise RemoteProtocolError("a durable subscription is one to a topic")
+        known = self.durables.get((client, name))
+        if known is not None:
+            if known.queue.consumers:
+                raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
+            if (known.target, known.selector) == (target, options.selector):
+                known.no_local = session if options.no_local else None
+                return known
+            self.delete_durable(client, name)
+        shown = f"{client}/{name}"
+        self.check_room((shown,))
+        settings = self._settings
+        queue = Queue(
+            shown,
+            max_messages=settings.max_queue_messages,
+            max_bytes=settings.max_queue_bytes,
+            kept=True,
+        )
+        queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
+        self._budget.take(0, queue.kept)
+        no_local = session if options.no_local else None
+        feed = Feed(target, queue, selector=options.selector, no_local=no_local)
+        self.durables[client, name] = feed
+        self.add(feed)
+        return feed
+
+    def delete_durable(self, client: str | None, name: str) -> None:
+        """Delete a durable subscription, with all that waits for it.
+
+        Raises:
+            RemoteProtocolError: there is none of that name, or it is in use.
+        """
+        feed = self.durables.get((client or "", name))
+        if feed is None:
+            raise RemoteProtocolError(f"there is no durable subscription {name[:80]!r}")
+        if feed.queue.consumers:
+            raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
+        del self.durables[client or "", name]
+        self.remove(feed)
+        feed.queue.deleted = True
+        self._budget.give_back(0, feed.queue.kept)
+
+    # Subscriptions
+
+    def leave(self, consumer: Consumer) -> None:
+        """Give a consumer nothing more."""
+        if consumer.pattern is not None:
+            self._queue_patterns.remove(consumer.pattern, consumer)
+            consumer.pattern = None
+        for feed in consumer.feeds:
+            self.remove(feed)
+        consumer.feeds.clear()
+        for queue in consumer.queues:
+            queue.leave(consumer)
+            self._dirty[queue] = None
+        consumer.queues.clear()
+        consumer.session.parked.pop(consumer, None)
+        consumer.waits_at.clear()

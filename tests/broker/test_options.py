@@ -1,0 +1,105 @@
+"""What SEND and SUBSCRIBE ask for: each header works, or is refused."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from stompy.broker.destinations import targets_of
+from stompy.broker.options import (
+    PLAIN,
+    UNSUPPORTED,
+    SendOptions,
+    SubscribeOptions,
+    check_combination,
+    send_options,
+    subscribe_options,
+)
+from stompy.errors import RemoteProtocolError
+from tests.broker.conftest import Served
+
+NOW = 1_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "options"),
+    [
+        ({}, PLAIN),
+        ({"priority": "9"}, SendOptions(priority=9)),
+        ({"priority": "12"}, SendOptions(priority=9)),
+        ({"persistent": "true"}, SendOptions(persistent=True)),
+        ({"persistent": "False"}, SendOptions(persistent=False)),
+        ({"expires": "1000001500"}, SendOptions(expires=NOW + 1.5)),
+        ({"expires": "0"}, PLAIN),
+        ({"expiration": "1500"}, SendOptions(expires=NOW + 1.5)),
+        ({"AMQ_SCHEDULED_DELAY": "2000"}, SendOptions(due=NOW + 2)),
+        ({"AMQ_SCHEDULED_DELAY": "0"}, PLAIN),
+        ({"AMQ_SCHEDULED_TIME": "1000003000"}, SendOptions(due=NOW + 3)),
+        ({"AMQ_SCHEDULED_TIME": "1"}, PLAIN),
+        ({"JMSXGroupID": "g", "JMSXGroupSeq": "-1"}, SendOptions(group="g", group_ends=True)),
+        ({"_AMQ_DUPL_ID": "d"}, SendOptions(dedupe_id="d")),
+    ],
+)
+def test_what_a_send_asks_for(headers: dict[str, str], options: SendOptions) -> None:
+    assert send_options(headers.get, NOW) == options
+
+
+@pytest.mark.parametrize(
+    ("headers", "options"),
+    [
+        ({}, SubscribeOptions(prefetch=7)),
+        ({"prefetch-count": "3"}, SubscribeOptions(prefetch=3)),
+        ({"prefetch-count": "0"}, SubscribeOptions(prefetch=sys.maxsize)),
+        ({"activemq.prefetchSize": "0"}, SubscribeOptions(prefetch=0)),
+        ({"selector": " "}, SubscribeOptions(prefetch=7)),
+        ({"activemq.subscriptionName": "d"}, SubscribeOptions(prefetch=7, durable="d")),
+        ({"durable-subscription-name": "d"}, SubscribeOptions(prefetch=7, durable="d")),
+        ({"browser": "true"}, SubscribeOptions(prefetch=7, browse=True)),
+        ({"browser": "false"}, SubscribeOptions(prefetch=7)),
+        ({"activemq.exclusive": "true"}, SubscribeOptions(prefetch=7, exclusive=True)),
+        ({"no-local": "true"}, SubscribeOptions(prefetch=7, no_local=True)),
+    ],
+)
+def test_what_a_subscribe_asks_for(headers: dict[str, str], options: SubscribeOptions) -> None:
+    assert subscribe_options(headers.get, prefetch=7) == options
+
+
+@pytest.mark.parametrize(
+    "header", ["priority", "persistent", "expires", "expiration", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"]
+)
+def test_a_senseless_value_of_a_send_is_refused(header: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=header):
+        send_options({header: "maybe"}.get, NOW)
+
+
+@pytest.mark.parametrize("header", ["prefetch-count", "browser", "activemq.exclusive", "no-local", "selector"])
+def test_a_senseless_value_of_a_subscribe_is_refused(header: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=header):
+        subscribe_options({header: "may be"}.get, prefetch=7)
+
+
+@pytest.mark.parametrize(("command", "header"), [(name, one) for name, table in UNSUPPORTED.items() for one in table])
+def test_a_header_that_asks_for_what_cannot_be_had_is_an_error(served: Served, command: str, header: str) -> None:
+    client = served.client()
+    client.say(command, {"destination": "/queue/a", "id": "1", header: "1"})
+    assert header in client.error().headers["message"]
+
+
+@pytest.mark.parametrize(
+    ("options", "destination"),
+    [
+        (SubscribeOptions(browse=True, durable="d"), "/queue/a"),
+        (SubscribeOptions(browse=True, exclusive=True), "/queue/a"),
+        (SubscribeOptions(browse=True), "/topic/a"),
+        (SubscribeOptions(browse=True), "/queue/a.*"),
+        (SubscribeOptions(browse=True), "/queue/a,/queue/b"),
+        (SubscribeOptions(durable="d"), "/topic/a,/topic/b"),
+        (SubscribeOptions(no_local=True), "/queue/a"),
+        (SubscribeOptions(exclusive=True), "/topic/a"),
+    ],
+)
+def test_options_that_make_no_sense_together_are_refused(options: SubscribeOptions, destination: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        check_combination(options, targets_of(destination, "s"))
+    check_combination(SubscribeOptions(), targets_of(destination, "s"))
