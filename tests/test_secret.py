@@ -11,7 +11,7 @@ import pytest
 from stompy.broker.users import User, Users
 from stompy.errors import ConfigurationError, StompError
 from stompy.secret import Secret, check_text, closed, hidden, revealed
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 MARK = "s3cret-marker"
 

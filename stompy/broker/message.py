@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.pool import excess
 from stompy.frames.encoder import encode
-from stompy.frames.headers import Pairs
-from stompy.frames.limits import Limits
+from stompy.frames.frame import Pairs
+from stompy.frames.grammar import Limits
 from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from stompy.broker.pool import Share
 from stompy.broker.settings import SERVER
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
-from stompy.frames.version import Version
-from stompy.protocol.flood import EolMeter
-from stompy.protocol.heartbeat import Heartbeats, Pulse
+from stompy.frames.grammar import Version
+from stompy.protocol.heartbeat import EolMeter, Heartbeats, Pulse
 from stompy.protocol.server import ServerProtocol
 from stompy.secret import Secret
 

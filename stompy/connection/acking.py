@@ -11,7 +11,7 @@ from stompy.connection.message import Message
 from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
 from stompy.frames.encoder import encode_head, encode_lines
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers

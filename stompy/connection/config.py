@@ -12,14 +12,14 @@ from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
-from stompy.frames.version import Version, parse_version
+from stompy.frames.grammar import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret, check_text, closed, hidden
 from stompy.threads import is_for_caller
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     import ssl

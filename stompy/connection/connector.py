@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from stompy.connection.config import Config, Order
 from stompy.deadline import Deadline
-from stompy.dialects.brokers import RABBITMQ
-from stompy.dialects.refusals import client_id_in_use, knows_no_such_host
+from stompy.dialects.brokers import RABBITMQ, client_id_in_use, knows_no_such_host
 from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
@@ -29,7 +28,7 @@ from stompy.transport.address import TLS, UNIX, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 
 _LOG = logging.getLogger("stompy.connection")
@@ -47,7 +46,7 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     if address.scheme != TLS:
         return tcp
     # Imported where it is needed: `ssl` costs a good part of an import of stompy.
-    from stompy.transport.tls_dialer import TlsDialer
+    from stompy.transport.tls.endpoints import TlsDialer
 
     return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from stompy.dialects.dialect import Dialect, Trap
 from stompy.errors import ConfigurationError
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Leniency
 
 DialectName = Literal["activemq", "artemis", "rabbitmq", "stompy", "generic"]
@@ -165,3 +166,19 @@ def dialect_of(server: str | None) -> Dialect:
 def leniency_of(server: str | None) -> Leniency:
     """Return what the broker that calls itself `server` needs to be borne with."""
     return dialect_of(server).leniency
+
+
+def knows_no_such_host(frame: Frame) -> bool:
+    """Whether it is RabbitMQ, which takes the `host` header for one of its virtual hosts and has none of that name.
+
+    `ERROR message:Bad CONNECT`, and `Virtual host 'localhost' access denied` in the body.
+    """
+    return frame.headers.get("message") == "Bad CONNECT" and frame.body.startswith(b"Virtual host '")
+
+
+def client_id_in_use(frame: Frame) -> bool:
+    """Whether it is ActiveMQ, which has an older session with the client id, perhaps one that it does not know is dead.
+
+    `ERROR message:Broker: b - Client: me already connected from tcp://127.0.0.1:48770`.
+    """
+    return " already connected from " in frame.headers.get("message", "")

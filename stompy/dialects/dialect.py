@@ -9,8 +9,7 @@ from typing import Literal
 
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
-from stompy.frames.version import Version
+from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.rules import Lookup
 
 DEDUPE_HEADER = "stompy-dedupe-id"

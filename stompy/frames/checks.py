@@ -9,8 +9,7 @@ from stompy.errors import FrameTooLarge, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
 
 if TYPE_CHECKING:
-    from stompy.frames.grammar import Grammar
-    from stompy.frames.limits import Limits
+    from stompy.frames.grammar import Grammar, Limits
 
 _SHOWN = 60
 _HIDDEN = "(hidden: it may hold a credential)"

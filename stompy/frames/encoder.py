@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from stompy.errors import LocalProtocolError
 from stompy.frames.escaping import escape
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, RAW_COMMANDS, SERVER_COMMANDS, Grammar
-from stompy.frames.version import Version
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, RAW_COMMANDS, SERVER_COMMANDS, Grammar, Version
 
 HEARTBEAT = b"\n"
 """What is sent when there is nothing to say (STOMP 1.2, Heart-beating)."""

@@ -2,9 +2,215 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING
 
-from stompy.frames.headers import Headers
+from stompy.frames.escaping import unescape
+
+if TYPE_CHECKING:
+    from stompy.frames.grammar import Grammar
+
+
+_SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
+"""What the name of a header that must not show has in it: `passcode`, or one of a broker's own."""
+
+_ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
+_STARTS: dict[str, str] = {}
+"""How the line of a header begins, by its name; threads may write it at once, and write the same."""
+_STARTS_AT_MOST = 1000
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Headers(Mapping[str, str]):
+    """An immutable, ordered mapping of header names to values in which a repeated name keeps its first value.
+
+    Source: STOMP 1.2, Repeated Header Entries. `pairs` has every entry, repeats included, in the order of the wire.
+    Headers that were read from the wire are split only when somebody first looks, since most programs read a few of
+    them or none.
+
+    Args:
+        entries: a mapping or pairs of name and value.
+    """
+
+    __slots__ = ("_escaped", "_first", "_grammar", "_pairs", "_text")
+
+    def __init__(self, entries: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        self._pairs: Pairs | None = tuple((name, value) for name, value in pairs)
+        self._first: dict[str, str] | None = None
+        self._text: str | None = None
+        self._grammar: Grammar
+        self._escaped: bool
+
+    @classmethod
+    def from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
+        r"""Return headers over `text`, which the parser has checked.
+
+        Args:
+            text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or just `"\n"`.
+            grammar: the version's rules for splitting.
+            escaped: whether names and values hold escape sequences.
+        """
+        self = cls.__new__(cls)
+        self._pairs = None
+        self._first = None
+        self._text = text
+        self._grammar = grammar
+        self._escaped = escaped
+        if grammar.draft:  # there the names come in any case, so the text is no help
+            self._pairs, self._text = _split(text, grammar, escaped), None
+        return self
+
+    @classmethod
+    def from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
+        """Return headers over the lines of a learned head, behind a LF, which were checked."""
+        text = head.decode("utf-8", grammar.utf8_errors)
+        if grammar.crlf and "\r" in text:
+            text = text.replace("\r\n", "\n")
+        self = cls.__new__(cls)
+        self._pairs = self._first = None
+        self._text = text
+        self._grammar = grammar
+        self._escaped = "\\" in text and grammar.escaped(command)
+        return self
+
+    @property
+    def pairs(self) -> Pairs:
+        """Every entry in order, repeats included."""
+        if self._pairs is None:
+            assert self._text is not None
+            self._pairs = _split(self._text, self._grammar, self._escaped)
+        return self._pairs
+
+    @property
+    def size(self) -> int:
+        """About how many octets they take: the characters of names and values, and one for each separator."""
+        if self._text is not None:
+            return len(self._text)
+        return sum(len(name) + len(value) + 2 for name, value in self.pairs)
+
+    def wire(self, name: str) -> str | None:
+        """Return the first value of `name` as it stood on the wire, escapes and all; `None` where that is not known."""
+        text = self._text
+        start_of_line = _STARTS.get(name) or _start_of_line(name)
+        if text is None or start_of_line is None:
+            return None
+        start = text.find(start_of_line)
+        if start < 0:
+            return None
+        start += len(start_of_line)
+        return text[start : text.index("\n", start)]
+
+    def peek(self, name: str) -> str | None:
+        """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
+        if self._first is not None:
+            return self._first.get(name)
+        if self._text is None or not (name in _STARTS or _start_of_line(name)):
+            return self._mapping().get(name)
+        value = self.wire(name)
+        if value is None:
+            return None
+        if self._grammar.trim:
+            value = value.strip(" ")
+        return _unescaped(value, self._grammar) if "\\" in value and self._escaped else value
+
+    def getall(self, name: str) -> tuple[str, ...]:
+        """Return every value of `name` in order; empty where there is none."""
+        return tuple(value for key, value in self.pairs if key == name)
+
+    def trimmed(self) -> Headers:
+        """Return a copy whose values have no spaces around them, as 1.0 peers pad them."""
+        return Headers((name, value.strip(" ")) for name, value in self.pairs)
+
+    def _mapping(self) -> dict[str, str]:
+        if self._first is None:
+            first = dict(self.pairs)
+            if len(first) < len(self.pairs):
+                first = {}
+                for name, value in self.pairs:
+                    first.setdefault(name, value)
+            self._first = first
+        return self._first
+
+    # What `Mapping` makes of the three methods below it is ten times slower.
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        return self._mapping().keys()
+
+    def values(self) -> ValuesView[str]:
+        """Return the first value of each name."""
+        return self._mapping().values()
+
+    def items(self) -> ItemsView[str, str]:
+        """Return the names and the first value of each."""
+        return self._mapping().items()
+
+    def __getitem__(self, name: str) -> str:
+        if self._first is not None:
+            return self._first[name]
+        value = self.peek(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.peek(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mapping())
+
+    def __len__(self) -> int:
+        return len(self._mapping())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Headers):
+            return self.pairs == other.pairs
+        if isinstance(other, Mapping):
+            return self._mapping() == dict(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pairs)
+
+    def __reduce__(self) -> tuple[type[Headers], tuple[Pairs]]:
+        return (Headers, (self.pairs,))
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.items()}
+        return f"Headers({shown!r})"
+
+
+def _start_of_line(name: str) -> str | None:
+    """Return how the line of a header begins, or `None` where the text does not tell."""
+    # These stand in a name only as an escape sequence, or would match across a colon.
+    if ":" in name or "\\" in name or "\n" in name or "\r" in name:
+        return None
+    start = f"\n{name}:"
+    if len(_STARTS) < _STARTS_AT_MOST and len(name) < 100:
+        _STARTS[name] = start
+    return start
+
+
+def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
+    pairs: list[tuple[str, str]] = _ENTRY.findall(text)
+    if grammar.draft:
+        return tuple([(name.lower(), value.strip(" ")) for name, value in pairs])
+    if grammar.trim:
+        pairs = [(name, value.strip(" ")) for name, value in pairs]
+    if escaped:
+        pairs = [
+            (_unescaped(name, grammar), _unescaped(value, grammar)) if "\\" in value or "\\" in name else (name, value)
+            for name, value in pairs
+        ]
+    return tuple(pairs)
+
+
+def _unescaped(part: str, grammar: Grammar) -> str:
+    return unescape(part, grammar.unescapes, lenient=grammar.lenient_escapes)
+
 
 _SHOWN_BODY = 60
 

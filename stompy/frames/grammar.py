@@ -4,10 +4,53 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from stompy.frames.version import Version
+from stompy.errors import ConfigurationError
+
+
+class Version(enum.Enum):
+    """A version of STOMP; the value is what the `version` header says.
+
+    `DRAFT` is the early "1.0-draft" text, a profile of its own that is never negotiated: both sides must be told.
+    """
+
+    DRAFT = "1.0-draft"
+    V1_0 = "1.0"
+    V1_1 = "1.1"
+    V1_2 = "1.2"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __lt__(self, other: Version) -> bool:
+        return _ORDER[self] < _ORDER[other]
+
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether this version knows heart-beats and escapes (1.1 and newer)."""
+        return self in (Version.V1_1, Version.V1_2)
+
+
+_ORDER = {version: place for place, version in enumerate(Version)}
+
+NEGOTIABLE = (Version.V1_0, Version.V1_1, Version.V1_2)
+"""The versions that CONNECT can offer, in increasing order."""
+
+
+def parse_version(text: str | Version) -> Version:
+    """Return the version named `text`, such as `"1.2"`.
+
+    Raises:
+        ConfigurationError: there is no such version.
+    """
+    try:
+        return Version(text)
+    except ValueError:
+        known = ", ".join(version.value for version in Version)
+        raise ConfigurationError(f"unknown STOMP version {text!r}: stompy speaks {known}") from None
+
 
 BODY_COMMANDS = frozenset(("SEND", "MESSAGE", "ERROR"))
 """The frames that may have a body (STOMP 1.2, Body)."""
@@ -139,3 +182,39 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
         handshake=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Maxima for one frame of the peer; past one of them parsing fails with `FrameTooLarge`.
+
+    Source: STOMP 1.2, Size Limits. The limits bound memory before a frame is whole.
+
+    Attributes:
+        max_headers: header lines in a frame.
+        max_header_line: octets of one header line, without its line end.
+        max_header_block: octets of all header lines of a frame, with their line ends.
+        max_body: octets of the body.
+        max_first_body: octets of the body of a peer's first frame, before which nobody knows who it is.
+    """
+
+    max_headers: int = 1_000
+    max_header_line: int = 64 * 1024
+    max_header_block: int = 1024 * 1024
+    max_body: int = 128 * 1024 * 1024
+    max_first_body: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ConfigurationError(f"{limit.name} must be a whole number of 0 or more, not {value!r}")
+
+    def body(self, *, first: bool) -> tuple[str, int]:
+        """Return the name and the value of the limit for a body; `first` for that of a peer's first frame."""
+        if first and self.max_first_body < self.max_body:
+            return "max_first_body", self.max_first_body
+        return "max_body", self.max_body
+
+
+DEFAULT_LIMITS = Limits()

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.errors import RemoteProtocolError
-from stompy.frames.frame import Frame
+from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import BODY_COMMANDS
-from stompy.frames.headers import Headers
 
 if TYPE_CHECKING:
     from stompy.frames.checks import HeadChecker
-    from stompy.frames.grammar import Grammar
-    from stompy.frames.limits import Limits
+    from stompy.frames.grammar import Grammar, Limits
 
 Row = tuple[bytes | Headers, bytes, bytes]
 """A frame in a run: its header lines behind a LF, the value of `subscription` among them or nothing, and its body."""

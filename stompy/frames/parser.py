@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from stompy.errors import FrameTooLarge, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
-from stompy.frames.frame import Frame
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Frame, Headers
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, Limits
 from stompy.frames.learned import LearnedHeads, Run, frames_of
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar

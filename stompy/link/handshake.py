@@ -22,15 +22,13 @@ from stompy.errors import (
     VersionMismatch,
 )
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
-from stompy.frames.version import Version
+from stompy.frames.grammar import Leniency, Version
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.client import ClientProtocol, refusal
-from stompy.protocol.flood import EolMeter
-from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.heartbeat import EolMeter, HeartbeatOffer
 from stompy.secret import Secret, closed, revealed
 from stompy.transport.base import Dialer, Transport
-from stompy.transport.greeting import GREETING_SIZE, protocol_of
+from stompy.transport.diagnosis import GREETING_SIZE, protocol_of
 
 _LOG = logging.getLogger("stompy.link")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from stompy.errors import ConnectionLost, LimitExceeded, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Row, Run, frames_of
-from stompy.protocol.flood import EolMeter
+from stompy.protocol.heartbeat import EolMeter
 from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:

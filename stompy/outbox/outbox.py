@@ -24,8 +24,7 @@ from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompError, StompTimeout
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version, grammar_of
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.protocol.rules import Lookup, shown
 
 T = TypeVar("T")

@@ -8,16 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
+from stompy.frames.grammar import (
+    DEFAULT_LIMITS,
+    NEGOTIABLE,
+    Grammar,
+    Leniency,
+    Limits,
+    Version,
+    grammar_of,
+    handshake_grammar,
+)
 from stompy.frames.learned import Run, frames_of
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
-from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS, SessionIds
-from stompy.protocol.negotiation import accept_version, offered_by, speakable
-from stompy.protocol.state import EVENTS, Event, State, after, ended
+from stompy.protocol.rules import accept_version, offered_by, speakable
+from stompy.protocol.state import EVENTS, MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS, Event, SessionIds, State, after, ended
 
 _NEVER_BY_HAND = frozenset(("accept-version", "heart-beat", "receipt"))
 

@@ -8,15 +8,21 @@ from collections.abc import Mapping, Sequence
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import (
+    DEFAULT_LIMITS,
+    NEGOTIABLE,
+    Grammar,
+    Leniency,
+    Limits,
+    Version,
+    grammar_of,
+    handshake_grammar,
+)
 from stompy.frames.parser import Parser
-from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.ids import SessionIds
-from stompy.protocol.negotiation import accept_version, highest_common, offered_by, speakable
-from stompy.protocol.state import EVENTS, Event, State, after, ended
+from stompy.protocol.rules import accept_version, highest_common, offered_by, speakable
+from stompy.protocol.state import EVENTS, Event, SessionIds, State, after, ended
 
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

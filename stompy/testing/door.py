@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from stompy.errors import ConfigurationError
 from stompy.testing.loop import READ, Loop
 from stompy.transport.address import host_port
-from stompy.transport.faults import in_words
+from stompy.transport.diagnosis import in_words
 
 _LOG = logging.getLogger("stompy.testing")
 

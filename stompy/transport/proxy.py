@@ -22,9 +22,7 @@ from stompy.errors import (
 )
 from stompy.secret import Secret, check_text, closed, hidden
 from stompy.transport.address import host_port, masked
-from stompy.transport.http_connect import ask_http
-from stompy.transport.proxy_answer import Answer
-from stompy.transport.socks5 import ask_socks
+from stompy.transport.proxy_handshake import Answer, ask_http, ask_socks
 from stompy.transport.tcp import DEFAULT_OPTIONS, TcpDialer, TcpOptions, TcpTransport
 
 if TYPE_CHECKING:

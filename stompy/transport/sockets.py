@@ -16,18 +16,114 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import select
+import selectors
 import socket
+import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.base import RECV_SIZE
-from stompy.transport.descriptor import DescriptorUse
-from stompy.transport.faults import in_words
-from stompy.transport.poll import wait_readable, wait_writable
+from stompy.transport.diagnosis import in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stompy.deadline import Deadline
     from stompy.errors import Outcome
+
+
+_LONGEST_WAIT = 86_400.0
+"""Seconds of one system call; poll(2) takes a C int of milliseconds, and a caller's deadline may be longer."""
+
+
+def wait_readable(*fds: int, deadline: Deadline | None) -> bool:
+    """Wait until one of `fds` has bytes, its end or an error; `False` when the deadline passed first."""
+    return _wait(fds, writing=False, deadline=deadline)
+
+
+def wait_writable(fd: int, *, deadline: Deadline | None) -> bool:
+    """Wait until `fd` takes bytes or has an error; `False` when the deadline passed first."""
+    return _wait((fd,), writing=True, deadline=deadline)
+
+
+def _wait(fds: Sequence[int], *, writing: bool, deadline: Deadline | None) -> bool:
+    while True:
+        remaining = None if deadline is None else deadline.remaining()
+        seconds = _LONGEST_WAIT if remaining is None else min(remaining, _LONGEST_WAIT)
+        if _wait_once(fds, writing=writing, seconds=seconds):
+            return True
+        if deadline is not None and deadline.expired:
+            return False
+
+
+def _by_poll(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLOUT if writing else select.POLLIN)
+    # Rounded up: rounded down, the last fraction of a millisecond would be spent spinning.
+    return bool(poller.poll(math.ceil(seconds * 1000)))
+
+
+def _by_selector(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        for fd in fds:
+            selector.register(fd, selectors.EVENT_WRITE if writing else selectors.EVENT_READ)
+        return bool(selector.select(seconds))
+
+
+_wait_once = _by_poll if hasattr(select, "poll") else _by_selector  # Windows, and gevent's patched select, have no poll
+
+
+class DescriptorUse:
+    """Counts the threads that are using a descriptor and puts its release off until the last one has left.
+
+    A number released while another thread polls it may be given at once to an unrelated file: that thread would then
+    wait for, or read, a stranger's bytes.
+
+    Args:
+        release: gives the descriptor back; called exactly once, outside the lock.
+    """
+
+    __slots__ = ("_lock", "_release", "_released", "closed", "users")
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self._lock = threading.RLock()
+        self._released = False
+        self.closed = False
+        """Whether `close` was called; the release itself may still be waiting for a user."""
+        self.users: set[object] = set()
+        """Who is using it; see `enter`."""
+
+    def enter(self, user: object) -> bool:
+        """Begin to use the descriptor; `False` means that it is closed.
+
+        The end of the use is `users.discard(user)` and then `left()`, in a `finally` whose `try` begins before this
+        call: the first is one call into C, so that no signal handler can raise in front of it.
+        """
+        self.users.add(user)
+        return not self.closed
+
+    def left(self) -> None:
+        """Release a closed descriptor behind its last user."""
+        if self.closed:
+            self._release_if_idle()
+
+    def close(self) -> None:
+        """Let nobody in any more and release the descriptor, now or when the last user leaves. Idempotent."""
+        self.closed = True
+        self._release_if_idle()
+
+    def _release_if_idle(self) -> None:
+        with self._lock:
+            if self.users or self._released:
+                return
+            self._released = True
+        self._release()
+
 
 _LOG = logging.getLogger("stompy.transport")
 # A program that restored the default SIGPIPE (command line tools do) must not be killed by a broken connection.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
 from stompy.transport.address import unix_url
-from stompy.transport.faults import in_words
+from stompy.transport.diagnosis import in_words
 from stompy.transport.sockets import SocketListener, SocketTransport
 
 if TYPE_CHECKING:

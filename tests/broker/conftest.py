@@ -18,8 +18,7 @@ from stompy.broker.pool import Pool, Share
 from stompy.broker.queues import Queue
 from stompy.broker.stats import BrokerStats
 from stompy.deadline import Deadline
-from stompy.frames.grammar import grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version, grammar_of
 from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
 from stompy.transport.memory import MemoryDialer, MemoryListener

@@ -23,8 +23,8 @@ from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompE
 from stompy.transport.base import Transport
 from stompy.transport.memory import MemoryListener, memory_pair
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls_dialer import TlsDialer
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.endpoints import TlsDialer
+from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 from tests.broker.conftest import Serve, Served, tcp_dialer, until
 from tests.support.certificates import Certificates

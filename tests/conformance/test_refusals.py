@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError, VersionMismatch
-from stompy.frames.limits import Limits
-from stompy.frames.version import Version
+from stompy.frames.grammar import Limits, Version
 from stompy.protocol.ack import Ledger, ack_headers
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer

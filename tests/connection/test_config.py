@@ -11,12 +11,12 @@ import pytest
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.link.flow import InboxLimits
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 
 def config(url: str = "stomp://broker", **settings: Any) -> Config:

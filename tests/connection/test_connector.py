@@ -16,9 +16,8 @@ from stompy.connection.config import Config, addresses_of
 from stompy.connection.connector import Connector, in_order
 from stompy.deadline import Deadline
 from stompy.frames.frame import Frame
-from stompy.transport.resolve import Endpoint
-from stompy.transport.tcp import TcpListener
-from stompy.transport.tls_options import TlsVersion
+from stompy.transport.tcp import Endpoint, TcpListener
+from stompy.transport.tls.options import TlsVersion
 from stompy.transport.unix import UnixListener
 from tests.connection.conftest import QUICK, Sessions
 from tests.support.certificates import Certificates

@@ -1,4 +1,4 @@
-"""The brokers that stompy knows, and the choice between them."""
+"""The brokers that stompy knows, the choice between them, and what their refusals mean."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from stompy.dialects.brokers import (
     GENERIC,
     RABBITMQ,
     DialectName,
+    client_id_in_use,
     dialect_named,
     dialect_of,
+    knows_no_such_host,
     leniency_of,
 )
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Leniency
 from tests.connection.conftest import Talking
 from tests.transport.conftest import Calling
@@ -138,3 +141,15 @@ def test_the_client_id_is_told_and_names_durable_subscriptions(talking: Talking)
     assert talk.request.headers["client-id"] == "me"
     subscription = talk.subscribe("/topic/a", durable="d")
     assert subscription._subscribe_headers()["x-queue-name"] == "me.d"
+
+
+NO_SUCH_HOST = Frame("ERROR", {"message": "Bad CONNECT"}, b"Virtual host 'localhost' access denied")
+WRONG_PASSCODE = Frame("ERROR", {"message": "Bad CONNECT"}, b"Access refused for user 'guest'\n")
+IN_USE = Frame("ERROR", {"message": "Broker: b - Client: me already connected from tcp://127.0.0.1:48770"})
+WRONG_LOGIN = Frame("ERROR", {"message": "User name [me] or password is invalid."})
+
+
+@pytest.mark.parametrize("frame", [NO_SUCH_HOST, WRONG_PASSCODE, IN_USE, WRONG_LOGIN, Frame("ERROR")])
+def test_each_refusal_is_taken_for_what_it_is(frame: Frame) -> None:
+    assert knows_no_such_host(frame) == (frame is NO_SUCH_HOST)
+    assert client_id_in_use(frame) == (frame is IN_USE)

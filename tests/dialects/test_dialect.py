@@ -11,7 +11,7 @@ from stompy.dialects.brokers import ACTIVEMQ, ARTEMIS, EMBEDDED, GENERIC, RABBIT
 from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 
 
 def subscribed(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency, Limits
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2, bad, frame, good
 
 ONE_LINE = Limits(max_headers=1, max_header_line=8, max_body=3)

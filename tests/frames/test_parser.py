@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import FrameTooLarge, RemoteProtocolError
-from stompy.frames.grammar import Leniency, grammar_of, handshake_grammar
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Leniency, Limits, Version, grammar_of, handshake_grammar
 from stompy.frames.parser import Parser
-from stompy.frames.version import Version
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, V1_0, V1_1, V1_2, Case, frame
 from tests.frames.cases import GROUPS
 from tests.support.codec import cut, feed_all, parser, plain

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stompy.broker import User
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Leniency, Limits
 from tests.hostile.script import MIB, Await, Deaf, Drip, Fin, Flood, Rst, Step
 
 HELLO = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"

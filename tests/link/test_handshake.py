@@ -19,8 +19,7 @@ from stompy.errors import (
     TlsError,
     VersionMismatch,
 )
-from stompy.frames.limits import Limits
-from stompy.frames.version import Version
+from stompy.frames.grammar import Limits, Version
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats

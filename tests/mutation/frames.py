@@ -7,7 +7,7 @@ TESTS = ("tests/frames/test_parser.py", "tests/frames", "tests/property/test_cod
 
 _PARSER = "stompy/frames/parser.py"
 _CHECKS = "stompy/frames/checks.py"
-_HEADERS = "stompy/frames/headers.py"
+_FRAME = "stompy/frames/frame.py"
 _LEARNED = "stompy/frames/learned.py"
 _GRAMMAR = "stompy/frames/grammar.py"
 _ENCODER = "stompy/frames/encoder.py"
@@ -49,22 +49,22 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_GRAMMAR, '"refuse" if modern and', '"refuse" if not modern and', "bodies refused in the wrong versions"),
     (_GRAMMAR, '        unexpected_body="keep",\n', "", "the body of a CONNECT of 1.0 is refused"),
     (_GRAMMAR, "        lenient_escapes=True,\n", "", "an early ERROR is read strictly"),
-    (_HEADERS, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
+    (_FRAME, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
     (
-        _HEADERS,
+        _FRAME,
         "start = text.find(start_of_line)",
         "start = text.rfind(start_of_line)",
         "peek finds the last repeated header",
     ),
     (
-        _HEADERS,
+        _FRAME,
         "if grammar.draft:  # there",
         "if False:  # there",
         "names of the draft are case-sensitive to peek",
     ),
-    (_HEADERS, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
-    (_HEADERS, "(name.lower(), value.strip", "(name, value.strip", "names of the draft keep their case"),
-    (_HEADERS, '_ENTRY = re.compile(r"\\n([^:\\n]+):', '_ENTRY = re.compile(r"\\n([^\\n]+):', "the last colon splits"),
+    (_FRAME, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
+    (_FRAME, "(name.lower(), value.strip", "(name, value.strip", "names of the draft keep their case"),
+    (_FRAME, '_ENTRY = re.compile(r"\\n([^:\\n]+):', '_ENTRY = re.compile(r"\\n([^\\n]+):', "the last colon splits"),
     (_ESCAPING, '    if "\\\\\\\\" not in text:\n', "    if True:\n", "unescaping in several passes"),
     (_ESCAPING, "    if not lenient:\n", "    if False:\n", "unescape bears undefined sequences"),
     (

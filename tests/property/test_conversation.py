@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from stompy.errors import LocalProtocolError, NotConnected
 from stompy.frames.frame import Frame
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.protocol.ack import Entry, Ledger, ack_headers
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.server import ServerProtocol

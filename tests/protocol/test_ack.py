@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.protocol.ack import Entry, Ledger, ack_headers
 from tests.protocol.exchange import ALL, DRAFT, MODERN, V1_0, V1_1, V1_2
 

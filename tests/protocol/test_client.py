@@ -6,9 +6,8 @@ import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError, NotConnected, RemoteProtocolError, VersionMismatch
 from stompy.frames.frame import Frame
+from stompy.frames.grammar import NEGOTIABLE, Limits, Version
 from stompy.frames.learned import frames_of
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol.client import ClientProtocol, error_text, refusal
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.state import State

@@ -7,9 +7,7 @@ import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
+from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
 from stompy.protocol.client import ClientProtocol, refusal
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import State

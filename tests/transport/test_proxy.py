@@ -15,10 +15,9 @@ from stompy.errors import ConfigurationError, ConnectionLost, ConnectTimeout, Pr
 from stompy.secret import Secret
 from stompy.transport.proxy import Proxy, ProxyDialer, parse_proxy
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
-from stompy.transport.tls import TlsListener
-from stompy.transport.tls_context import server_context
-from stompy.transport.tls_dialer import TlsDialer
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.context import server_context
+from stompy.transport.tls.endpoints import TlsDialer, TlsListener
+from stompy.transport.tls.options import Tls
 from tests.support.certificates import Certificates
 from tests.support.proxies import LittleProxy
 from tests.transport.conftest import Calling

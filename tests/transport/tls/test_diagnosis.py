@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stompy.transport.tls_faults import alert_of, explain, in_short, own_certificate_refused, peer_chain
+from stompy.transport.tls.diagnosis import alert_of, explain, in_short, own_certificate_refused, peer_chain
 
 
 def fault(reason: str | None, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:

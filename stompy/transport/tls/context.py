@@ -8,8 +8,8 @@ from pathlib import Path as FilePath
 
 from stompy.errors import ConfigurationError
 from stompy.secret import Secret
-from stompy.transport.faults import in_words
-from stompy.transport.tls_options import Path, Tls
+from stompy.transport.diagnosis import in_words
+from stompy.transport.tls.options import Path, Tls
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -21,10 +21,10 @@ from stompy.errors import (
     TlsError,
 )
 from stompy.transport.tcp import TcpDialer, TcpListener
-from stompy.transport.tls import TlsListener, TlsTransport
-from stompy.transport.tls_context import server_context
-from stompy.transport.tls_dialer import TlsDialer
-from stompy.transport.tls_options import Tls, TlsVersion
+from stompy.transport.tls.context import server_context
+from stompy.transport.tls.endpoints import TlsDialer, TlsListener
+from stompy.transport.tls.options import Tls, TlsVersion
+from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
 from tests.transport.conftest import Call, Calling
 

@@ -31,8 +31,8 @@ from stompy.errors import (
     TlsError,
 )
 from stompy.transport.base import RECV_SIZE, Transport
-from stompy.transport.greeting import GREETING_SIZE
-from stompy.transport.tls_faults import explain, in_short, own_certificate_refused, peer_chain
+from stompy.transport.diagnosis import GREETING_SIZE
+from stompy.transport.tls.diagnosis import explain, in_short, own_certificate_refused, peer_chain
 
 if TYPE_CHECKING:
     from stompy.errors import Outcome
@@ -349,50 +349,3 @@ class TlsTransport:
     def __repr__(self) -> str:
         state = "shut down" if self._shut else "open" if self._shaken else "shaking hands"
         return f"<TlsTransport {self._tls.version() or 'TLS'} over {self._carrier!r}, {state}>"
-
-
-class CarrierListener(Protocol):
-    """A listener whose transports TLS can run over."""
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """Where it listens."""
-        ...
-
-    def accept(self) -> Carrier | None:
-        """Wait for the next dialer."""
-        ...
-
-    def close(self) -> None:
-        """Stop listening."""
-        ...
-
-
-class TlsListener:
-    """Listens for TLS clients; the handshake of each is done by who reads from it.
-
-    Args:
-        listener: accepts the streams below; owned by this one from here on.
-        context: of `stompy.transport.tls_context.server_context`.
-    """
-
-    def __init__(self, listener: CarrierListener, context: ssl.SSLContext) -> None:
-        self._listener = listener
-        self._context = context
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """Where it listens."""
-        return self._listener.address
-
-    def accept(self) -> TlsTransport | None:
-        """Wait for the next dialer; `None` once the listener is closed."""
-        carrier = self._listener.accept()
-        return None if carrier is None else TlsTransport(carrier, self._context, server_side=True)
-
-    def close(self) -> None:
-        """Stop listening; from any thread."""
-        self._listener.close()
-
-    def __repr__(self) -> str:
-        return f"<TlsListener over {self._listener!r}>"

@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 from stompy.printable import printable
-from stompy.transport.greeting import protocol_of
+from stompy.transport.diagnosis import protocol_of
 
 _EXPIRED, _NOT_YET, _REVOKED, _NO_LIST = 10, 9, 23, 3
 _SELF_SIGNED, _UNTRUSTED_ROOT = 18, 19

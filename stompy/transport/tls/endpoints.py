@@ -15,10 +15,10 @@ from stompy.errors import (
     StompTimeout,
     TlsError,
 )
-from stompy.transport.tls import Carrier, TlsTransport
-from stompy.transport.tls_context import client_context
-from stompy.transport.tls_faults import explain, own_certificate_refused, peer_chain
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.context import client_context
+from stompy.transport.tls.diagnosis import explain, own_certificate_refused, peer_chain
+from stompy.transport.tls.options import Tls
+from stompy.transport.tls.transport import Carrier, TlsTransport
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
@@ -112,3 +112,50 @@ class TlsDialer:
 
     def __repr__(self) -> str:
         return f"<TlsDialer {self.address}>"
+
+
+class CarrierListener(Protocol):
+    """A listener whose transports TLS can run over."""
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """Where it listens."""
+        ...
+
+    def accept(self) -> Carrier | None:
+        """Wait for the next dialer."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class TlsListener:
+    """Listens for TLS clients; the handshake of each is done by who reads from it.
+
+    Args:
+        listener: accepts the streams below; owned by this one from here on.
+        context: of `stompy.transport.tls.context.server_context`.
+    """
+
+    def __init__(self, listener: CarrierListener, context: ssl.SSLContext) -> None:
+        self._listener = listener
+        self._context = context
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """Where it listens."""
+        return self._listener.address
+
+    def accept(self) -> TlsTransport | None:
+        """Wait for the next dialer; `None` once the listener is closed."""
+        carrier = self._listener.accept()
+        return None if carrier is None else TlsTransport(carrier, self._context, server_side=True)
+
+    def close(self) -> None:
+        """Stop listening; from any thread."""
+        self._listener.close()
+
+    def __repr__(self) -> str:
+        return f"<TlsListener over {self._listener!r}>"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError, InsecureTls
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 
 def test_it_is_a_value_that_travels() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError, InsecureTls
-from stompy.transport.tls_context import client_context, server_context
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.context import client_context, server_context
+from stompy.transport.tls.options import Tls
 from tests.support.certificates import Certificates
 
 

@@ -19,9 +19,10 @@ from stompy.errors import ConnectionLost, SendTimeout, StompTimeout, TlsError
 from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpListener
-from stompy.transport.tls import TlsListener, TlsTransport
-from stompy.transport.tls_context import client_context, server_context
-from stompy.transport.tls_options import TlsVersion
+from stompy.transport.tls.context import client_context, server_context
+from stompy.transport.tls.endpoints import TlsListener
+from stompy.transport.tls.options import TlsVersion
+from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
 from tests.support.seed import chance
 from tests.transport.conftest import Calling
