@@ -22,7 +22,7 @@ from stompy.broker.settings import SERVER
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
 from stompy.frames.grammar import Version
-from stompy.protocol.heartbeat import EolMeter, Heartbeats, Pulse
+from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
 from stompy.secret import Secret
 
@@ -95,8 +95,8 @@ class Session:
             max_unacked=max(1, settings.session_state_bytes // _UNACKED_COST),
         )
         self._connect_by = Deadline(settings.connect_timeout)
-        self._pulse: Pulse | None = None
-        self._meter = EolMeter(settings.max_eol_rate, time.monotonic())
+        self._pulse: HeartbeatTimer | None = None
+        self._meter = HeartbeatRateLimit(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
         self._aborted = threading.Event()
         self._writer = Writer(
@@ -176,7 +176,7 @@ class Session:
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(frames)
         try:
-            self._meter.look(parser.line_ends, frames=len(frames), now=time.monotonic())
+            self._meter.check(parser.line_ends, frames=len(frames), now=time.monotonic())
             self._share.take_frame(parser.pending)
         except LimitExceeded as error:
             self._fail(str(error))
@@ -202,7 +202,7 @@ class Session:
     def _next_look(self) -> Deadline:
         if self._pulse is None:
             return self._connect_by
-        look = Deadline(self._pulse.next_look(time.monotonic()))
+        look = Deadline(self._pulse.next_check(time.monotonic()))
         # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
         return look.sooner(_GLANCE) if self._account.follows_topics else look
 
@@ -261,8 +261,8 @@ class Session:
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._account.name)
         # One for each thread, as each has its own next look.
-        self._pulse = Pulse(Heartbeats(receive=heartbeats.receive), now)
-        self._writer.beat(Pulse(Heartbeats(send=heartbeats.send), now))
+        self._pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
+        self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
         self._outbox.answer(connected)
         self._router.attach(self._account)
 

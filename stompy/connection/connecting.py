@@ -23,7 +23,7 @@ from stompy.link.receipts import MAX_RECEIPTS
 from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
-from stompy.secret import Secret, closed, hidden
+from stompy.secret import Secret, as_secret, strip_tracebacks
 from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
@@ -160,8 +160,8 @@ def connect(
             failed.
     """
     # From here on no local variable shows a credential.
-    told, url, passcode = Secret((url, headers)), "", hidden(passcode)
-    way, proxy = hidden(proxy), None
+    told, url, passcode = Secret((url, headers)), "", as_secret(passcode)
+    way, proxy = as_secret(proxy), None
     who, login, headers = Secret(login), None, None
     login = check_credentials(who, passcode)
     addresses, failover, fields = _read(told)
@@ -212,7 +212,7 @@ def _read(
         return _parsed(*told.reveal())
     except StompError as error:
         failure = error
-    raise closed(failure)
+    raise strip_tracebacks(failure)
 
 
 def _parsed(

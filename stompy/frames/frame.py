@@ -1,4 +1,4 @@
-"""One STOMP frame."""
+"""A STOMP frame and its headers: ordered, with repeated entries, of which the first one counts."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ if TYPE_CHECKING:
 
 
 _SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
-"""What the name of a header that must not show has in it: `passcode`, or one of a broker's own."""
+"""A part of the names of headers whose values `repr` hides, such as `passcode` and brokers' own headers."""
 
 _ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
 _STARTS: dict[str, str] = {}
-"""How the line of a header begins, by its name; threads may write it at once, and write the same."""
+"""The start of a header line by its name, a cache; threads may write it concurrently, always the same values."""
 _STARTS_AT_MOST = 1000
 
 Pairs = tuple[tuple[str, str], ...]
 
 
 class Headers(Mapping[str, str]):
-    """An immutable, ordered mapping of header names to values in which a repeated name keeps its first value.
+    """An immutable, ordered mapping of header names to values; a repeated name has its first value.
 
-    Source: STOMP 1.2, Repeated Header Entries. `pairs` has every entry, repeats included, in the order of the wire.
-    Headers that were read from the wire are split only when somebody first looks, since most programs read a few of
-    them or none.
+    `pairs` has every entry, including repeated ones, in the order on the wire (STOMP 1.2, Repeated Header Entries).
+    Headers from the wire are only split when they are first accessed, as most programs read few of them or none.
 
     Args:
-        entries: a mapping or pairs of name and value.
+        entries: a mapping, or pairs of name and value.
     """
 
     __slots__ = ("_escaped", "_first", "_grammar", "_pairs", "_text")
@@ -46,11 +45,11 @@ class Headers(Mapping[str, str]):
 
     @classmethod
     def from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
-        r"""Return headers over `text`, which the parser has checked.
+        r"""Return headers from text that the parser has checked.
 
         Args:
-            text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or just `"\n"`.
-            grammar: the version's rules for splitting.
+            text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or only `"\n"`.
+            grammar: the rules of the version.
             escaped: whether names and values hold escape sequences.
         """
         self = cls.__new__(cls)
@@ -59,13 +58,13 @@ class Headers(Mapping[str, str]):
         self._text = text
         self._grammar = grammar
         self._escaped = escaped
-        if grammar.draft:  # there the names come in any case, so the text is no help
+        if grammar.draft:  # names are in any case there, so they cannot be searched in the text
             self._pairs, self._text = _split(text, grammar, escaped), None
         return self
 
     @classmethod
     def from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
-        """Return headers over the lines of a learned head, behind a LF, which were checked."""
+        """Return headers from the checked lines of a learned head, which start with LF."""
         text = head.decode("utf-8", grammar.utf8_errors)
         if grammar.crlf and "\r" in text:
             text = text.replace("\r\n", "\n")
@@ -78,7 +77,7 @@ class Headers(Mapping[str, str]):
 
     @property
     def pairs(self) -> Pairs:
-        """Every entry in order, repeats included."""
+        """Every entry in order, including repeated ones."""
         if self._pairs is None:
             assert self._text is not None
             self._pairs = _split(self._text, self._grammar, self._escaped)
@@ -86,13 +85,13 @@ class Headers(Mapping[str, str]):
 
     @property
     def size(self) -> int:
-        """About how many octets they take: the characters of names and values, and one for each separator."""
+        """The approximate size in bytes: the characters of names and values, and one for each separator."""
         if self._text is not None:
             return len(self._text)
         return sum(len(name) + len(value) + 2 for name, value in self.pairs)
 
     def wire(self, name: str) -> str | None:
-        """Return the first value of `name` as it stood on the wire, escapes and all; `None` where that is not known."""
+        """Return the first value of `name` as on the wire, with its escapes; `None` if it is missing or not known."""
         text = self._text
         start_of_line = _STARTS.get(name) or _start_of_line(name)
         if text is None or start_of_line is None:
@@ -104,7 +103,7 @@ class Headers(Mapping[str, str]):
         return text[start : text.index("\n", start)]
 
     def peek(self, name: str) -> str | None:
-        """Return the first value of `name`, or `None`, and leave the others unsplit where that is possible."""
+        """Return the first value of `name`, or `None`, without splitting the other headers if possible."""
         if self._first is not None:
             return self._first.get(name)
         if self._text is None or not (name in _STARTS or _start_of_line(name)):
@@ -117,11 +116,11 @@ class Headers(Mapping[str, str]):
         return _unescaped(value, self._grammar) if "\\" in value and self._escaped else value
 
     def getall(self, name: str) -> tuple[str, ...]:
-        """Return every value of `name` in order; empty where there is none."""
+        """Return every value of `name` in order; empty if there is none."""
         return tuple(value for key, value in self.pairs if key == name)
 
     def trimmed(self) -> Headers:
-        """Return a copy whose values have no spaces around them, as 1.0 peers pad them."""
+        """Return a copy without the spaces around values, with which 1.0 peers pad them."""
         return Headers((name, value.strip(" ")) for name, value in self.pairs)
 
     def _mapping(self) -> dict[str, str]:
@@ -134,7 +133,7 @@ class Headers(Mapping[str, str]):
             self._first = first
         return self._first
 
-    # What `Mapping` makes of the three methods below it is ten times slower.
+    # The three methods that `Mapping` provides are ten times slower.
 
     def keys(self) -> KeysView[str]:
         """Return the names."""
@@ -184,8 +183,8 @@ class Headers(Mapping[str, str]):
 
 
 def _start_of_line(name: str) -> str | None:
-    """Return how the line of a header begins, or `None` where the text does not tell."""
-    # These stand in a name only as an escape sequence, or would match across a colon.
+    """Return the start of the line of a header, or `None` if the text cannot be searched for it."""
+    # In the text these characters are escape sequences, or would match beyond the name.
     if ":" in name or "\\" in name or "\n" in name or "\r" in name:
         return None
     start = f"\n{name}:"
@@ -218,13 +217,13 @@ _SHOWN_BODY = 60
 class Frame:
     """A command, its headers and its body.
 
-    Callers must not change one. The protocol alone does, while it accepts the first frame of a session: only that frame
-    tells the version, and so whether its values are trimmed and its body is dropped.
+    Treat it as immutable. Only `stompy.protocol` changes the first frame of a session while accepting it, as this frame
+    determines the version, and thereby whether to trim its values and drop its body.
 
     Args:
-        command: as on the wire, such as `"SEND"`.
+        command: the command, such as `"SEND"`.
         headers: `Headers`, a mapping, or pairs.
-        body: octets, without the NUL that ends the frame.
+        body: bytes, without the NUL that ends the frame.
     """
 
     __slots__ = ("body", "command", "headers")
@@ -249,7 +248,7 @@ class Frame:
 
 
 def show_body(body: bytes) -> str:
-    """Return a short text for logs and errors: the first octets and the length."""
+    """Return a short text for logs and errors: the first bytes and the length."""
     if len(body) <= _SHOWN_BODY:
         return repr(body)
-    return f"{body[:_SHOWN_BODY]!r}… ({len(body)} octets)"
+    return f"{body[:_SHOWN_BODY]!r}… ({len(body)} bytes)"

@@ -1,6 +1,6 @@
-"""The conversation as one table: which frame may come in which state, and where it leads.
+"""The state of a session: which frame is allowed in which state, and the subscriptions and transactions in use.
 
-Client and broker look at the same conversation from its two ends, so one table serves both.
+Client and broker share one transition table, as it describes the session and not one side of it.
 
 Source: STOMP 1.2, Connecting, DISCONNECT, ERROR.
 """
@@ -14,22 +14,22 @@ from stompy.protocol.rules import Lookup, shown
 
 
 class State(enum.Enum):
-    """Where the conversation stands."""
+    """The states of a session; the values are used in error messages."""
 
-    NEW = "nothing was said"
-    CONNECTING = "the client asked for a session"
+    NEW = "no CONNECT was sent yet"
+    CONNECTING = "CONNECT was sent"
     CONNECTED = "the session is open"
-    DISCONNECTING = "the client said goodbye"
+    DISCONNECTING = "DISCONNECT was sent"
     FAILED = "the session failed"
     CLOSED = "the stream ended"
 
 
 class Event(enum.Enum):
-    """What can happen in a conversation; frames that have the same rights share one event."""
+    """The events of a session; commands that are allowed in the same states share one event."""
 
     CONNECT = "CONNECT or STOMP"
     CONNECTED = "CONNECTED"
-    CLIENT_FRAME = "any other frame of the client"
+    CLIENT_FRAME = "any other client frame"
     DISCONNECT = "DISCONNECT"
     SERVER_FRAME = "MESSAGE or RECEIPT"
     ERROR = "ERROR"
@@ -75,17 +75,17 @@ EVENTS = {
         ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT"), Event.CLIENT_FRAME
     ),
 }
-"""Each command of the specification and the event that it is."""
+"""The event of each command."""
 
 
-def after(state: State, command: str) -> State | None:
-    """Return the state behind a frame, or `None` if the frame may not come in `state`."""
+def next_state(state: State, command: str) -> State | None:
+    """Return the state after a frame, or `None` if the frame is not allowed in `state`."""
     event = EVENTS.get(command)
     return None if event is None else TRANSITIONS[state].get(event)
 
 
-def ended(state: State) -> State:
-    """Return the state behind the end of the stream, which may come at any time."""
+def state_after_end(state: State) -> State:
+    """Return the state after the end of the stream, which is possible in every state."""
     return TRANSITIONS[state][Event.END]
 
 
@@ -96,34 +96,31 @@ _TRANSACTED = frozenset(("SEND", "ACK", "NACK", "COMMIT", "ABORT"))
 
 
 def subscription_key(header: Lookup) -> str:
-    """Return what a subscription is known by: its id or, in 1.0, the destination where it has none.
-
-    The two cannot be confused: an id is marked with `#`, a destination with `@`.
-    """
+    """Return the key of a subscription: `#` and its id or, in 1.0 without an id, `@` and its destination."""
     identity = header("id")
     return f"#{identity}" if identity is not None else f"@{header('destination')}"
 
 
 class SessionIds:
-    """The subscriptions and open transactions of one session; both sides keep the same book."""
+    """The active subscriptions and open transactions of a session; both sides track the same ones."""
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, str] = {}
-        """Key of each live subscription to its ack mode; see `subscription_key`."""
+        """The ack mode of each active subscription, by its key; see `subscription_key`."""
         self.transactions: set[str] = set()
-        """Ids of the open transactions."""
+        """The ids of the open transactions."""
 
     def clear(self) -> None:
-        """Forget all of them, as the session is over."""
+        """Remove all of them at the end of the session."""
         self.subscriptions.clear()
         self.transactions.clear()
 
     def violation(self, command: str, header: Lookup) -> str | None:
-        """Return in words which id of a frame is taken or unknown, or `None`.
+        """Return an error message about an id that is already in use or unknown, or `None`.
 
         Args:
             command: a client command.
-            header: looks up the frame's headers, which `rules.violation` finds nothing wrong with.
+            header: looks up a header of the frame; `rules.violation` must have accepted them.
         """
         if command == "SUBSCRIBE":
             key = subscription_key(header)
@@ -142,19 +139,19 @@ class SessionIds:
             return f"there is no open transaction {shown(transaction)} ({command})"
         return None
 
-    def check_room(self, command: str, *, max_subscriptions: int, max_transactions: int) -> None:
-        """Refuse a frame that would make one id too many.
+    def check_limits(self, command: str, *, max_subscriptions: int, max_transactions: int) -> None:
+        """Check that a frame does not open a subscription or transaction beyond the limits.
 
         Raises:
-            LimitExceeded: there are as many subscriptions, or open transactions, as there may be.
+            LimitExceeded: a limit is reached.
         """
         if command == "SUBSCRIBE" and len(self.subscriptions) >= max_subscriptions:
             raise LimitExceeded("too many subscriptions", limit_name="max_subscriptions", limit=max_subscriptions)
         if command == "BEGIN" and len(self.transactions) >= max_transactions:
             raise LimitExceeded("too many open transactions", limit_name="max_transactions", limit=max_transactions)
 
-    def note(self, command: str, header: Lookup) -> None:
-        """Book a frame that has no violation."""
+    def record(self, command: str, header: Lookup) -> None:
+        """Update the ids after a frame without violation."""
         if command == "SUBSCRIBE":
             self.subscriptions[subscription_key(header)] = header("ack") or "auto"
         elif command == "UNSUBSCRIBE":

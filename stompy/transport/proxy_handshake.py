@@ -1,4 +1,4 @@
-"""Ask a proxy for a connection to the broker: HTTP CONNECT and SOCKS5."""
+"""Request a connection from a proxy: HTTP CONNECT (RFC 9110, 9.3.6; RFC 7617) and SOCKS5 (RFC 1928, RFC 1929)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefused
-from stompy.secret import Secret, closed, revealed
+from stompy.secret import Secret, revealed, strip_tracebacks
 from stompy.transport.address import host_port
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from stompy.transport.base import Transport
 
 
-class Answer:
-    """A conversation with a proxy.
+class ProxyStream:
+    """Exchange messages with a proxy, without reading any byte after its answer.
 
     Args:
-        transport: to the proxy.
-        proxy: its address without credentials, for messages.
-        address: of the broker, for messages.
-        deadline: of it all.
+        transport: the connection to the proxy.
+        proxy: the address of the proxy without credentials, for messages.
+        address: the address of the broker, for messages.
+        deadline: the time limit for the whole exchange.
     """
 
     def __init__(self, transport: Transport, proxy: str, address: str, deadline: Deadline) -> None:
@@ -33,82 +33,82 @@ class Answer:
         self._deadline = deadline
         self._buffer = b""
 
-    def say(self, octets: bytes) -> None:
-        """Send to the proxy; raises as `Transport.sendall` does."""
-        self._transport.sendall(octets, self._deadline)
+    def send(self, data: bytes) -> None:
+        """Send bytes to the proxy; raises the errors of `Transport.sendall`."""
+        self._transport.sendall(data, self._deadline)
 
-    def say_secretly(self, octets: Secret[bytes]) -> None:
-        """Send what no traceback may show; raises as `say` does."""
+    def send_secret(self, data: Secret[bytes]) -> None:
+        """Send bytes that no traceback may show; raises the errors of `send`."""
         try:
-            self._transport.sendall(octets.reveal(), self._deadline)
+            self._transport.sendall(data.reveal(), self._deadline)
             return
         except BaseException as error:
             failure = error
-        raise closed(failure)
+        raise strip_tracebacks(failure)
 
-    def take(self, size: int) -> bytes:
-        """Return the next `size` bytes; raises as `Transport.recv` does, and `ProxyError` at the end."""
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes; raises the errors of `Transport.recv`, and `ProxyError` at the end."""
         while len(self._buffer) < size:
-            self._more()
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
+            self._receive()
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        return data
 
-    def take_until(self, end: bytes, *, most: int) -> bytes:
-        """Return what comes up to and with `end`; raises as `take` does, also if it is longer than `most`."""
-        while (place := self._buffer.find(end)) < 0:
-            if len(self._buffer) > most:
-                raise self.error("sent an answer without an end")
-            self._more()
-        return self.take(place + len(end))
+    def read_until(self, end: bytes, *, limit: int) -> bytes:
+        """Return the bytes up to and including `end`; raises as `read`, and `ProxyError` beyond `limit` bytes."""
+        while (index := self._buffer.find(end)) < 0:
+            if len(self._buffer) > limit:
+                raise self.error("sent an answer that is too long")
+            self._receive()
+        return self.read(index + len(end))
 
-    def _more(self) -> None:
+    def _receive(self) -> None:
         received = self._transport.recv(self._deadline)
         if not received:
             raise self.error("closed the connection instead of answering")
         self._buffer += received
 
-    def finish(self) -> None:
-        """Make sure that nothing follows: neither STOMP nor TLS lets a broker speak first."""
+    def check_end(self) -> None:
+        """Check that no bytes follow the answer: in STOMP and TLS the client sends first."""
         if self._buffer:
             raise self.error("sent more than its answer")
 
     def error(self, what: str) -> ProxyError:
-        """Return an error that says what the proxy did."""
+        """Return an error about the proxy; `what` follows its address in the message."""
         return ProxyError(f"the proxy {self._proxy} {what}", proxy=self._proxy, address=self._address)
 
     def login_refused(self, what: str) -> ProxyLoginRefused:
-        """Return an error that says that the proxy does not know us."""
+        """Return an error about the login at the proxy; `what` follows its address in the message."""
         return ProxyLoginRefused(f"the proxy {self._proxy} {what}", proxy=self._proxy, address=self._address)
 
 
-_MOST = 65_536
-"""Bytes of the head of an answer."""
+_MAX_HEAD = 65_536
+"""Bytes of the status line and the headers of an answer."""
 
 _STATUS = re.compile(r"HTTP/1\.[0-9] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
-_LOGIN_WANTED = 407
+_LOGIN_REQUIRED = 407
 _LONGEST_NAME = 253
-"""Characters of a host name (RFC 1035); SOCKS5 has room for two more."""
+"""Characters of a host name (RFC 1035); SOCKS5 has space for two more."""
 
 
-def ask_http(answer: Answer, host: str, port: int, *, login: str | None, passcode: Secret[str] | None) -> None:
-    """Have the proxy connect us to `host` and `port`.
+def http_connect(stream: ProxyStream, host: str, port: int, *, login: str | None, passcode: Secret[str] | None) -> None:
+    """Request a connection to `host` and `port` by HTTP CONNECT.
 
     Raises:
-        ConfigurationError: the host cannot be written in a request.
-        ProxyError: it does not.
+        ConfigurationError: the host cannot be encoded in a request.
+        ProxyError: the proxy refused.
     """
-    answer.say_secretly(_request(host, port, login, passcode))
+    stream.send_secret(_request(host, port, login, passcode))
     status, reason = 100, ""
-    while 100 <= status < 200:  # interim answers
-        head = answer.take_until(b"\r\n\r\n", most=_MOST).decode("latin-1")
+    while 100 <= status < 200:  # interim responses
+        head = stream.read_until(b"\r\n\r\n", limit=_MAX_HEAD).decode("latin-1")
         found = _STATUS.match(head)
         if found is None:
-            raise answer.error(f"does not speak HTTP: {head[:40]!r}")
+            raise stream.error(f"does not speak HTTP: {head[:40]!r}")
         status, reason = int(found[1]), found[2] or ""
-    if status == _LOGIN_WANTED:
-        raise answer.login_refused("does not take our login and passcode" if login else "wants a login and a passcode")
+    if status == _LOGIN_REQUIRED:
+        raise stream.login_refused("rejected the login and passcode" if login else "requires a login and a passcode")
     if not 200 <= status < 300:
-        raise answer.error(f"refused: {status} {reason[:100]}".rstrip())
+        raise stream.error(f"refused: {status} {reason[:100]}".rstrip())
 
 
 def _request(host: str, port: int, login: str | None, passcode: Secret[str] | None) -> Secret[bytes]:
@@ -121,10 +121,10 @@ def _request(host: str, port: int, login: str | None, passcode: Secret[str] | No
 
 
 def ascii_host(host: str) -> str:
-    """Return a host name as a proxy is told of it.
+    """Return a host name in ASCII, for the request to a proxy.
 
     Raises:
-        ConfigurationError: it cannot be.
+        ConfigurationError: the host cannot be encoded.
     """
     try:
         name = host if ":" in host else host.encode("idna").decode("ascii")
@@ -132,7 +132,7 @@ def ascii_host(host: str) -> str:
         raise ConfigurationError(f"not a usable host name: {host!r}") from error
     if not name or not name.isascii() or not name.isprintable() or " " in name or len(name) > _LONGEST_NAME:
         raise ConfigurationError(f"not a usable host name: {host!r}")
-    return name.partition("%")[0]  # the zone of an IPv6 address is that of this machine
+    return name.partition("%")[0]  # the zone of an IPv6 address is only valid on this machine
 
 
 _VERSION, _LOGIN_VERSION = 5, 1
@@ -146,33 +146,37 @@ _REFUSALS = {
     3: "cannot reach the broker's network",
     4: "cannot reach the broker's host, or does not know it",
     5: "was refused by the broker: connection refused",
-    6: "lost the way to the broker: its time ran out",
-    7: "does not know how to connect",
-    8: "does not know that kind of address",
+    6: "timed out on the way to the broker: TTL expired",
+    7: "does not support the CONNECT command",
+    8: "does not support this type of address",
 }
 
 
-def ask_socks(answer: Answer, host: str, port: int, *, login: str | None, passcode: Secret[str] | None) -> None:
-    """Have the proxy connect us to `host` and `port`.
+def socks5_connect(
+    stream: ProxyStream, host: str, port: int, *, login: str | None, passcode: Secret[str] | None
+) -> None:
+    """Request a connection to `host` and `port` by SOCKS5.
 
     Raises:
-        ConfigurationError: the host cannot be told to a proxy.
-        ProxyError: it does not.
+        ConfigurationError: the host cannot be encoded in a request.
+        ProxyError: the proxy refused.
     """
     target = _target(host)
     methods = bytes([_NO_LOGIN] if login is None else [_NO_LOGIN, _LOGIN])
-    answer.say(bytes([_VERSION, len(methods)]) + methods)
-    version, method = answer.take(2)
+    stream.send(bytes([_VERSION, len(methods)]) + methods)
+    version, method = stream.read(2)
     if version != _VERSION:
-        raise answer.error(f"does not speak SOCKS5: it began with byte {version}")
+        raise stream.error(f"does not speak SOCKS5: it began with byte {version}")
     if method == _LOGIN and login is not None:
-        _log_in(answer, login.encode(), Secret((revealed(passcode) or "").encode()))
+        _log_in(stream, login.encode(), Secret((revealed(passcode) or "").encode()))
     elif method == _NO_METHOD:
-        raise answer.login_refused("takes no login of ours" if login else "wants a login and a passcode")
+        raise stream.login_refused(
+            "supports no authentication method that was offered" if login else "requires a login and a passcode"
+        )
     elif method != _NO_LOGIN:
-        raise answer.error(f"wants a way of logging in that was not offered ({method})")
-    answer.say(bytes([_VERSION, _CONNECT, _RESERVED]) + target + port.to_bytes(2, "big"))
-    _take_reply(answer)
+        raise stream.error(f"requires an authentication method that was not offered ({method})")
+    stream.send(bytes([_VERSION, _CONNECT, _RESERVED]) + target + port.to_bytes(2, "big"))
+    _read_reply(stream)
 
 
 def _target(host: str) -> bytes:
@@ -180,27 +184,27 @@ def _target(host: str) -> bytes:
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        octets = name.encode("ascii")
-        return bytes([_NAME, len(octets)]) + octets
+        encoded = name.encode("ascii")
+        return bytes([_NAME, len(encoded)]) + encoded
     return bytes([_IPV4 if address.version == 4 else _IPV6]) + address.packed
 
 
-def _log_in(answer: Answer, login: bytes, passcode: Secret[bytes]) -> None:
-    known = bytes([_LOGIN_VERSION, len(login)]) + login + bytes([len(passcode.reveal())])
-    answer.say_secretly(Secret(known + passcode.reveal()))
-    _, status = answer.take(2)
+def _log_in(stream: ProxyStream, login: bytes, passcode: Secret[bytes]) -> None:
+    prefix = bytes([_LOGIN_VERSION, len(login)]) + login + bytes([len(passcode.reveal())])
+    stream.send_secret(Secret(prefix + passcode.reveal()))
+    _, status = stream.read(2)
     if status:
-        raise answer.login_refused("does not take our login and passcode")
+        raise stream.login_refused("rejected the login and passcode")
 
 
-def _take_reply(answer: Answer) -> None:
-    version, reply, _, kind = answer.take(4)
+def _read_reply(stream: ProxyStream) -> None:
+    version, reply, _, kind = stream.read(4)
     if version != _VERSION:
-        raise answer.error(f"does not speak SOCKS5: it answered with byte {version}")
+        raise stream.error(f"does not speak SOCKS5: it answered with byte {version}")
     if reply:
-        raise answer.error(_REFUSALS.get(reply, f"refused for a reason that SOCKS5 does not have ({reply})"))
-    # The address that the proxy dials from, which is of no use here.
-    length = {_IPV4: 4, _IPV6: 16}.get(kind) or (answer.take(1)[0] if kind == _NAME else None)
+        raise stream.error(_REFUSALS.get(reply, f"refused with an unknown code ({reply})"))
+    # The address that the proxy connects from, which is not needed.
+    length = {_IPV4: 4, _IPV6: 16}.get(kind) or (stream.read(1)[0] if kind == _NAME else None)
     if length is None:
-        raise answer.error(f"answered with an unknown kind of address ({kind})")
-    answer.take(length + 2)
+        raise stream.error(f"answered with an unknown type of address ({kind})")
+    stream.read(length + 2)

@@ -15,10 +15,10 @@ from stompy.dialects.brokers import (
     GENERIC,
     RABBITMQ,
     DialectName,
-    client_id_in_use,
     dialect_named,
     dialect_of,
-    knows_no_such_host,
+    is_client_id_in_use,
+    is_unknown_virtual_host,
     leniency_of,
 )
 from stompy.dialects.dialect import Dialect
@@ -64,14 +64,14 @@ def test_a_dialect_is_chosen_by_name() -> None:
 @pytest.mark.parametrize("dialect", [ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED])
 def test_an_option_is_either_to_be_had_or_not(dialect: Dialect) -> None:
     options = {one.name for kind in (SendOptions, SubscribeOptions) for one in dataclasses.fields(kind)}
-    assert set(dialect.headers) | set(dialect.without) <= options
-    assert not set(dialect.headers) & set(dialect.without)
+    assert set(dialect.headers) | set(dialect.unsupported) <= options
+    assert not set(dialect.headers) & set(dialect.unsupported)
 
 
 @pytest.mark.parametrize("dialect", [ACTIVEMQ, ARTEMIS, RABBITMQ])
 def test_of_a_known_broker_every_option_is_known(dialect: Dialect) -> None:
     options = {one.name for kind in (SendOptions, SubscribeOptions) for one in dataclasses.fields(kind)}
-    assert set(dialect.headers) | set(dialect.without) == options
+    assert set(dialect.headers) | set(dialect.unsupported) == options
 
 
 def test_the_page_on_features_tells_what_the_tables_say() -> None:
@@ -151,5 +151,5 @@ WRONG_LOGIN = Frame("ERROR", {"message": "User name [me] or password is invalid.
 
 @pytest.mark.parametrize("frame", [NO_SUCH_HOST, WRONG_PASSCODE, IN_USE, WRONG_LOGIN, Frame("ERROR")])
 def test_each_refusal_is_taken_for_what_it_is(frame: Frame) -> None:
-    assert knows_no_such_host(frame) == (frame is NO_SUCH_HOST)
-    assert client_id_in_use(frame) == (frame is IN_USE)
+    assert is_unknown_virtual_host(frame) == (frame is NO_SUCH_HOST)
+    assert is_client_id_in_use(frame) == (frame is IN_USE)

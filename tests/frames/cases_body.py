@@ -195,7 +195,7 @@ DRAFT_RULES = [
     good(
         "empty lines before the command", "D10-02", (DRAFT,), b"\n \n\r\n \r\nSEND\n\nx\0 \n", frame("SEND", body=b"x")
     ),
-    bad("a space before the command", "D10-02", (DRAFT,), b"\n SEND\n\nx\0", "only line ends may stand"),
+    bad("a space before the command", "D10-02", (DRAFT,), b"\n SEND\n\nx\0", "only line ends are allowed"),
     good("commands in any case", "D10-03 A-01", (DRAFT,), b"sEnD\n\nx\0", frame("SEND", body=b"x")),
     good("a body-less command in any case", "D10-03 D10-14", (DRAFT,), b"connect\n\nx\0", frame("CONNECT")),
     good("a CR after the command", "D10-04", (DRAFT,), b"SEND\r\nk:v\n\nx\0", frame("SEND", "k:v", body=b"x")),

@@ -158,4 +158,4 @@ def test_repr_shows_what_it_holds_but_no_passcode() -> None:
 
 def test_a_long_body_is_shown_cut() -> None:
     assert show_body(b"x" * 60) == repr(b"x" * 60)
-    assert show_body(b"x" * 61) == repr(b"x" * 60) + "… (61 octets)"
+    assert show_body(b"x" * 61) == repr(b"x" * 60) + "… (61 bytes)"

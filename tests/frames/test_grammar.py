@@ -46,7 +46,7 @@ def test_a_version_is_found_by_its_name() -> None:
     for version in Version:
         assert parse_version(version.value) is version
         assert parse_version(version) is version
-    with pytest.raises(ConfigurationError, match=r"'2\.0': stompy speaks 1\.0-draft, 1\.0, 1\.1, 1\.2"):
+    with pytest.raises(ConfigurationError, match=r"'2\.0': stompy supports 1\.0-draft, 1\.0, 1\.1, 1\.2"):
         parse_version("2.0")
 
 

@@ -201,5 +201,5 @@ def test_a_head_is_learned_once_however_often_it_comes_the_long_way(eol: bytes) 
     heads = LearnedHeads(grammar, HeadChecker(grammar, DEFAULT_LIMITS), DEFAULT_LIMITS)
     line, block = (b"MESSAGE" + eol)[:-1], b"\n" + b"".join(line + eol for line in LINES)
     for _ in range(1000):
-        heads.see("MESSAGE", line, block)
+        heads.observe("MESSAGE", line, block)
     assert len(heads.shapes) == 1

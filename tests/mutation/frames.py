@@ -58,8 +58,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (
         _FRAME,
-        "if grammar.draft:  # there",
-        "if False:  # there",
+        "if grammar.draft:  # names are",
+        "if False:  # names are",
         "names of the draft are case-sensitive to peek",
     ),
     (_FRAME, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
@@ -162,8 +162,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_PARSER, "runs[-1].names &= shape.names", "pass", "a learned run has names that some of its frames lack"),
     (_LEARNED, "if max(map(len, heads)) > self._harmless:", "if False:", "a learned head is too long"),
     (_LEARNED, "self._off = grammar.draft or grammar", "self._off = grammar", "heads of the draft are learned"),
-    (_LEARNED, "and name not in places:", "and True:", "the last content-length of a learned head counts"),
-    (_LEARNED, 'if bodyless and b"content-length" in places:', "if False:", "a learned RECEIPT has a length"),
+    (_LEARNED, "and name not in groups:", "and True:", "the last content-length of a learned head counts"),
+    (_LEARNED, 'if bodyless and b"content-length" in groups:', "if False:", "a learned RECEIPT has a length"),
     (
         _LEARNED,
         'b"\\r\\n" if self._grammar.crlf and line.endswith(b"\\r") else b"\\n"',

@@ -96,8 +96,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_BEAT, "SEND_SHARE = 0.6", "SEND_SHARE = 1.0", "a beat at the last moment"),
     (_BEAT, "DEFAULT_TOLERANCE = 3.0", "DEFAULT_TOLERANCE = 2.0", "no patience for a late first beat"),
     (_BEAT, "self.receive * max(tolerance, _LEAST_TOLERANCE)", "self.receive * tolerance", "no margin of error"),
-    (_BEAT, "if overslept and heard != self._pardoned:", "if False:", "a suspended machine kills the link"),
-    (_BEAT, "if overslept and heard != self._pardoned:", "if overslept:", "sleep keeps a dead peer alive"),
+    (_BEAT, "if late and heard != self._excused:", "if False:", "a suspended machine kills the link"),
+    (_BEAT, "if late and heard != self._excused:", "if late:", "sleep keeps a dead peer alive"),
     (_BEAT, "        self._planned = max(self._planned, now)\n", "", "looks at fixed steps count as sleep"),
     (_RULES, "return max((", "return min((", "the lowest common version"),
     (_RULES, "return (Version.V1_0,)", "return NEGOTIABLE", "no accept-version means anything"),
@@ -207,7 +207,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (
         _SERVER,
-        "            if self._over:\n                break\n            try:",
+        "            if self._has_failed:\n                break\n            try:",
         "            try:",
         "the broker goes on after an offence",
     ),
@@ -217,6 +217,6 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         "return self.error is not None",
         "the broker listens after ERROR",
     ),
-    (_SERVER, "self._ids.note(command, header)", "pass", "the broker books nothing"),
+    (_SERVER, "self._ids.record(command, header)", "pass", "the broker records nothing"),
 ]
 """File, old text (found once), new text, name."""

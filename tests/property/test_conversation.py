@@ -69,7 +69,7 @@ class Conversation(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------- the wire
 
     @initialize()
-    def shake_hands(self) -> None:
+    def do_handshake(self) -> None:
         self.upward += self.client.connect(host="h", login="u", passcode="p")
         self._carry(up=True, size=len(self.upward))
         assert [frame.command for frame in self.heard] == ["CONNECT"]

@@ -9,7 +9,7 @@ from stompy.frames.frame import Frame
 from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, Leniency, Version, grammar_of
 from stompy.protocol import rules
 from stompy.protocol.client import ClientProtocol
-from stompy.protocol.rules import accept_version, highest_common, offered_by, speakable
+from stompy.protocol.rules import accept_version, checked_versions, highest_common, parse_accept_version
 from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import (
     ALL,
@@ -239,7 +239,7 @@ def test_versions_are_offered_in_increasing_order(versions: tuple[Version, ...])
 
 @pytest.mark.requirement("CON-19")
 def test_no_accept_version_means_1_0() -> None:
-    assert offered_by(None) == (V1_0,)
+    assert parse_accept_version(None) == (V1_0,)
 
 
 @pytest.mark.requirement("A-28")
@@ -266,7 +266,7 @@ def test_no_accept_version_means_1_0() -> None:
 def test_a_list_of_versions_is_read_in_any_order_and_unknown_ones_are_passed_over(
     value: str, versions: tuple[Version, ...]
 ) -> None:
-    assert offered_by(value) == versions
+    assert parse_accept_version(value) == versions
 
 
 @pytest.mark.requirement("CON-20")
@@ -278,11 +278,11 @@ def test_the_highest_common_version_is_chosen() -> None:
 
 
 def test_what_a_side_speaks_is_ordered_and_listed_once() -> None:
-    assert speakable([V1_2, V1_0, V1_2]) == (V1_0, V1_2)
-    assert speakable([DRAFT, DRAFT]) == (DRAFT,)
+    assert checked_versions([V1_2, V1_0, V1_2]) == (V1_0, V1_2)
+    assert checked_versions([DRAFT, DRAFT]) == (DRAFT,)
 
 
 @pytest.mark.parametrize("versions", [(), (DRAFT, V1_0), (V1_2, DRAFT)], ids=str)
 def test_a_side_speaks_something_and_the_draft_only_by_itself(versions: tuple[Version, ...]) -> None:
-    with pytest.raises(LocalProtocolError, match=r"at least one version; the 1\.0-draft only by itself"):
-        speakable(versions)
+    with pytest.raises(LocalProtocolError, match=r"at least one version is needed; the 1\.0-draft cannot be combined"):
+        checked_versions(versions)

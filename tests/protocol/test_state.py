@@ -6,7 +6,16 @@ import pytest
 
 from stompy.errors import LimitExceeded, LocalProtocolError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
-from stompy.protocol.state import EVENTS, TRANSITIONS, Event, SessionIds, State, after, ended, subscription_key
+from stompy.protocol.state import (
+    EVENTS,
+    TRANSITIONS,
+    Event,
+    SessionIds,
+    State,
+    next_state,
+    state_after_end,
+    subscription_key,
+)
 from tests.protocol.exchange import ALL, DRAFT, MODERN, V1_0, client_of, commands, server_of, wire
 
 # Written out a second time, so that no cell of the table changes unseen.
@@ -48,18 +57,18 @@ def test_stomp_is_the_same_event_as_connect() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_an_unknown_command_leads_nowhere(state: State) -> None:
-    assert after(state, "FOO") is None
+    assert next_state(state, "FOO") is None
 
 
 @pytest.mark.parametrize(("state", "command"), list(itertools.product(State, sorted(EVENTS))), ids=str)
 def test_a_frame_leads_where_its_event_leads(state: State, command: str) -> None:
-    assert after(state, command) is PASSES.get((state, EVENTS[command]))
+    assert next_state(state, command) is PASSES.get((state, EVENTS[command]))
 
 
 @pytest.mark.requirement("DIS-01")
 @pytest.mark.parametrize("state", State)
 def test_the_stream_may_end_at_any_time(state: State) -> None:
-    assert ended(state) is State.CLOSED
+    assert state_after_end(state) is State.CLOSED
 
 
 SUBSCRIBE = {"destination": "/q", "id": "1"}
@@ -228,10 +237,10 @@ def test_a_limit_of_ids_is_named_and_an_id_given_back_makes_room() -> None:
         ("SUBSCRIBE", "UNSUBSCRIBE", SUBSCRIBE, "max_subscriptions"),
         ("BEGIN", "ABORT", BEGIN, "max_transactions"),
     ):
-        ids.check_room(command, **limits)
-        ids.note(command, headers.get)
+        ids.check_limits(command, **limits)
+        ids.record(command, headers.get)
         with pytest.raises(LimitExceeded, match=f"{name}=1"):
-            ids.check_room(command, **limits)
-        ids.check_room("SEND", **limits)
-        ids.note(undo, headers.get)
-        ids.check_room(command, **limits)
+            ids.check_limits(command, **limits)
+        ids.check_limits("SEND", **limits)
+        ids.record(undo, headers.get)
+        ids.check_limits(command, **limits)

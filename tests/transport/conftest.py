@@ -138,7 +138,7 @@ def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
     def accept() -> None:
         transport = listener.accept()
         if isinstance(transport, TlsTransport):
-            transport.shake_hands(Deadline(GIVE_UP))
+            transport.do_handshake(Deadline(GIVE_UP))
         accepted.append(transport)
 
     accepting = Call(accept)

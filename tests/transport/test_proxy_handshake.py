@@ -8,37 +8,37 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefused, StompTimeout
 from stompy.secret import Secret
 from stompy.transport.memory import memory_pair
-from stompy.transport.proxy_handshake import Answer, ascii_host, ask_http, ask_socks
+from stompy.transport.proxy_handshake import ProxyStream, ascii_host, http_connect, socks5_connect
 
 
 def test_an_answer_in_pieces_is_read_as_one_in_a_row() -> None:
     ours, theirs = memory_pair()
-    answer = Answer(ours, "http://p:1", "b:7", Deadline(5))
-    answer.say(b"hello")
+    stream = ProxyStream(ours, "http://p:1", "b:7", Deadline(5))
+    stream.send(b"hello")
     assert theirs.recv(Deadline(5)) == b"hello"
     for piece in (b"ab", b"c\r", b"\n", b"12", b"3"):
         theirs.sendall(piece, Deadline(5))
-    assert answer.take_until(b"\r\n", most=10) == b"abc\r\n"
-    assert answer.take(2) == b"12"
+    assert stream.read_until(b"\r\n", limit=10) == b"abc\r\n"
+    assert stream.read(2) == b"12"
     with pytest.raises(ProxyError, match="sent more than its answer"):
-        answer.finish()
-    assert answer.take(1) == b"3"
-    answer.finish()
+        stream.check_end()
+    assert stream.read(1) == b"3"
+    stream.check_end()
 
 
 def test_silence_costs_no_more_than_the_deadline() -> None:
     ours, _ = memory_pair()
     with pytest.raises(StompTimeout):
-        Answer(ours, "http://p:1", "b:7", Deadline(0.01)).take(1)
+        ProxyStream(ours, "http://p:1", "b:7", Deadline(0.01)).read(1)
 
 
 def test_errors_name_the_proxy_and_the_broker() -> None:
     ours, _ = memory_pair()
-    answer = Answer(ours, "http://p:1", "b:7", Deadline(5))
-    for error in (answer.error("sighed"), answer.login_refused("sighed")):
+    stream = ProxyStream(ours, "http://p:1", "b:7", Deadline(5))
+    for error in (stream.error("sighed"), stream.login_refused("sighed")):
         assert str(error) == "b:7: the proxy http://p:1 sighed"
         assert (error.proxy, error.address) == ("http://p:1", "b:7")
-    assert isinstance(answer.login_refused("x"), ProxyLoginRefused)
+    assert isinstance(stream.login_refused("x"), ProxyLoginRefused)
 
 
 def asked_http(
@@ -48,9 +48,9 @@ def asked_http(
     ours, theirs = memory_pair(1_000_000)
     theirs.sendall(answer, Deadline(5))
     theirs.shutdown_write()
-    talk = Answer(ours, "http://p:1", "b.example:7", Deadline(5))
-    ask_http(talk, host, 7, login=login, passcode=None if passcode is None else Secret(passcode))
-    talk.finish()
+    stream = ProxyStream(ours, "http://p:1", "b.example:7", Deadline(5))
+    http_connect(stream, host, 7, login=login, passcode=None if passcode is None else Secret(passcode))
+    stream.check_end()
     return theirs.recv(Deadline(5))
 
 
@@ -92,7 +92,7 @@ def test_every_success_is_one(answer: bytes) -> None:
         (b"\x05\xff", "closed the connection instead of answering"),
         (b"HTTP/1.1 200 OK\r\n", "closed the connection instead of answering"),
         (b"", "closed the connection instead of answering"),
-        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000, "sent an answer without an end"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000, "sent an answer that is too long"),
         (OK + b"CONNECTED\n", "sent more than its answer"),
     ],
 )
@@ -104,7 +104,7 @@ def test_everything_else_is_told(answer: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("login", "words"), [(None, "wants a login and a passcode"), ("ann", "does not take our login and passcode")]
+    ("login", "words"), [(None, "requires a login and a passcode"), ("ann", "rejected the login and passcode")]
 )
 def test_a_login_that_is_wanted_is_told(login: str | None, words: str) -> None:
     with pytest.raises(ProxyLoginRefused, match=words):
@@ -137,9 +137,9 @@ def asked_socks(
     ours, theirs = memory_pair()
     theirs.sendall(answer, Deadline(5))
     theirs.shutdown_write()
-    talk = Answer(ours, "socks5://p:1", "b.example:7", Deadline(5))
-    ask_socks(talk, host, 7, login=login, passcode=None if passcode is None else Secret(passcode))
-    talk.finish()
+    stream = ProxyStream(ours, "socks5://p:1", "b.example:7", Deadline(5))
+    socks5_connect(stream, host, 7, login=login, passcode=None if passcode is None else Secret(passcode))
+    stream.check_end()
     return theirs.recv(Deadline(5))
 
 
@@ -178,15 +178,15 @@ def test_the_address_that_the_proxy_tells_of_is_read_over(bound: bytes) -> None:
         (FREE + b"\x05\x03\x00\x01", "cannot reach the broker's network"),
         (FREE + b"\x05\x04\x00\x01", "cannot reach the broker's host, or does not know it"),
         (FREE + b"\x05\x05\x00\x01", "connection refused"),
-        (FREE + b"\x05\x06\x00\x01", "its time ran out"),
-        (FREE + b"\x05\x07\x00\x01", "does not know how to connect"),
-        (FREE + b"\x05\x08\x00\x01", "does not know that kind of address"),
-        (FREE + b"\x05\x63\x00\x01", r"refused for a reason that SOCKS5 does not have \(99\)"),
-        (FREE + b"\x05\x00\x00\x02" + bytes(9), r"unknown kind of address \(2\)"),
+        (FREE + b"\x05\x06\x00\x01", "TTL expired"),
+        (FREE + b"\x05\x07\x00\x01", "does not support the CONNECT command"),
+        (FREE + b"\x05\x08\x00\x01", "does not support this type of address"),
+        (FREE + b"\x05\x63\x00\x01", r"refused with an unknown code \(99\)"),
+        (FREE + b"\x05\x00\x00\x02" + bytes(9), r"unknown type of address \(2\)"),
         (FREE + b"\x04\x00\x00\x01" + bytes(6), "does not speak SOCKS5: it answered with byte 4"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak SOCKS5: it began with byte 72"),
-        (b"\x05\x01", r"a way of logging in that was not offered \(1\)"),
-        (b"\x05\x02", r"a way of logging in that was not offered \(2\)"),
+        (b"\x05\x01", r"an authentication method that was not offered \(1\)"),
+        (b"\x05\x02", r"an authentication method that was not offered \(2\)"),
         (b"\x05", "closed the connection instead of answering"),
         (FREE + DONE[:-1], "closed the connection instead of answering"),
         (FREE + DONE + b"x", "sent more than its answer"),
@@ -201,9 +201,9 @@ def test_everything_but_success_is_told(answer: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "login", "words"),
     [
-        (b"\x05\xff", None, "wants a login and a passcode"),
-        (b"\x05\xff", "ann", "takes no login of ours"),
-        (b"\x05\x02\x01\x01", "ann", "does not take our login and passcode"),
+        (b"\x05\xff", None, "requires a login and a passcode"),
+        (b"\x05\xff", "ann", "supports no authentication method"),
+        (b"\x05\x02\x01\x01", "ann", "rejected the login and passcode"),
     ],
 )
 def test_a_proxy_that_does_not_know_us_says_so(answer: bytes, login: str | None, words: str) -> None:

@@ -77,7 +77,7 @@ def test_a_name_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_name_without_an_address_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     name_service(monkeypatch)
-    with pytest.raises(ConnectError, match=r"host name without an address: b\.example"):
+    with pytest.raises(ConnectError, match=r"the host name has no address: b\.example"):
         resolve("b.example", 61613, deadline=Deadline(20))
 
 
@@ -254,7 +254,7 @@ class TestOptions:
         transport.close()
 
     def test_a_source_that_is_not_ours_is_told(self, raw_server: socket.socket) -> None:
-        with pytest.raises(ConnectError, match=r"cannot be dialed from 192.0.2.1:0: the address does not exist"):
+        with pytest.raises(ConnectError, match=r"cannot be reached from 192.0.2.1:0: the address does not exist"):
             TcpDialer(*raw_server.getsockname(), options=TcpOptions(source="192.0.2.1")).dial(ample())
 
     def test_only_addresses_of_its_family_are_dialed(
@@ -265,7 +265,7 @@ class TestOptions:
         transport = TcpDialer("b.example", port, options=TcpOptions(source="127.0.0.1")).dial(ample())
         assert transport.peer == f"127.0.0.1:{port}"
         transport.close()
-        with pytest.raises(ConnectError, match="is not of the family of the source address ::1"):
+        with pytest.raises(ConnectError, match="is not of the same family as the source address ::1"):
             TcpDialer("127.0.0.1", port, options=TcpOptions(source="::1")).dial(ample())
 
     @pytest.mark.parametrize(

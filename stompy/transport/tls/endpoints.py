@@ -1,4 +1,4 @@
-"""Dialing by TLS: the handshake under the connect deadline, and what it means when there is none."""
+"""Dialer and listener for TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stompy.errors import (
 from stompy.transport.tls.context import client_context
 from stompy.transport.tls.diagnosis import explain, own_certificate_refused, peer_chain
 from stompy.transport.tls.options import Tls
-from stompy.transport.tls.transport import Carrier, TlsTransport
+from stompy.transport.tls.transport import TlsTransport, UnderlyingTransport
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
@@ -26,44 +26,44 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.transport")
 
 
-class CarrierDialer(Protocol):
-    """A dialer whose transports TLS can run over."""
+class UnderlyingDialer(Protocol):
+    """A dialer for the transports below TLS."""
 
     @property
     def address(self) -> str:
-        """The address for messages."""
+        """The address, for messages."""
         ...
 
     @property
     def host(self) -> str:
-        """The host name that was asked for."""
+        """The host name as given."""
         ...
 
-    def dial(self, deadline: Deadline) -> Carrier:
-        """Return a new transport."""
+    def dial(self, deadline: Deadline) -> UnderlyingTransport:
+        """Return a new connection."""
         ...
 
 
 class TlsDialer:
-    """Connects by TLS.
+    """Connects with TLS.
 
     Args:
-        dialer: makes the streams below.
-        tls: the settings; a context is used as it is, but for a new handshake within a session, which is switched off.
+        dialer: makes the connections below TLS.
+        tls: the settings; an `ssl.SSLContext` is used unchanged, except that renegotiation is switched off.
     """
 
-    def __init__(self, dialer: CarrierDialer, tls: Tls | ssl.SSLContext) -> None:
+    def __init__(self, dialer: UnderlyingDialer, tls: Tls | ssl.SSLContext) -> None:
         self._dialer = dialer
         self._tls = tls
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """The host and the port."""
         return self._dialer.address
 
     @property
     def host(self) -> str:
-        """The host as it was given."""
+        """The host as given."""
         return self._dialer.host
 
     def dial(self, deadline: Deadline) -> TlsTransport:
@@ -71,38 +71,42 @@ class TlsDialer:
 
         Raises:
             ConfigurationError: a file of the settings cannot be used; nothing was sent.
-            ConnectError: nobody answers there; `TlsError` if there is no TLS session to be had.
+            ConnectError: the address cannot be reached; `TlsError` if the TLS handshake failed.
             ConnectTimeout: the deadline passed first.
         """
         context = client_context(self._tls)
         if not context.check_hostname:
             what = "host name" if context.verify_mode else "certificate"
-            _LOG.warning("%s: TLS does not check the broker's %s; anybody can pose as the broker", self.address, what)
+            _LOG.warning(
+                "%s: TLS does not check the broker's %s; an attacker in the network can impersonate it",
+                self.address,
+                what,
+            )
         name = self._server_name()
-        carrier = self._dialer.dial(deadline)
+        underlying = self._dialer.dial(deadline)
         try:
-            return self._shaken(TlsTransport(carrier, context, server_name=name), name, deadline)
+            return self._with_handshake(TlsTransport(underlying, context, server_name=name), name, deadline)
         except ValueError as error:
-            carrier.close()
-            raise ConfigurationError(f"not a name that a TLS server can have: {name!r}") from error
+            underlying.close()
+            raise ConfigurationError(f"not a valid name of a TLS server: {name!r}") from error
         except BaseException:
-            carrier.close()
+            underlying.close()
             raise
 
     def _server_name(self) -> str:
         own = self._tls.server_name if isinstance(self._tls, Tls) else None
-        # Certificates and SNI know neither the dot of a full name nor the zone of an IPv6 address.
+        # Certificates and SNI have neither the trailing dot of a name nor the zone of an IPv6 address.
         return own or self.host.partition("%")[0].removesuffix(".")
 
-    def _shaken(self, transport: TlsTransport, name: str, deadline: Deadline) -> TlsTransport:
+    def _with_handshake(self, transport: TlsTransport, name: str, deadline: Deadline) -> TlsTransport:
         try:
-            transport.shake_hands(deadline)
+            transport.do_handshake(deadline)
         except ssl.SSLError as error:
             refused = own_certificate_refused(error)
             if refused is not None:
                 raise ClientCertificateRefused(refused, address=self.address) from error
-            reason, words = explain(error, wanted=name, chain=peer_chain(transport.tls), start=transport.start)
-            raise TlsError(words, reason=reason, address=self.address) from error
+            reason, message = explain(error, wanted=name, chain=peer_chain(transport.tls), start=transport.start)
+            raise TlsError(message, reason=reason, address=self.address) from error
         except (StompTimeout, SendTimeout) as error:
             message = "the peer did not finish the TLS handshake in time; does it speak TLS on this port?"
             raise ConnectTimeout(message, address=self.address) from error
@@ -114,16 +118,16 @@ class TlsDialer:
         return f"<TlsDialer {self.address}>"
 
 
-class CarrierListener(Protocol):
-    """A listener whose transports TLS can run over."""
+class UnderlyingListener(Protocol):
+    """A listener for the transports below TLS."""
 
     @property
     def address(self) -> tuple[str, int] | str:
-        """Where it listens."""
+        """The address that it listens on."""
         ...
 
-    def accept(self) -> Carrier | None:
-        """Wait for the next dialer."""
+    def accept(self) -> UnderlyingTransport | None:
+        """Return the next connection."""
         ...
 
     def close(self) -> None:
@@ -132,26 +136,26 @@ class CarrierListener(Protocol):
 
 
 class TlsListener:
-    """Listens for TLS clients; the handshake of each is done by who reads from it.
+    """Accepts TLS connections; the first calls of `recv` on each do its handshake.
 
     Args:
-        listener: accepts the streams below; owned by this one from here on.
-        context: of `stompy.transport.tls.context.server_context`.
+        listener: accepts the connections below TLS; the `TlsListener` then owns it.
+        context: the result of `stompy.transport.tls.context.server_context`.
     """
 
-    def __init__(self, listener: CarrierListener, context: ssl.SSLContext) -> None:
+    def __init__(self, listener: UnderlyingListener, context: ssl.SSLContext) -> None:
         self._listener = listener
         self._context = context
 
     @property
     def address(self) -> tuple[str, int] | str:
-        """Where it listens."""
+        """The address that it listens on."""
         return self._listener.address
 
     def accept(self) -> TlsTransport | None:
-        """Wait for the next dialer; `None` once the listener is closed."""
-        carrier = self._listener.accept()
-        return None if carrier is None else TlsTransport(carrier, self._context, server_side=True)
+        """Return the next connection; `None` after the listener was closed."""
+        underlying = self._listener.accept()
+        return None if underlying is None else TlsTransport(underlying, self._context, server_side=True)
 
     def close(self) -> None:
         """Stop listening; from any thread."""
