@@ -53,17 +53,14 @@ if TYPE_CHECKING:
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
-    from stompy.frames.frame import Frame
-    from stompy.frames.grammar import Leniency
-    from stompy.frames.headers import Headers
-    from stompy.frames.limits import Limits
-    from stompy.frames.version import Version
+    from stompy.frames.frame import Frame, Headers
+    from stompy.frames.grammar import Leniency, Limits, Version
     from stompy.link.flow import InboxLimits
     from stompy.link.receipts import Receipt
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
     from stompy.transport.tcp import TcpOptions
-    from stompy.transport.tls_options import Tls
+    from stompy.transport.tls.options import Tls
 
 __version__ = "0.1.0"
 
@@ -134,9 +131,9 @@ _LAZY = {
     "ConnectionStats": "stompy.connection.stats",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",
-    "Headers": "stompy.frames.headers",
+    "Headers": "stompy.frames.frame",
     "Leniency": "stompy.frames.grammar",
-    "Limits": "stompy.frames.limits",
+    "Limits": "stompy.frames.grammar",
     "InboxLimits": "stompy.link.flow",
     "Message": "stompy.connection.message",
     "Outbox": "stompy.outbox.outbox",
@@ -146,9 +143,9 @@ _LAZY = {
     "ResendLimits": "stompy.connection.reconnect",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
-    "Tls": "stompy.transport.tls_options",
+    "Tls": "stompy.transport.tls.options",
     "Transaction": "stompy.connection.transaction",
-    "Version": "stompy.frames.version",
+    "Version": "stompy.frames.grammar",
     "connect": "stompy.connection.connecting",
 }
 """What is imported when it is first asked for, since it costs time; type checkers read the imports above."""

@@ -1,4 +1,4 @@
-"""One time budget carried over many steps."""
+"""Deadlines: one time limit that several steps share."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import time
 from stompy.errors import ConfigurationError
 
 _LONGEST_WAIT = 1e8
-"""Seconds; the platform's waits take no larger number."""
+"""Seconds; the wait functions of some platforms accept no larger number."""
 
 
 def check_seconds(
     value: object, name: str = "timeout", *, positive: bool = False, finite: bool = False, optional: bool = True
 ) -> None:
-    """Refuse what is no duration, before anything is done with it.
+    """Check that an argument is a number of seconds.
 
     Args:
-        value: `None`, or a number of seconds of 0 or more.
-        name: of the argument.
-        positive: whether 0 is refused too.
-        finite: whether infinity is refused too.
-        optional: whether `None` is allowed.
+        value: the argument; `None`, or 0 or more seconds.
+        name: the name of the argument, for the error message.
+        positive: whether to reject 0 too.
+        finite: whether to reject infinity too.
+        optional: whether to accept `None`.
 
     Raises:
-        ConfigurationError: it is none: text, a truth value, negative, not a number.
+        ConfigurationError: `value` is not a number (a `bool` is none), NaN, or out of range.
     """
     if value is None and optional:
         return
@@ -36,40 +36,40 @@ def check_seconds(
 
 
 class Deadline:
-    """A moment on the monotonic clock by which a whole operation must be done.
+    """A point in time, on the monotonic clock, by which an operation must be complete.
 
-    A call that takes several steps (dial, handshake, wait) makes one `Deadline` and hands it to each step, so that the
-    steps share the caller's budget instead of each taking a full one.
+    A call with several steps (dial, handshake, wait) creates one `Deadline` and passes it to each step, so that all of
+    them together take no longer than the caller's timeout.
 
     Args:
-        seconds: the budget from now; `None` means no limit, `0` means that it has already run out.
+        seconds: from now; `None` means no limit, `0` means that the deadline has already passed.
 
     Raises:
-        ConfigurationError: it is no duration; see `check_seconds`.
+        ConfigurationError: `seconds` is not a valid number of seconds; see `check_seconds`.
     """
 
     __slots__ = ("_at",)
 
     def __init__(self, seconds: float | None) -> None:
         if type(seconds) is float and seconds >= 0:
-            self._at = time.monotonic() + seconds  # what nearly all are
+            self._at = time.monotonic() + seconds  # the common case, without further checks
             return
         check_seconds(seconds)
         self._at = math.inf if seconds is None else time.monotonic() + seconds
 
     def remaining(self) -> float | None:
-        """Return the seconds left, never below 0, or `None` if there is no limit."""
+        """Return the seconds left, at least 0, or `None` if there is no limit."""
         if self._at == math.inf:
             return None
         return min(max(0.0, self._at - time.monotonic()), _LONGEST_WAIT)
 
     @property
     def expired(self) -> bool:
-        """Whether the moment has passed."""
+        """Whether the deadline has passed."""
         return time.monotonic() >= self._at
 
     def sooner(self, seconds: float | None) -> Deadline:
-        """Return the earlier of this deadline and one `seconds` from now (`None`: this one)."""
+        """Return the earlier one of this deadline and `seconds` from now; `None` means this deadline."""
         other = Deadline(seconds)
         return other if other._at < self._at else self
 
@@ -79,9 +79,9 @@ class Deadline:
 
 
 Budget = Deadline | float | None
-"""Until when something must be done: a deadline, or seconds from now, of which a deadline is made when they matter."""
+"""A time limit: a deadline, or a number of seconds that starts to count when the operation has to wait."""
 
 
 def deadline_of(budget: Budget) -> Deadline:
-    """Return the deadline that a budget stands for."""
+    """Return `budget` as a deadline; seconds count from now."""
     return budget if isinstance(budget, Deadline) else Deadline(budget)

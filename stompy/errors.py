@@ -3,52 +3,52 @@
 ::
 
     StompError (.retryable)
-    ├── ConfigurationError (ValueError)      before any I/O: a wrong address, option or combination of them
-    ├── ConnectError (ConnectionError) (.address)   no session came about
-    │   ├── ConnectTimeout (TimeoutError)    the budget ran out first
+    ├── ConfigurationError (ValueError)      an address, an option or a combination of options is wrong; before any I/O
+    ├── ConnectError (ConnectionError) (.address)   no session was established
+    │   ├── ConnectTimeout (TimeoutError)    not before the timeout
     │   ├── ConnectRefused (.frame)          the broker answered ERROR instead of CONNECTED
-    │   │   └── ClientIdInUse                because it has a session with this client id
+    │   │   └── ClientIdInUse                it already has a session with this client id
     │   ├── VersionMismatch (.offered .supported)   no protocol version in common
-    │   ├── TlsError (.reason)               no TLS with this peer: its certificate, its versions, or it speaks none
-    │   │   └── ClientCertificateRefused     the broker does not take ours, or wants one
-    │   ├── ProxyError (.proxy)              the way to the broker failed, not the broker
-    │   │   └── ProxyLoginRefused            the proxy does not know us
+    │   ├── TlsError (.reason)               the TLS handshake failed
+    │   │   └── ClientCertificateRefused     the broker rejected the client certificate, or requires one
+    │   ├── ProxyError (.proxy)              the proxy cannot be reached, or did not connect to the broker
+    │   │   └── ProxyLoginRefused            the proxy rejected the login and passcode, or requires them
     │   └── AllBrokersFailed (.attempts)     every address was tried
-    ├── NotConnected                         never opened, or closed by you
-    ├── ConnectionLost (ConnectionError) (.outcome)   the link died under the call
-    │   ├── HeartBeatTimeout                 the peer fell silent
+    ├── NotConnected                         the connection was not opened yet, or is closed
+    ├── ConnectionLost (ConnectionError) (.outcome)   the connection broke during the call
+    │   ├── HeartBeatTimeout                 no bytes arrived for too long
     │   ├── BrokerError (.frame .receipt_id) the broker sent ERROR
-    │   └── SendTimeout                      the peer stopped reading
+    │   └── SendTimeout                      the broker stopped reading
     ├── ProtocolError
-    │   ├── LocalProtocolError               you asked for what STOMP does not allow
-    │   ├── RemoteProtocolError              the peer broke the protocol
-    │   └── LimitExceeded (.limit_name .limit)   a configured limit was passed
-    │       └── FrameTooLarge                by one frame of the peer; a RemoteProtocolError too
-    ├── MessageError (.message)              a message that cannot be used as asked
-    │   ├── AckError                         acknowledged twice, in auto mode, or on a link that is gone
+    │   ├── LocalProtocolError               the call asks for something that STOMP does not allow
+    │   ├── RemoteProtocolError              the peer violated the protocol
+    │   └── LimitExceeded (.limit_name .limit)   a configured limit was exceeded
+    │       └── FrameTooLarge                by a frame of the peer; also a RemoteProtocolError
+    ├── MessageError (.message)              a message cannot be used as requested
+    │   ├── AckError                         it was acknowledged before, needs no ACK, or its connection was lost
     │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
     ├── StompTimeout (TimeoutError)
     │   ├── ReceiptTimeout (.receipt_id)     the broker did not confirm in time
-    │   ├── ReceiveTimeout                   no message came in time
-    │   └── UnconfirmedFull (.limit_name .limit)   too much waits for the broker's confirmation
-    ├── TransactionError                     the transaction is over
-    ├── OutboxError (.path)                  a store-and-forward outbox cannot do it
-    │   ├── OutboxDamaged                    its file is not what was written to it
-    │   ├── OutboxBusy                       somebody has it open already
+    │   ├── ReceiveTimeout                   no message arrived in time
+    │   └── UnconfirmedFull (.limit_name .limit)   too many sends wait for confirmation by the broker
+    ├── TransactionError                     the transaction has ended
+    ├── OutboxError (.path)                  a store-and-forward outbox failed
+    │   ├── OutboxDamaged                    its file is corrupt
+    │   ├── OutboxBusy                       its file is open elsewhere
     │   └── OutboxFull                       its limit is reached, or the disk is full
-    ├── SpoolError (.path)                   a spool of the data pipeline cannot do it
-    │   ├── SpoolDamaged                     a file of it is not what was written
-    │   ├── SpoolMismatch                    it is a sound spool, but not the one that is meant
-    │   ├── SpoolDataLoss                    messages that were in it are gone
-    │   ├── SpoolBusy                        another receiver that is alive fills it
+    ├── SpoolError (.path)                   a spool of the data pipeline failed
+    │   ├── SpoolDamaged                     one of its files is corrupt
+    │   ├── SpoolMismatch                    it belongs to another destination or checkpoint
+    │   ├── SpoolDataLoss                    messages are missing from it
+    │   ├── SpoolBusy                        another live receiver writes to it
     │   ├── SpoolFenced                      a later receiver has taken it over
     │   └── SpoolFull                        the disk is full
     ├── PipelineError                        a query of the data pipeline failed
-    ├── PublishError (.confirmed)            rows of the data pipeline could not be handed to the broker
-    └── ConcurrencyError (RuntimeError)      a call that this thread or process must not make
+    ├── PublishError (.confirmed)            rows of the data pipeline could not be sent to the broker
+    └── ConcurrencyError (RuntimeError)      the call is not allowed in this thread or process
 
-Operating-system and TLS errors are mapped once, in `stompy.transport`, and travel as the `__cause__`; `errno` is set
-there alone. Control characters, which a peer may have sent, are escaped in every text.
+Errors of the operating system and of TLS are mapped once, in `stompy.transport`; the original error is the `__cause__`,
+and `errno` is set there only. Control characters in error messages are escaped, as a peer may have sent them.
 """
 
 from __future__ import annotations
@@ -67,29 +67,29 @@ Outcome = Literal["not-sent", "unknown"]
 
 
 class StompError(Exception):
-    """Base of everything that stompy raises."""
+    """Base class of all exceptions of stompy."""
 
     retryable: ClassVar[bool] = False
-    """Whether the same call may succeed later without a change by the caller."""
+    """Whether the same call may succeed later without any change by the caller."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(printable(argument) if isinstance(argument, str) else argument for argument in arguments))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not through __init__, whose keywords are not among `args`.
+        # Not by __init__: `args` does not hold its keyword arguments.
         state = {**self.__dict__, "args": self.args}
         return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
 
 class ConfigurationError(StompError, ValueError):
-    """An address, option or argument is wrong; nothing was sent."""
+    """An address, an option or an argument is wrong; nothing was sent."""
 
 
 class ConnectError(StompError, ConnectionError):
-    """No session with the broker came about.
+    """No session with the broker was established.
 
     Attributes:
-        address: the address that was tried, without credentials; empty where there is none.
+        address: the address that was tried, without credentials; empty if there is none.
     """
 
     retryable = True
@@ -100,14 +100,14 @@ class ConnectError(StompError, ConnectionError):
 
 
 class ConnectTimeout(ConnectError, TimeoutError):
-    """The connect deadline passed before the broker answered CONNECTED."""
+    """The connect timeout passed before the broker answered CONNECTED."""
 
 
 class ConnectRefused(ConnectError):
     """The broker answered the CONNECT frame with ERROR.
 
     Attributes:
-        frame: the ERROR frame, whole.
+        frame: the ERROR frame.
     """
 
     retryable = False
@@ -118,7 +118,7 @@ class ConnectRefused(ConnectError):
 
 
 class ClientIdInUse(ConnectRefused):
-    """The broker has a session with this client id: another client's, or a lost one of ours that it believes in."""
+    """The broker already has a session with this client id: another client's, or a lost one that it has not noticed."""
 
     retryable = True
 
@@ -127,8 +127,8 @@ class VersionMismatch(ConnectError):
     """Client and broker have no protocol version in common.
 
     Attributes:
-        offered: the versions this client offered.
-        supported: what the broker named; empty where it named nothing.
+        offered: the versions that this client offered.
+        supported: the versions that the broker named; empty if it named none.
     """
 
     retryable = False
@@ -140,10 +140,10 @@ class VersionMismatch(ConnectError):
 
 
 class TlsError(ConnectError):
-    """There is no TLS with this peer.
+    """The TLS handshake with the peer failed.
 
     Attributes:
-        reason: for programs: `"expired"`, `"not-yet-valid"`, `"wrong-host"`, `"self-signed"`, `"unknown-authority"`,
+        reason: a code: `"expired"`, `"not-yet-valid"`, `"wrong-host"`, `"self-signed"`, `"unknown-authority"`,
             `"revoked"`, `"no-revocation-list"`, `"bad-certificate"`, `"not-tls"`, `"needs-tls"`, `"no-common-version"`,
             `"client-certificate"`, `"closed"` or `"other"`.
     """
@@ -154,7 +154,7 @@ class TlsError(ConnectError):
 
 
 class ClientCertificateRefused(TlsError):
-    """The broker does not take our certificate, or wants one and got none."""
+    """The broker rejected the client certificate, or requires one."""
 
     retryable = False
 
@@ -163,10 +163,10 @@ class ClientCertificateRefused(TlsError):
 
 
 class ProxyError(ConnectError):
-    """The proxy cannot be reached, does not connect us, or is none.
+    """The proxy cannot be reached, did not connect to the broker, or is not a proxy.
 
     Attributes:
-        proxy: its address, without credentials.
+        proxy: the address of the proxy, without credentials.
     """
 
     def __init__(self, message: str, *, proxy: str, address: str = "") -> None:
@@ -175,16 +175,16 @@ class ProxyError(ConnectError):
 
 
 class ProxyLoginRefused(ProxyError):
-    """The proxy wants a login and a passcode, or others."""
+    """The proxy rejected the login and passcode, or requires them."""
 
     retryable = False
 
 
 class AllBrokersFailed(ConnectError):
-    """Every address was tried and none gave a session.
+    """Every address was tried, and no session was established.
 
     Attributes:
-        attempts: one error an address, in the order tried.
+        attempts: one error for each address, in the order of the attempts.
     """
 
     def __init__(self, attempts: Sequence[ConnectError]) -> None:
@@ -193,15 +193,14 @@ class AllBrokersFailed(ConnectError):
 
 
 class NotConnected(StompError):
-    """The connection was never opened, or was closed by its owner."""
+    """The connection was not opened yet, or is closed."""
 
 
 class ConnectionLost(StompError, ConnectionError):
-    """The link to the broker died.
+    """The connection to the broker was lost.
 
     Attributes:
-        outcome: `"not-sent"` where nothing of the frame left this process, `"unknown"` where the broker may have
-            taken it.
+        outcome: `"not-sent"` if no byte of the frame was written, `"unknown"` if the broker may have received it.
     """
 
     retryable = True
@@ -212,19 +211,19 @@ class ConnectionLost(StompError, ConnectionError):
 
 
 class HeartBeatTimeout(ConnectionLost):
-    """Nothing came from the broker for longer than the agreed heart-beat allows."""
+    """No bytes arrived from the broker for longer than the agreed heart-beat interval allows."""
 
 
 class SendTimeout(ConnectionLost):
-    """The peer did not take our bytes within the send timeout; the link cannot be used any more."""
+    """The broker did not accept the bytes within the send timeout; the connection is unusable from then on."""
 
 
 class BrokerError(ConnectionLost):
     """The broker sent an ERROR frame.
 
     Attributes:
-        frame: the ERROR frame, whole.
-        receipt_id: the receipt of the client frame that it answers, or `None`.
+        frame: the ERROR frame.
+        receipt_id: the receipt id of the client frame that it answers, or `None`.
     """
 
     retryable = False
@@ -238,11 +237,11 @@ class BrokerError(ConnectionLost):
 
 
 class ProtocolError(StompError):
-    """A rule of the STOMP specification was broken."""
+    """A rule of the STOMP specification was violated."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side asked for something that STOMP does not allow; nothing was sent."""
+    """The call asks for something that STOMP does not allow; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -250,7 +249,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LimitExceeded(ProtocolError):
-    """A configured limit was passed, by the peer or by this side; its name stands in the text too.
+    """The peer or the caller exceeded a configured limit; the error message names it.
 
     Attributes:
         limit_name: the name of the setting.
@@ -264,22 +263,22 @@ class LimitExceeded(ProtocolError):
 
 
 class FrameTooLarge(LimitExceeded, RemoteProtocolError):
-    """One frame of the peer is larger than a configured limit allows."""
+    """A frame of the peer exceeds a configured limit."""
 
 
 class MessageError(StompError):
-    """A message cannot be used as asked."""
+    """A message cannot be used as requested."""
 
 
 class AckError(MessageError):
-    """The message cannot be acknowledged: already done, not needed, or its link is gone."""
+    """The message was acknowledged before, needs no acknowledgement, or its connection was lost."""
 
 
 class BodyDecodeError(MessageError, ValueError):
-    """The body is not what was asked for; `.body` keeps the bytes.
+    """The body is not text in its declared charset, or not JSON.
 
     Attributes:
-        body: the octets as received.
+        body: the bytes as received.
     """
 
     def __init__(self, message: str, *, body: bytes) -> None:
@@ -288,16 +287,16 @@ class BodyDecodeError(MessageError, ValueError):
 
 
 class StompTimeout(StompError, TimeoutError):
-    """A wait ended without its event."""
+    """A wait timed out."""
 
     retryable = True
 
 
 class ReceiptTimeout(StompTimeout):
-    """The broker did not confirm a frame in time; whether it took the frame is not known.
+    """The broker did not confirm a frame in time; it may or may not have processed the frame.
 
     Attributes:
-        receipt_id: the `receipt` header that was sent.
+        receipt_id: the value of the `receipt` header that was sent.
     """
 
     def __init__(self, message: str, *, receipt_id: str) -> None:
@@ -306,32 +305,32 @@ class ReceiptTimeout(StompTimeout):
 
 
 class ReceiveTimeout(StompTimeout):
-    """No message came in time."""
+    """No message arrived in time."""
 
 
 class UnconfirmedFull(StompTimeout):
-    """Too many sends wait for the broker's confirmation, and none came in time; nothing was sent.
+    """Too many sends wait for confirmation by the broker, and none was confirmed in time; nothing was sent.
 
     Attributes:
-        limit_name: the bound of `resend_unconfirmed` that is reached: `max_messages` or `max_bytes`.
+        limit_name: the limit of `resend_unconfirmed` that is reached: `max_messages` or `max_bytes`.
         limit: its value.
     """
 
     def __init__(self, message: str, *, limit_name: str, limit: int) -> None:
         self.limit_name = limit_name
         self.limit = limit
-        super().__init__(f"{message} (bound of resend_unconfirmed {limit_name}={limit})")
+        super().__init__(f"{message} (limit of resend_unconfirmed: {limit_name}={limit})")
 
 
 class TransactionError(StompError):
-    """The transaction is over or belongs to a link that is gone."""
+    """The transaction has ended, or its connection was lost."""
 
 
 class OutboxError(StompError):
-    """A store-and-forward outbox cannot do what was asked: it is closed, its disk fails, the message is unknown.
+    """A store-and-forward outbox failed: it is closed, its disk fails, or the message is unknown.
 
     Attributes:
-        path: the outbox's file.
+        path: the file of the outbox.
     """
 
     def __init__(self, message: str, *, path: str) -> None:
@@ -340,26 +339,26 @@ class OutboxError(StompError):
 
 
 class OutboxDamaged(OutboxError):
-    """The file of an outbox, or one that belongs to it, is not what was written to it; the text says what to do."""
+    """The file of an outbox, or one that belongs to it, is corrupt; the error message says what to do."""
 
 
 class OutboxBusy(OutboxError):
-    """Another outbox, in this process or another, has the file open."""
+    """Another outbox, in this or another process, has the file open."""
 
     retryable = True
 
 
 class OutboxFull(OutboxError):
-    """The message was not taken: a limit of the outbox is reached, or the disk is full. What was there is kept."""
+    """The message was not stored, as a limit of the outbox is reached or the disk is full; stored messages are kept."""
 
     retryable = True
 
 
 class SpoolError(StompError):
-    """A spool of the data pipeline cannot do what was asked: its folder cannot be reached, read or written.
+    """A spool of the data pipeline failed: its folder cannot be reached, read or written.
 
     Attributes:
-        path: the spool's folder, or the file in it that is meant.
+        path: the folder of the spool, or the file in it that caused the error.
     """
 
     def __init__(self, message: str, *, path: str) -> None:
@@ -368,52 +367,52 @@ class SpoolError(StompError):
 
 
 class SpoolDamaged(SpoolError):
-    """A file of a spool is not what was written to it; the text names it and says what to do."""
+    """A file of a spool is corrupt; the error message names it and says what to do."""
 
 
 class SpoolMismatch(SpoolError):
-    """The folder holds another spool than the one that is meant: of another destination, or of another checkpoint."""
+    """The folder holds the spool of another destination or of another checkpoint."""
 
 
 class SpoolDataLoss(SpoolError):
-    """Messages that were acknowledged to the broker and not yet processed are not in the spool any more."""
+    """Messages that were acknowledged to the broker and not yet processed are missing from the spool."""
 
 
 class SpoolBusy(SpoolError):
-    """Another receiver that is alive fills the spool."""
+    """Another live receiver writes to the spool."""
 
     retryable = True
 
 
 class SpoolFenced(SpoolError):
-    """A later receiver has taken the spool over; this one must not write to it or acknowledge any more."""
+    """A later receiver has taken over the spool; this one must no longer write to it or acknowledge messages."""
 
 
 class SpoolFull(SpoolError):
-    """The disk is full; what was not written was not acknowledged, and what was there is kept."""
+    """The disk is full; messages that were not written were not acknowledged, and stored messages are kept."""
 
     retryable = True
 
 
 class PipelineError(StompError):
-    """A query of the data pipeline failed; the text says why, and the cause is Spark's own error."""
+    """A query of the data pipeline failed; the error message says why, and the `__cause__` is Spark's own error."""
 
 
 class PublishError(StompError):
-    """Rows of the data pipeline could not be handed to the broker; the text says what the broker did and what to do.
+    """Rows of the data pipeline could not be sent; the error message says what the broker did and what to do.
 
     Attributes:
-        confirmed: how many messages of this partition the broker had confirmed before.
+        confirmed: the number of messages of this partition that the broker had confirmed before.
     """
 
     def __init__(self, message: str, *, confirmed: int) -> None:
         self.confirmed = confirmed
-        super().__init__(f"{message} (confirmed before it: {confirmed} messages of this partition)")
+        super().__init__(f"{message} (the broker had confirmed {confirmed} messages of this partition)")
 
 
 class InsecureTls(UserWarning):
-    """TLS without knowing who is at the other end was asked for: anybody on the way can pose as the broker."""
+    """Warning: TLS does not authenticate the broker, so that an attacker in the network can impersonate it."""
 
 
 class ConcurrencyError(StompError, RuntimeError):
-    """The call must not be made from this thread or process."""
+    """The call is not allowed in this thread or process."""

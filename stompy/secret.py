@@ -1,8 +1,8 @@
-"""Credentials that do not show: not in a log, a repr, a traceback with its locals, or a pickle that nobody asked for.
+"""Keep credentials out of logs, reprs, tracebacks with local variables, and accidental pickles.
 
-Python shows more than one thinks: `traceback.TracebackException(capture_locals=True)`, `cgitb` and error trackers print
-the local variables of every frame on the way. So a passcode lives in a `Secret` from the first line of ours on, and an
-error that was raised while it lay open is `closed` before it goes on.
+`traceback.TracebackException(capture_locals=True)`, `cgitb` and error trackers print the local variables of every frame
+in a traceback. Public functions therefore wrap a passcode in a `Secret` at once, and an exception that was raised while
+a local variable held the plain value loses its tracebacks (`strip_tracebacks`) before it reaches the caller.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SHOWN = "***"
 
 
 class Secret(Generic[T]):
-    """Holds something that nothing shows; `reveal` returns it.
+    """Hold a value without showing it; `reveal` returns it.
 
     Args:
-        value: text or octets, mostly.
+        value: usually text or bytes.
     """
 
     __slots__ = ("_value",)
@@ -30,16 +30,16 @@ class Secret(Generic[T]):
         self._value = value
 
     def reveal(self) -> T:
-        """Return what it holds. Do not bind the result to a name: tracebacks show names."""
+        """Return the value. Do not assign the result to a variable: tracebacks show local variables."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
         if isinstance(self._value, str) and isinstance(other._value, str):
-            import hmac  # it loads OpenSSL, which a plain connection does without
+            import hmac  # imported late: it loads OpenSSL, which a connection without TLS does not need
 
-            return hmac.compare_digest(_octets(self._value), _octets(other._value))
+            return hmac.compare_digest(_encoded(self._value), _encoded(other._value))
         return bool(self._value == other._value)
 
     def __hash__(self) -> int:
@@ -52,26 +52,30 @@ class Secret(Generic[T]):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret is not pickled by itself: it would leave the process unasked")
+        raise TypeError("a Secret cannot be pickled by itself, as it would leave the process unnoticed")
 
     def __repr__(self) -> str:
         return _SHOWN
 
 
-def hidden(value: str | T) -> Secret[str] | T:
-    """Return what was given as a secret; `None`, a function that will tell it, and a secret are returned as they are.
+def as_secret(value: str | T) -> Secret[str] | T:
+    """Return `value` as a secret; `None`, a function that returns the value, and a secret are returned unchanged.
 
-    What is not text is hidden too: whoever gives octets by mistake gives a secret all the same. See `check_text`.
+    A value of a wrong type, such as bytes, becomes a secret too, as it is confidential all the same; see `check_text`.
     """
     given: Any = value
     return given if given is None or callable(given) or isinstance(given, Secret) else Secret(given)
 
 
 def check_text(what: str, value: object) -> None:
-    """Refuse a secret that is not text.
+    """Check that a secret is text.
+
+    Args:
+        what: the name of the value, for the error message.
+        value: the secret; any other type of object is accepted.
 
     Raises:
-        ConfigurationError: it is not; the error does not show it.
+        ConfigurationError: the secret is not text; the error does not show it.
     """
     if isinstance(value, Secret) and not isinstance(value.reveal(), str):
         raise ConfigurationError(f"{what} must be text (str), not {type(value.reveal()).__name__}")
@@ -82,22 +86,22 @@ def revealed(value: Secret[str] | None) -> str | None:
     return None if value is None else value.reveal()
 
 
-def closed(error: E) -> E:
-    """Return `error` and all that led to it without their tracebacks, whose frames hold a secret.
+def strip_tracebacks(error: E) -> E:
+    """Return `error` after removing its traceback, and those of its causes and contexts, whose frames hold a secret.
 
-    To be raised by a frame that holds none: `raise closed(error)`.
+    Raise the result in a frame that holds no secret: `raise strip_tracebacks(error)`.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        linked = waiting.pop()
+        if linked is None or id(linked) in seen:
             continue
-        seen.add(id(one))
-        one.__traceback__ = None
-        waiting += (one.__cause__, one.__context__)
+        seen.add(id(linked))
+        linked.__traceback__ = None
+        waiting += (linked.__cause__, linked.__context__)
     return error
 
 
-def _octets(text: str) -> bytes:
+def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

@@ -23,12 +23,9 @@ from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, NotConnected
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
-from stompy.frames.version import NEGOTIABLE, Version, parse_version
-from stompy.protocol.flood import DEFAULT_EOL_RATE
-from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version, parse_version
+from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, HeartbeatOffer
+from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.transport.address import PLAIN, TLS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
     from stompy.broker.faults import FaultPlan
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
-    from stompy.transport.tls_options import Tls
+    from stompy.transport.tls.options import Tls
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -343,8 +340,8 @@ class Broker(Management):
         if self._tls is None:
             return self._listen_on_tcp()
         # Imported where it is needed: `ssl` costs a good part of an import of stompy.
-        from stompy.transport.tls import TlsListener
-        from stompy.transport.tls_context import server_context
+        from stompy.transport.tls.context import server_context
+        from stompy.transport.tls.endpoints import TlsListener
 
         context = server_context(self._tls)
         return TlsListener(self._listen_on_tcp(), context)

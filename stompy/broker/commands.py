@@ -10,9 +10,9 @@ from stompy.broker.message import Message
 from stompy.broker.options import check_combination, durable_name, send_options, subscribe_options
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
-from stompy.frames.version import Version
-from stompy.protocol.ids import subscription_key
+from stompy.frames.grammar import Version
 from stompy.protocol.rules import shown
+from stompy.protocol.state import subscription_key
 
 if TYPE_CHECKING:
     from stompy.broker.router import Router

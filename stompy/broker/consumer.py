@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.message import Delivery, Item
 from stompy.frames.encoder import encode
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 
 if TYPE_CHECKING:
     from stompy.broker.options import SubscribeOptions

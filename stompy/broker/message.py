@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from stompy.broker.budget import excess
 from stompy.broker.options import PLAIN
 from stompy.frames.encoder import encode
-from stompy.frames.headers import Headers, Pairs
-from stompy.frames.limits import Limits
+from stompy.frames.frame import Headers, Pairs
+from stompy.frames.grammar import Limits
 from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:

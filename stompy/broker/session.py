@@ -23,9 +23,8 @@ from stompy.broker.settings import SERVER
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
-from stompy.frames.version import Version
-from stompy.protocol.flood import EolMeter
-from stompy.protocol.heartbeat import Heartbeats, Pulse
+from stompy.frames.grammar import Version
+from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
 from stompy.secret import Secret
 
@@ -100,8 +99,8 @@ class Session:
             abort=self.abort,
         )
         self._connect_by = Deadline(settings.connect_timeout)
-        self._pulse: Pulse | None = None
-        self._meter = EolMeter(settings.max_eol_rate, time.monotonic())
+        self._pulse: HeartbeatTimer | None = None
+        self._meter = HeartbeatRateLimit(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
         self._aborted = threading.Event()
         self._hooked = None if settings.on_frame is None else HookedFrames(settings.on_frame, name)
@@ -185,7 +184,7 @@ class Session:
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(frames)
         try:
-            self._meter.look(parser.line_ends, frames=len(frames), now=time.monotonic())
+            self._meter.check(parser.line_ends, frames=len(frames), now=time.monotonic())
             self._budget.take_frame(parser.pending)
         except LimitExceeded as error:
             self._fail(str(error))
@@ -211,7 +210,7 @@ class Session:
     def _next_look(self) -> Deadline:
         if self._pulse is None:
             return self._connect_by
-        look = Deadline(self._pulse.next_look(time.monotonic()))
+        look = Deadline(self._pulse.next_check(time.monotonic()))
         # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
         return look.sooner(_GLANCE) if self._state.follows_topics else look
 
@@ -276,8 +275,8 @@ class Session:
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._state.name)
         # One for each thread, as each has its own next look.
-        self._pulse = Pulse(Heartbeats(receive=heartbeats.receive), now)
-        self._writer.beat(Pulse(Heartbeats(send=heartbeats.send), now))
+        self._pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
+        self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
         self._write_queue.answer(connected)
         self._router.attach(self._state)
 

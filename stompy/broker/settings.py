@@ -9,12 +9,9 @@ from stompy.broker.destinations import targets_of
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
-from stompy.frames.version import NEGOTIABLE, Version
-from stompy.protocol.flood import DEFAULT_EOL_RATE
-from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
+from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, HeartbeatOffer
+from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
     from stompy.broker.management import FrameHook

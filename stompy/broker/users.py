@@ -20,7 +20,7 @@ from typing import Literal
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
-from stompy.secret import Secret, check_text, hidden
+from stompy.secret import Secret, as_secret, check_text
 
 Right = Literal["read", "write", "admin"]
 
@@ -58,7 +58,7 @@ class User:
     admin: tuple[str, ...] = ("*",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "passcode", hidden(self.passcode))
+        object.__setattr__(self, "passcode", as_secret(self.passcode))
         check_text("passcode", self.passcode)
         if (self.passcode is None) == (self.passcode_hash is None):
             raise ConfigurationError("a user has either a passcode or the hash of one")
@@ -97,7 +97,7 @@ class Users:
         if user is None:
             return None
         if user.passcode is not None:
-            right = hidden(user.passcode) == passcode
+            right = as_secret(user.passcode) == passcode
         return user if right else None
 
     def _hash_fits(self, user: User | None, passcode: Secret[str], deadline: Deadline) -> bool:

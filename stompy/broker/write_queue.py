@@ -20,7 +20,7 @@ from stompy.broker.message import Delivery
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout
 from stompy.frames.encoder import HEARTBEAT
-from stompy.protocol.heartbeat import Pulse
+from stompy.protocol.heartbeat import HeartbeatTimer
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport
@@ -182,7 +182,7 @@ class WriterThread:
         self._transport = transport
         self._on_room = on_room
         self._before = before
-        self._pulse: Pulse | None = None
+        self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -193,7 +193,7 @@ class WriterThread:
         """Wait for the end of the thread."""
         self._thread.join(timeout)
 
-    def beat(self, pulse: Pulse) -> None:
+    def beat(self, pulse: HeartbeatTimer) -> None:
         """Send heart-beats from now on; called before CONNECTED enters the write queue, which makes the writer look."""
         self._pulse = pulse
 
@@ -231,7 +231,7 @@ class WriterThread:
                 self._on_room()
 
     def _until_beat(self) -> float | None:
-        return None if self._pulse is None else self._pulse.next_look(time.monotonic())
+        return None if self._pulse is None else self._pulse.next_check(time.monotonic())
 
     def _write(self, data: bytes) -> None:
         # A client may be slow for long, but not deaf for ever; each slice has its own time, however much there is.

@@ -22,8 +22,7 @@ from stompy.cli.options import add_passcode_options, add_verbose, count, mode, p
 from stompy.cli.tls import add_broker_tls_options, broker_tls_from
 from stompy.cli.users import users_of
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Leniency, Limits
 from stompy.transport.address import DEFAULT_PORT
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"

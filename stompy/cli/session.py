@@ -17,7 +17,7 @@ from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listener import ConnectionListener
 from stompy.errors import AckError, StompError
 from stompy.frames.frame import Frame
-from stompy.frames.version import NEGOTIABLE
+from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.transport.address import TLS, Address
 

@@ -11,7 +11,7 @@ from stompy.cli.console import tell
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
 from stompy.errors import InsecureTls
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 _FILES = ("ca", "cert", "key")
 

@@ -11,7 +11,7 @@ from stompy.connection.message import Message
 from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
 from stompy.frames.encoder import encode_head, encode_lines
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
@@ -34,7 +34,7 @@ class Acker:
 
         def left() -> None:
             waiting.clear()
-            if command == "ACK" or not message._link.dialect.nack_alone:
+            if command == "ACK" or not message._link.dialect.nack_is_individual:
                 message._cover()
 
         try:
@@ -56,8 +56,8 @@ class Acker:
             StompError: as `acknowledge`.
         """
         dialect = message._link.dialect
-        why = dialect.loses_refused(message.headers.peek)
-        if why is None and not dialect.nack_alone and not message._is_first:
+        why = dialect.why_nack_loses(message.headers.peek)
+        if why is None and not dialect.nack_is_individual and not message._is_first:
             why = "in mode 'client' a NACK would refuse earlier messages with it, which are not settled"
         if why is not None:
             raise AckError(why)
@@ -96,7 +96,7 @@ class Acker:
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":
-                alone = dialect.nack_alone
+                alone = dialect.nack_is_individual
                 head += encode_lines(command, dialect.nack_headers(requeue).items(), grammar=link.protocol.grammar)
                 self._warn(message, dialect, requeue)
         with self.claims:
@@ -113,7 +113,7 @@ class Acker:
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
         """Say, once a connection, that what seems a dead letter is a lost one."""
-        lost = dialect.loses_refused(message.headers.peek) if dialect.nack == "dead letter" else None
+        lost = dialect.why_nack_loses(message.headers.peek) if dialect.nack == "dead letter" else None
         if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(

@@ -12,14 +12,14 @@ from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
-from stompy.frames.version import Version, parse_version
+from stompy.frames.grammar import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.secret import Secret, check_text, closed, hidden
+from stompy.secret import Secret, as_secret, check_text, strip_tracebacks
 from stompy.threads import is_for_caller
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     import ssl
@@ -79,7 +79,7 @@ class Config(LinkSettings):
         if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
             # Whoever gives certificates must not be left to believe that the line is protected.
             raise ConfigurationError("tls was given, but no address has it: write stomp+ssl:// instead of stomp://")
-        object.__setattr__(self, "passcode", hidden(self.passcode))
+        object.__setattr__(self, "passcode", as_secret(self.passcode))
         for name in ("connect_timeout", "close_timeout"):
             check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
         check_seconds(self.startup_timeout, "startup_timeout", positive=True, finite=True)
@@ -116,7 +116,7 @@ class Config(LinkSettings):
             ConfigurationError: a function returned something else than text.
         """
         if self.login is None and self.passcode is None:
-            return Credentials(address.login, hidden(address.passcode))
+            return Credentials(address.login, as_secret(address.passcode))
         # A passcode never goes out with another login than the one it was given for.
         login = self.login if self.login is not None else address.login
         return credentials_now(login, self.passcode, address=str(address))
@@ -187,12 +187,12 @@ def credentials_now(login: Login | None, passcode: Passcode | None, *, address: 
         ConnectError: a function raised; it may do better the next time. Only the type of its own error is shown.
         ConfigurationError: it returned something else than text.
     """
-    passcode = hidden(passcode)
+    passcode = as_secret(passcode)
     try:
         return _said(login, passcode, address)
     except ConfigurationError as error:
         wrong = error
-    raise closed(wrong)
+    raise strip_tracebacks(wrong)
 
 
 def _said(login: Login | None, passcode: Passcode | None, address: str) -> Credentials:
@@ -203,7 +203,7 @@ def _said(login: Login | None, passcode: Passcode | None, address: str) -> Crede
         name, code = name
     else:
         code = _asked(passcode, "passcode", address)
-    code = hidden(code)
+    code = as_secret(code)
     if not isinstance(name, (str, NoneType)) or not isinstance(code, (Secret, NoneType)):
         kinds = f"{type(name).__name__} and {type(code).__name__}"
         raise ConfigurationError(f"login and passcode must be text (str), not {kinds}")

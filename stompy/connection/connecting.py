@@ -17,20 +17,17 @@ from stompy.connection.listener import ConnectionListener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
+from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
 from stompy.link.flow import InboxLimits
 from stompy.link.receipts import MAX_RECEIPTS
 from stompy.link.settings import DEFAULT_HEARTBEAT
-from stompy.protocol.flood import DEFAULT_EOL_RATE
-from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
-from stompy.secret import Secret, closed, hidden
+from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE
+from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.secret import Secret, as_secret, strip_tracebacks
 from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     import ssl
@@ -163,8 +160,8 @@ def connect(
             failed.
     """
     # From here on no local variable shows a credential.
-    told, url, passcode = Secret((url, headers)), "", hidden(passcode)
-    way, proxy = hidden(proxy), None
+    told, url, passcode = Secret((url, headers)), "", as_secret(passcode)
+    way, proxy = as_secret(proxy), None
     who, login, headers = Secret(login), None, None
     login = check_credentials(who, passcode)
     addresses, failover, fields = _read(told)
@@ -215,7 +212,7 @@ def _read(
         return _parsed(*told.reveal())
     except StompError as error:
         failure = error
-    raise closed(failure)
+    raise strip_tracebacks(failure)
 
 
 def _parsed(

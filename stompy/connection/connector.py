@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from stompy.connection.config import Config, Order
 from stompy.deadline import Deadline
-from stompy.dialects.brokers import RABBITMQ
-from stompy.dialects.refusals import client_id_in_use, knows_no_such_host
+from stompy.dialects.brokers import RABBITMQ, is_client_id_in_use, is_unknown_virtual_host
 from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
@@ -29,7 +28,7 @@ from stompy.transport.address import TLS, UNIX, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 
 _LOG = logging.getLogger("stompy.connection")
@@ -47,7 +46,7 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     if address.scheme != TLS:
         return tcp
     # Imported where it is needed: `ssl` costs a good part of an import of stompy.
-    from stompy.transport.tls_dialer import TlsDialer
+    from stompy.transport.tls.endpoints import TlsDialer
 
     return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 
@@ -104,9 +103,9 @@ class Connector:
         try:
             return self._session(dialer, settings, credentials, deadline)
         except ConnectRefused as refused:
-            if client_id_in_use(refused.frame):
+            if is_client_id_in_use(refused.frame):
                 raise ClientIdInUse(_words(refused), frame=refused.frame, address=refused.address) from refused
-            if settings.vhost is not None or config.dialect is not None or not knows_no_such_host(refused.frame):
+            if settings.vhost is not None or config.dialect is not None or not is_unknown_virtual_host(refused.frame):
                 raise
         # Nobody named a virtual host, and the specification's default, the machine's name, is none of this broker's.
         _LOG.info("%s is a RabbitMQ: trying its virtual host %r", dialer.address, RABBITMQ.host)

@@ -39,7 +39,7 @@ class SendEncoder:
         self._heads: dict[tuple[str, str | None, type], Head] = {}
         dialect = link.dialect
         self._set_apart = OWN_HEADERS.union(
-            (trap.header for trap in dialect.traps if trap.command == "SEND"),
+            (pitfall.header for pitfall in dialect.pitfalls if pitfall.command == "SEND"),
             (name for name, _ in dialect.routes.get("SEND", {}).values()),
         )
         """Headers that the caller may not give, or that something else depends on."""
@@ -129,7 +129,7 @@ def headers_of_send(
         fields["content-type"] = content_type
     if headers:
         fields.update(user_headers(headers))
-        dialect.check_by_hand("SEND", fields)
+        dialect.check_explicit_headers("SEND", fields)
     if options is not None:
         fields.update(dialect.send_headers(options))
     return fields
@@ -153,7 +153,7 @@ def headers_of_subscribe(
     check_destination(destination)
     by_hand = user_headers(headers)
     dialect = link.dialect
-    dialect.check_by_hand("SUBSCRIBE", by_hand)
+    dialect.check_explicit_headers("SUBSCRIBE", by_hand)
     asked = dialect.subscribe_headers(
         options, destination=destination, ack=ack, client_id=client_id, version=link.version
     )

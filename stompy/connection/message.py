@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
-from stompy.frames.frame import Frame, show_body
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Frame, Headers, show_body
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 

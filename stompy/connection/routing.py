@@ -19,7 +19,7 @@ from stompy.connection.dispatcher import Dispatcher, run_reported
 from stompy.connection.listener import ConnectionListener
 from stompy.connection.message import Delivery, Message
 from stompy.connection.subscriptions import SubscriptionTable
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Headers
 from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.threads import is_for_caller

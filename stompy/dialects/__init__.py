@@ -1,1 +1,1 @@
-"""What differs from broker to broker: the options of send and subscribe, one table of facts a broker, the choice."""
+"""Broker dialects: the portable options of send and subscribe, and how each broker implements them."""

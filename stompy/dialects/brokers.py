@@ -1,6 +1,6 @@
-"""The brokers that stompy knows, one table of facts each, and the choice between them.
+"""The dialects of the brokers that stompy knows, and how to choose one.
 
-Each line was seen on the wire; the frames are in `docs/reference/brokers.md`.
+Every fact was observed on the wire; the frames are in `docs/reference/brokers.md`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import functools
 from dataclasses import replace
 from typing import Literal, get_args
 
-from stompy.dialects.dialect import Dialect, Trap
+from stompy.dialects.dialect import Dialect, HeaderPitfall
 from stompy.errors import ConfigurationError
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Leniency
 
 DialectName = Literal["activemq", "artemis", "rabbitmq", "stompy", "generic"]
-"""The names that `connect(dialect=...)` takes."""
+"""The values of `connect(dialect=...)`."""
 
-_BROWSING_TAKES = "the broker does not browse: it would hand out the messages and forget them; browse= says so in time"
+_BROWSER_CONSUMES = "the broker cannot browse: it would deliver the messages and delete them"
 
 ACTIVEMQ = Dialect(
     name="activemq",
@@ -33,12 +34,12 @@ ACTIVEMQ = Dialect(
         "browse": "browser",
         "exclusive": "activemq.exclusive",
     },
-    without={"dedupe_id": "it delivers a message twice that is sent twice"},
+    unsupported={"dedupe_id": "a message that is sent twice is delivered twice"},
     not_in_1_0=frozenset({"browse"}),
     leniency=Leniency.ESCAPED_CONNECT,
     ack_after_unsubscribe=False,
     nack="dead letter",
-    nack_alone=True,
+    nack_is_individual=True,
     transacted=frozenset({"ACK"}),
 )
 
@@ -56,17 +57,17 @@ ARTEMIS = Dialect(
         "selector": "selector",
         "durable": "durable-subscription-name",
     },
-    without={
-        "browse": "over STOMP it would hand out the messages and forget them",
-        "exclusive": "that is a setting of the queue in broker.xml",
+    unsupported={
+        "browse": "over STOMP it would deliver the messages and delete them",
+        "exclusive": "this is a setting of the queue in broker.xml",
     },
-    traps=(Trap("SUBSCRIBE", "browser", _BROWSING_TAKES),),
-    # As installed, it takes every destination for a topic, and confirms and drops what nobody is subscribed to.
+    pitfalls=(HeaderPitfall("SUBSCRIBE", "browser", _BROWSER_CONSUMES),),
+    # By default it treats every destination as a topic, and confirms and drops messages without a subscriber.
     routes={
         "SEND": {"/queue/": ("destination-type", "ANYCAST"), "/topic/": ("destination-type", "MULTICAST")},
         "SUBSCRIBE": {"/queue/": ("subscription-type", "ANYCAST"), "/topic/": ("subscription-type", "MULTICAST")},
     },
-    # It writes what it does not read: in 1.1 a CR goes to it as it is and comes back escaped.
+    # In 1.1 it reads a CR only unescaped, and writes it escaped.
     leniency=Leniency.CR_ESCAPE_IN_1_1,
     prefetch_as_window=True,
     ack_after_unsubscribe=False,
@@ -84,35 +85,35 @@ RABBITMQ = Dialect(
         "prefetch": "prefetch-count",
         "durable": "x-queue-name",
     },
-    without={
-        "delay": "that takes its delayed-message plugin, whose exchange and header are set by hand",
-        "group": "a queue with a single active consumer comes nearest, and is declared outside STOMP",
-        "dedupe_id": "that takes a plugin, whose header is set by hand",
-        "selector": "it would ignore it and deliver every message",
-        "browse": "it would hand out the messages and forget them",
-        "exclusive": "there, an exclusive queue is one that ends with its connection",
+    unsupported={
+        "delay": "it needs the delayed-message plugin; set the exchange and the header of the plugin explicitly",
+        "group": "the nearest feature is a queue with a single active consumer, which is declared outside STOMP",
+        "dedupe_id": "it needs a plugin; set the header of the plugin explicitly",
+        "selector": "it would ignore the selector and deliver every message",
+        "browse": "it would deliver the messages and delete them",
+        "exclusive": "an exclusive queue of RabbitMQ is one that is deleted with its connection",
     },
-    traps=(
-        Trap("SUBSCRIBE", "selector", "the broker ignores it and delivers every message"),
-        Trap("SUBSCRIBE", "browser", _BROWSING_TAKES),
-        Trap("SEND", "message-id", "the broker answers ERROR; 'amqp-message-id' sets the message's own id"),
-        Trap(
+    pitfalls=(
+        HeaderPitfall("SUBSCRIBE", "selector", "the broker ignores it and delivers every message"),
+        HeaderPitfall("SUBSCRIBE", "browser", _BROWSER_CONSUMES),
+        HeaderPitfall("SEND", "message-id", "the broker answers ERROR; 'amqp-message-id' sets the message's own id"),
+        HeaderPitfall(
             "SEND",
             "persistent",
-            "on a queue that is not there yet it makes one that ends with this connection, messages and all;"
-            " persistent=False does what the header seems to say",
+            "a queue that does not exist yet would be deleted with this connection, along with its messages;"
+            " use persistent=False instead",
             value="false",
         ),
     ),
     host="/",
-    # It escapes in every version, also what the version has no escape for, and passes on octets that are not UTF-8.
+    # It uses all escapes of 1.2 in every version, and passes on bytes that are not UTF-8.
     leniency=Leniency.ESCAPED_CONNECT
     | Leniency.ESCAPES_IN_1_0
     | Leniency.WRITE_CR_ESCAPE_IN_1_1
     | Leniency.INVALID_UTF8,
     relative_expiry=True,
     omits_transient=True,
-    # A prefetch count holds for every later subscription of the connection, unless that says otherwise; 0 is no bound.
+    # A prefetch count applies to all later subscriptions of the connection that set none; 0 means no limit.
     subscribe_defaults={"prefetch-count": "0"},
     durable_extra={"durable": "true", "auto-delete": "false"},
     durable_as_queue=True,
@@ -137,22 +138,22 @@ EMBEDDED = Dialect(
         "browse": "browser",
         "exclusive": "activemq.exclusive",
     },
-    without={"dedupe_id": "it drops duplicates by a header that is set by hand, _AMQ_DUPL_ID"},
+    unsupported={"dedupe_id": "it drops duplicates by a header that is set explicitly, _AMQ_DUPL_ID"},
     nack="redelivered",
 )
 
 GENERIC = Dialect(name="generic", product="a broker unknown to stompy")
-"""Standard STOMP and nothing else."""
+"""Standard STOMP without extensions."""
 
-_KNOWN = {one.name: one for one in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED, GENERIC)}
+_KNOWN = {dialect.name: dialect for dialect in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED, GENERIC)}
 _BY_SERVER = (("rabbitmq/", RABBITMQ), ("activemq/", ACTIVEMQ), ("stompy-broker", EMBEDDED))
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect that `connect(dialect=...)` names.
+    """Return the dialect with the given name, as in `connect(dialect=...)`.
 
     Raises:
-        ConfigurationError: there is none of that name.
+        ConfigurationError: there is no such dialect.
     """
     dialect = _KNOWN.get(name)
     if dialect is None:
@@ -162,7 +163,7 @@ def dialect_named(name: str) -> Dialect:
 
 @functools.lru_cache(maxsize=32)
 def dialect_of(server: str | None) -> Dialect:
-    """Return the dialect of the broker that calls itself `server`; for an unknown one, standard STOMP only."""
+    """Return the dialect of the broker whose CONNECTED has this `server` header; `GENERIC` if it is unknown."""
     name = (server or "").lower()
     if "artemis" in name:
         return ARTEMIS
@@ -173,5 +174,22 @@ def dialect_of(server: str | None) -> Dialect:
 
 
 def leniency_of(server: str | None) -> Leniency:
-    """Return what the broker that calls itself `server` needs to be borne with."""
+    """Return the deviations to tolerate from the broker whose CONNECTED has this `server` header."""
     return dialect_of(server).leniency
+
+
+def is_unknown_virtual_host(frame: Frame) -> bool:
+    """Return whether an ERROR in reply to CONNECT means that RabbitMQ has no virtual host of the `host` header's name.
+
+    It says `message:Bad CONNECT`, and `Virtual host 'localhost' access denied` in the body.
+    """
+    return frame.headers.get("message") == "Bad CONNECT" and frame.body.startswith(b"Virtual host '")
+
+
+def is_client_id_in_use(frame: Frame) -> bool:
+    """Return whether an ERROR in reply to CONNECT means that ActiveMQ already has a session with the client id.
+
+    It says `message:Broker: b - Client: me already connected from tcp://127.0.0.1:48770`, also while it has not noticed
+    that the older session was lost.
+    """
+    return " already connected from " in frame.headers.get("message", "")

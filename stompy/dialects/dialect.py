@@ -1,4 +1,4 @@
-"""A dialect: what one broker makes of the things that the specification leaves open, and how to ask for them."""
+"""A dialect: how a broker handles what the specification leaves open, and which headers control it."""
 
 from __future__ import annotations
 
@@ -9,42 +9,41 @@ from typing import Literal
 
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
-from stompy.frames.version import Version
+from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.rules import Lookup
 
 DEDUPE_HEADER = "stompy-dedupe-id"
-"""SEND header that is the same each time a message is sent again, for consumers to know a duplicate by."""
+"""SEND header with the same value whenever a message is resent, so that consumers can detect duplicates."""
 
 NOT_DURABLE = ("/queue/", "/temp-queue/", "/temp-topic/")
-"""Destinations that are no topics at any broker that has durable subscriptions."""
+"""Prefixes of destinations that are not topics at any broker with durable subscriptions."""
 
 _QUEUES = ("/queue/", "/temp-queue/", "/remote-temp-queue/")
 
-_WORDS = {
-    "persistent": "persistence by message",
+_FEATURES = {
+    "persistent": "persistence per message",
     "priority": "priorities",
     "expires": "expiry",
-    "delay": "a delayed delivery",
+    "delay": "delayed delivery",
     "group": "message groups",
-    "dedupe_id": "the dropping of duplicates",
-    "prefetch": "a prefetch by messages",
-    "selector": "a selector",
-    "durable": "a durable subscription",
+    "dedupe_id": "duplicate detection",
+    "prefetch": "a prefetch limit in messages",
+    "selector": "selectors",
+    "durable": "durable subscriptions",
     "browse": "browsing",
-    "exclusive": "an exclusive consumer",
+    "exclusive": "exclusive consumers",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Trap:
-    """A header, written by hand, that this broker takes in another way than its name says.
+class HeaderPitfall:
+    """An explicit header that a broker does not treat as its name suggests.
 
     Attributes:
-        command: of the frame.
-        header: its name.
-        why: what happens, and what to do instead.
-        value: the one value that is a trap; `None` for every value.
+        command: the command of the frame.
+        header: the name of the header.
+        why: what the broker does, and what to do instead.
+        value: the only value that is a pitfall; `None` means every value.
     """
 
     command: str
@@ -55,41 +54,40 @@ class Trap:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The facts about one broker.
+    """How one broker behaves, as data.
 
     Attributes:
-        name: what `connect(dialect=...)` calls it.
-        product: what messages call it.
-        headers: the header that asks for an option of `SendOptions` or `SubscribeOptions`; one that is missing cannot
-            be asked for.
-        without: why an option cannot be had, in words, and what to do instead.
-        not_in_1_0: options that cannot be had in the oldest version.
-        traps: headers written by hand that would do harm in silence.
-        host: the `host` header where nobody names another; `None` for the host name of the address.
-        leniency: what the broker needs to be borne with, and how CONNECT is written.
-        relative_expiry: the expiry is in milliseconds to live, not the moment in milliseconds since the epoch.
-        omits_transient: a message that is not persistent must go without the header that says so.
-        prefetch_as_window: the prefetch is a window of octets, where only the empty one counts messages: one.
-        routes: what a destination is, by how it begins, where the broker must be told in a header; by command.
-        subscribe_defaults: headers of every SUBSCRIBE that does not say otherwise.
+        name: the name for `connect(dialect=...)`.
+        product: the name for error messages.
+        headers: the header for each option of `SendOptions` and `SubscribeOptions` that the broker supports.
+        unsupported: for an option that it does not support, the reason and the alternative, for error messages.
+        not_in_1_0: the options that it does not support in STOMP 1.0.
+        pitfalls: the explicit headers that would silently do harm.
+        host: the default of the `host` header; `None` means the host name of the address.
+        leniency: the deviations to tolerate, and how to write CONNECT.
+        relative_expiry: whether the expiry header holds a lifetime in milliseconds, not milliseconds since the epoch.
+        omits_transient: whether a non-persistent message must not have the header for persistence.
+        prefetch_as_window: whether the prefetch header holds bytes; 0 then means one message at a time.
+        routes: by command and destination prefix, the header that tells the broker the type of the destination.
+        subscribe_defaults: headers of every SUBSCRIBE that does not set them.
         durable_extra: further headers of a durable SUBSCRIBE.
-        durable_as_queue: a durable subscription is a named queue, not a name below a client id.
-        subscribes_temporary: a reply queue is subscribed to (RabbitMQ does it by itself).
-        ack_reaches: what an ACK in mode `client` settles: the earlier messages of its subscription, as the
-            specification says, or those of every subscription of the connection.
-        ack_after_unsubscribe: an ACK is still taken when its subscription has ended.
-        nack: what becomes of a message that is refused: nobody knows; delivered again a few times, then a dead letter;
-            delivered again at once and without a limit; a dead letter; discarded.
-        nack_alone: in mode `client` too, a NACK is about its one message, other than an ACK.
-        transacted: the acknowledgements that wait for the COMMIT of their transaction.
+        durable_as_queue: whether a durable subscription is a named queue, and does not belong to a client id.
+        subscribes_temporary: whether a client has to subscribe to its reply queue (RabbitMQ does that by itself).
+        ack_reaches: the messages that an ACK in mode `client` settles: the earlier ones of its subscription, as the
+            specification says, or those of all subscriptions of the connection.
+        ack_after_unsubscribe: whether an ACK is still accepted after its subscription has ended.
+        nack: what the broker does with a message after a NACK: unknown; redelivers it a few times, then dead-letters
+            it; redelivers it at once, without a limit; dead-letters it; discards it.
+        nack_is_individual: whether a NACK in mode `client` settles its own message only, unlike an ACK.
+        transacted: the commands, of ACK and NACK, that can be part of a transaction.
     """
 
     name: str
     product: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    without: Mapping[str, str] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
     not_in_1_0: frozenset[str] = frozenset()
-    traps: Sequence[Trap] = ()
+    pitfalls: Sequence[HeaderPitfall] = ()
     host: str | None = None
     leniency: Leniency = Leniency.NONE
     relative_expiry: bool = False
@@ -103,11 +101,11 @@ class Dialect:
     ack_reaches: Literal["subscription", "connection"] = "subscription"
     ack_after_unsubscribe: bool = True
     nack: Literal["its own choice", "redelivered", "requeued", "dead letter", "discarded"] = "its own choice"
-    nack_alone: bool = False
+    nack_is_individual: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
-        """Return the headers that a SEND or SUBSCRIBE has unless it says otherwise."""
+        """Return the default headers of a SEND or SUBSCRIBE."""
         made = dict(self.subscribe_defaults) if command == "SUBSCRIBE" else {}
         for start, (name, value) in self.routes.get(command, {}).items():
             if destination.startswith(start):
@@ -116,20 +114,20 @@ class Dialect:
 
     # SEND.
 
-    def can(self, option: str) -> bool:
-        """Whether there is a way to ask for an option."""
+    def supports(self, option: str) -> bool:
+        """Return whether the broker supports an option."""
         return option in self.headers
 
     def dedupe_headers(self, identity: str) -> dict[str, str]:
-        """Return the SEND headers of a message that may have to be sent again; any broker will do."""
+        """Return the SEND headers that identify a message which may be resent; they work with every broker."""
         own = self.headers.get("dedupe_id")
         return {name: identity for name in (DEDUPE_HEADER, own) if name is not None}
 
     def send_headers(self, options: SendOptions) -> dict[str, str]:
-        """Return the SEND headers that ask for `options`.
+        """Return the SEND headers for `options`.
 
         Raises:
-            ConfigurationError: the broker cannot do it.
+            ConfigurationError: the broker does not support one of them.
         """
         made = {}
         for option, value in options.asked().items():
@@ -143,7 +141,7 @@ class Dialect:
             return "true" if value else "false"
         if option in ("expires", "delay"):
             assert isinstance(value, (int, float))
-            # The broker compares with its own clock, so this is the one place where ours is the wall clock.
+            # An absolute expiry is compared with the wall clock of the broker.
             start = time.time() if option == "expires" and not self.relative_expiry else 0.0
             return str(max(1, round((start + value) * 1000)))
         return value if isinstance(value, str) else f"{value:d}"
@@ -153,18 +151,22 @@ class Dialect:
     def subscribe_headers(
         self, options: SubscribeOptions, *, destination: str, ack: str, client_id: str | None, version: Version
     ) -> dict[str, str]:
-        """Return the SUBSCRIBE headers that ask for `options`.
+        """Return the SUBSCRIBE headers for `options`.
 
         Raises:
-            ConfigurationError: the broker cannot do it, at all or in this combination.
+            ConfigurationError: the broker does not support one of them, or this combination.
         """
         asked = options.asked()
         late = [option for option in asked if option in self.not_in_1_0]
         if late and not version.has_heartbeats:
-            raise ConfigurationError(f"{self.product} has {_WORDS[late[0]]} ({late[0]}=) from STOMP 1.1 on only")
+            raise ConfigurationError(
+                f"{self.product} supports {_FEATURES[late[0]]} ({late[0]}=) only from STOMP 1.1 on"
+            )
         made = {self._header(option): self._written(option, value) for option, value in asked.items()}
         if options.browse and ack != "auto":
-            raise ConfigurationError("browsing takes no message, so there is none to acknowledge: ack must be 'auto'")
+            raise ConfigurationError(
+                "browsing does not consume messages, so there is nothing to acknowledge: ack must be 'auto'"
+            )
         if options.prefetch is not None and self.prefetch_as_window:
             made[self._header("prefetch")] = self._window(options.prefetch, ack)
         if options.durable is not None:
@@ -174,19 +176,21 @@ class Dialect:
     def _window(self, prefetch: int, ack: str) -> str:
         if prefetch != 1 or ack == "auto":
             raise ConfigurationError(
-                f"{self.product} bounds what it sends ahead in octets: in the client modes prefetch can be 1 there, and"
-                f" nothing else (headers={{{self._header('prefetch')!r}: ...}} sets the octets)"
+                f"{self.product} limits prefetching in bytes: prefetch can only be 1, in the client modes"
+                f" (headers={{{self._header('prefetch')!r}: ...}} sets the limit in bytes)"
             )
         return "0"
 
     def _durable_headers(self, name: str, destination: str, client_id: str | None) -> dict[str, str]:
         if destination.startswith(NOT_DURABLE):
-            raise ConfigurationError(f"only a topic needs a durable subscription, {destination!r} is none")
+            raise ConfigurationError(
+                f"only a topic can have a durable subscription, and {destination!r} is not a topic"
+            )
         if self.durable_as_queue:
             return {**self.durable_extra, self._header("durable"): f"{client_id}.{name}" if client_id else name}
         if client_id is None:
             raise ConfigurationError(
-                f"a durable subscription of {self.product} belongs to a client id: connect(client_id=...)"
+                f"a durable subscription of {self.product} needs a client id: connect(client_id=...)"
             )
         return {**self.durable_extra, self._header("durable"): name}
 
@@ -196,110 +200,115 @@ class Dialect:
         """Return the headers of the UNSUBSCRIBE frames that end a subscription, in order.
 
         Args:
-            identity: of the subscription.
-            options: as subscribed.
-            delete: give up the durable subscription too.
-            client_id: as connected.
-            version: of the session.
+            identity: the id of the subscription.
+            options: the options that it was made with.
+            delete: whether to delete the durable subscription too.
+            client_id: the client id of the connection.
+            version: the version of the session.
 
         Raises:
-            ConfigurationError: there is nothing durable to delete, or no way to in this version.
+            ConfigurationError: the subscription is not durable, or cannot be deleted in this version.
         """
         plain = {"id": identity}
         if not delete:
             return [plain]
         if options.durable is None:
-            raise ConfigurationError("only a durable subscription can be deleted; this one ends with its UNSUBSCRIBE")
+            raise ConfigurationError("only a durable subscription can be deleted; this one is not durable")
         durable = self._durable_headers(options.durable, "", client_id)
         if self.durable_as_queue:
             return [{**plain, **durable}]
         if self.name == "activemq" and not version.has_heartbeats and client_id != options.durable:
             raise ConfigurationError(
-                f"{self.product} takes the name of the subscription for the client id in STOMP {version}: a durable"
-                " subscription is deleted in 1.1 or later, or must be named like the client id"
+                f"in STOMP {version}, {self.product} can delete a durable subscription only if its name is the client"
+                " id; use STOMP 1.1 or later"
             )
         return [plain, {**plain, **durable}]
 
     # ACK and NACK.
 
     def nack_headers(self, requeue: bool | None) -> dict[str, str]:
-        """Return the further headers of a NACK.
+        """Return the broker's own headers of a NACK.
+
+        Args:
+            requeue: whether the broker is to redeliver the message; `None` leaves it to the broker.
 
         Raises:
-            ConfigurationError: the broker would do another thing than was asked.
+            ConfigurationError: the broker would do something else.
         """
         if self.nack == "requeued":
             return {} if requeue is None else {"requeue": "true" if requeue else "false"}
         if requeue:
-            raise ConfigurationError(f"{self.product} has no way to refuse a message and have it delivered again")
+            raise ConfigurationError(f"{self.product} cannot redeliver a message after a NACK")
         if requeue is None and self.nack == "discarded":
             raise ConfigurationError(
-                f"{self.product} takes a NACK for an ACK: the message would be gone. Say requeue=False if that is"
-                " meant; an unacknowledged message is delivered again when its connection ends"
+                f"{self.product} treats a NACK like an ACK: the message would be lost. requeue=False discards it;"
+                " without ACK or NACK it is redelivered when the connection ends"
             )
         if requeue is False and self.nack == "redelivered":
-            raise ConfigurationError(f"{self.product} itself counts how often it delivers a refused message again")
+            raise ConfigurationError(f"{self.product} itself decides how often it redelivers a message after a NACK")
         if requeue is False and self.nack == "its own choice":
-            raise ConfigurationError(f"stompy does not know what {self.product} does with a refused message")
+            raise ConfigurationError(f"stompy does not know what {self.product} does with a message after a NACK")
         return {}
 
-    def loses_refused(self, header: Lookup) -> str | None:
-        """Return why a message must not be refused if it is to be worked on later, or `None` where the broker keeps it.
+    def why_nack_loses(self, header: Lookup) -> str | None:
+        """Return why a NACK would lose a message, or `None` if the broker keeps the message for later.
 
         Args:
-            header: looks up the headers of the MESSAGE.
+            header: looks up a header of the MESSAGE.
         """
         if self.nack == "discarded":
-            return f"{self.product} takes a NACK for an ACK"
+            return f"{self.product} treats a NACK like an ACK"
         if self.nack == "its own choice":
-            return f"stompy does not know what {self.product} does with a refused message"
+            return f"stompy does not know what {self.product} does with a message after a NACK"
         if self.nack == "requeued":
             again = (header("redelivered") or "").lower() == "true"
-            return f"{self.product} would deliver it again at once and without end" if again else None
+            return f"{self.product} would redeliver it at once, without a limit" if again else None
         if header("original-destination") is not None:
-            # A dead letter, or a copy of a message of which ActiveMQ makes one dead letter at most.
-            return f"{self.product} drops a dead letter, or a further copy of a message, that is refused"
+            # A dead letter, or one of several copies of a message, of which ActiveMQ makes at most one dead letter.
+            return f"{self.product} drops a dead letter, or a further copy of a message, after a NACK"
         if self.nack == "dead letter":
             if header("persistent") != "true":
-                return (
-                    f"{self.product} keeps no dead letter of a message that is not persistent, unless it is set up to"
-                )
+                return f"{self.product} makes no dead letter of a non-persistent message, unless it is configured to"
             if not (header("destination") or "").startswith(_QUEUES):
-                return f"{self.product} keeps no dead letter of a topic's message, or one for all its subscribers"
+                return f"{self.product} makes no dead letter of a message of a topic, or only one for all subscribers"
         return None
 
     def check_transacted(self, command: str) -> None:
-        """Refuse an ACK or NACK that would not wait for its transaction.
+        """Check that an ACK or NACK can be part of a transaction.
 
         Raises:
-            ConfigurationError: it would not.
+            ConfigurationError: it cannot.
         """
         if command not in self.transacted:
             raise ConfigurationError(f"{self.product} cannot take an {command} as part of a transaction")
 
-    # Headers by hand.
+    # Explicit headers.
 
-    def check_by_hand(self, command: str, headers: Mapping[str, str]) -> None:
-        """Refuse a header that this broker would take in another way than its name says.
+    def check_explicit_headers(self, command: str, headers: Mapping[str, str]) -> None:
+        """Check explicit headers for those that this broker does not treat as their names suggest.
 
         Raises:
-            ConfigurationError: there is one; nothing was sent.
+            ConfigurationError: there is one.
         """
-        for trap in self.traps:
-            if trap.command == command and trap.header in headers and trap.value in (None, headers[trap.header]):
+        for pitfall in self.pitfalls:
+            if (
+                pitfall.command == command
+                and pitfall.header in headers
+                and pitfall.value in (None, headers[pitfall.header])
+            ):
                 raise ConfigurationError(
-                    f"header {trap.header!r} of a {command} frame to {self.product}: {trap.why}"
-                    " (connect(dialect='generic') sends every header as it is)"
+                    f"header {pitfall.header!r} of a {command} frame to {self.product}: {pitfall.why}"
+                    " (connect(dialect='generic') sends every header unchanged)"
                 )
 
     def _header(self, option: str) -> str:
         header = self.headers.get(option)
         if header is not None:
             return header
-        what = f"{_WORDS[option]} ({option}=)"
-        if option in self.without:
-            raise ConfigurationError(f"{self.product} has no way to be asked for {what}: {self.without[option]}")
+        what = f"{_FEATURES[option]} ({option}=)"
+        if option in self.unsupported:
+            raise ConfigurationError(f"{self.product} does not support {what}: {self.unsupported[option]}")
         raise ConfigurationError(
-            f"stompy knows no way to ask {self.product} for {what}; if there is one, set its headers by hand"
-            " (headers={...}), and if it speaks like a broker that stompy knows, say so: connect(dialect=...)"
+            f"stompy does not know how {self.product} supports {what}; set the broker's own headers"
+            " (headers={...}), or name a broker with the same headers: connect(dialect=...)"
         )

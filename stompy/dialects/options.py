@@ -1,4 +1,4 @@
-"""What a caller may ask of a broker beyond the specification, in words that belong to no broker."""
+"""Options of send and subscribe beyond the specification, independent of the broker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, fields
 from stompy.errors import ConfigurationError
 
 _LONGEST = 1e9
-"""Seconds, about thirty years: more is a moment that was taken for a duration."""
+"""Seconds, about thirty years: a larger number is a point in time, passed by mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """Options of one message; `None` leaves a thing to the broker.
+    """Options of one message; `None` leaves the choice to the broker.
 
     Attributes:
         persistent: whether the message survives a restart of the broker.
         priority: 0 to 9.
-        expires: seconds to live.
-        delay: seconds until it is delivered.
-        group: messages of one group go to one consumer, in order.
-        dedupe_id: the broker drops a message whose id it has seen.
+        expires: the lifetime in seconds.
+        delay: the delay of the delivery in seconds.
+        group: the message group; the messages of a group go to one consumer, in order.
+        dedupe_id: the id by which the broker detects and drops duplicates.
 
     Raises:
         ConfigurationError: a value of the wrong kind or out of range.
@@ -46,7 +46,7 @@ class SendOptions:
 
     def asked(self) -> dict[str, object]:
         """Return the options that were given."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class SubscribeOptions:
     """Options of one subscription.
 
     Attributes:
-        prefetch: how many unacknowledged messages the broker may send ahead.
-        selector: deliver only messages whose headers fulfil this condition.
-        durable: the name under which the broker keeps the messages of a topic while nobody is subscribed.
-        browse: look at the messages of a queue without taking them.
-        exclusive: of several consumers of the queue only one gets messages, until it is gone.
+        prefetch: the maximum number of unacknowledged messages that the broker sends.
+        selector: the condition that the headers of a message must meet to be delivered.
+        durable: the name of a durable subscription, for which the broker keeps messages while the client is offline.
+        browse: whether to read the messages of a queue without consuming them.
+        exclusive: whether only one consumer of the queue at a time gets messages.
 
     Raises:
         ConfigurationError: a value of the wrong kind or out of range.
@@ -78,16 +78,16 @@ class SubscribeOptions:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if self.browse and (self.durable is not None or self.exclusive):
-            raise ConfigurationError("browse looks at a queue: it can be neither durable nor exclusive")
+            raise ConfigurationError("browse reads a queue: it can be neither durable nor exclusive")
 
     def asked(self) -> dict[str, object]:
         """Return the options that were given."""
-        every = ((one.name, getattr(self, one.name)) for one in fields(self))
+        every = ((item.name, getattr(self, item.name)) for item in fields(self))
         return {name: value for name, value in every if value is not None and value is not False}
 
 
 NOTHING_ASKED = (None,) * 6
-"""The values of `SendOptions` where no option is given: those of most messages."""
+"""The values of `SendOptions` if no option is given, as for most messages."""
 
 
 def _check_texts(options: object, *names: str) -> None:

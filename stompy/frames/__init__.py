@@ -1,1 +1,1 @@
-"""What is on the wire: frames, headers, the grammar of each version, and the codec. Pure: no clock, socket or lock."""
+"""Frames on the wire: headers, the grammar of each version, parser and encoder. Pure: no clock, no I/O, no lock."""

@@ -1,4 +1,4 @@
-"""What the parser checks of the head of a frame before it believes it."""
+"""Check the command and the header lines of a frame, and its content length."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from stompy.errors import FrameTooLarge, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
 
 if TYPE_CHECKING:
-    from stompy.frames.grammar import Grammar
-    from stompy.frames.limits import Limits
+    from stompy.frames.grammar import Grammar, Limits
 
 _SHOWN = 60
 _HIDDEN = "(hidden: it may hold a credential)"
-# A header block starts and ends with LF, so this finds a line that is empty of a name or has no colon at all.
+# A header block starts and ends with LF, so this finds a line without a name or without a colon.
 _BAD_LINE = re.compile(r"\n(?![^:\n]+:|\Z)")
 _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
-# Tried once a run of spaces, not once a space: a long run inside of a line would cost its square.
+# Matched once per run of spaces, not once per space: a long run inside a line would take quadratic time.
 _TRAILING = re.compile(rb"(?<![ \r])[ \r]+(?=\n)")
 
 
-def show(octets: bytes | bytearray | str) -> str:
-    """Return offending input for an error message: cut, and without a secret."""
-    text = octets if isinstance(octets, str) else bytes(octets).decode("utf-8", "backslashreplace")
+def show(data: bytes | bytearray | str) -> str:
+    """Return invalid input for an error message: truncated, and hidden if it may hold a credential."""
+    text = data if isinstance(data, str) else bytes(data).decode("utf-8", "backslashreplace")
     lowered = text.lower()
     if "passcode" in lowered or "login" in lowered:
         return _HIDDEN
@@ -34,19 +33,19 @@ def show(octets: bytes | bytearray | str) -> str:
 
 
 def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
-    """Return the octets that a `content-length` header announces.
+    """Return the value of a `content-length` header, in bytes.
 
     Raises:
-        RemoteProtocolError: not a run of ASCII digits.
-        FrameTooLarge: more than the limit for a body.
+        RemoteProtocolError: the value is not ASCII digits.
+        FrameTooLarge: the value exceeds the limit of a body.
     """
-    if grammar.trim or grammar.handshake:  # a first frame may come from a 1.0 peer, which may pad
+    if grammar.trim or grammar.handshake:  # the first frame may be from a 1.0 peer, which may pad values
         value = value.strip(" ")
     if not (value.isascii() and value.isdecimal()):
         raise RemoteProtocolError(f"content-length must be decimal digits, not {show(value)} (Header content-length)")
     digits = value if len(value) <= _DIGITS else value.lstrip("0")
     name, limit = limits.body(first=grammar.handshake)
-    # A number of thousands of digits would be slow to convert, and is refused all the same.
+    # Converting thousands of digits would be slow, and the number is too large anyway.
     length = int(digits or "0") if len(digits) <= _DIGITS else limit + 1
     if length > limit:
         raise FrameTooLarge(f"content-length {show(digits)} is too large", limit_name=name, limit=limit)
@@ -54,22 +53,29 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
 
 
 class HeadChecker:
-    """Checks command and header lines by one grammar, also while they are still coming in."""
+    """Check the command and the header lines of a frame, also while they are still arriving.
+
+    The head of a frame is its command line and its header lines.
+
+    Args:
+        grammar: the rules of the version.
+        limits: limits of a frame.
+    """
 
     def __init__(self, grammar: Grammar, limits: Limits) -> None:
         self._grammar = grammar
         self._limits = limits
-        # A block of no more octets than this passes none of the limits, whatever its lines are.
+        # A block of at most this size cannot exceed any limit, whatever its lines are.
         self._harmless = min(limits.max_header_line, limits.max_header_block, limits.max_headers * _SHORTEST_LINE)
         self._open_line = re.compile(rb"[ \r]*\Z" if grammar.draft else rb"\r?\Z" if grammar.crlf else rb"\Z")
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was seen of a head that has now come to its end."""
+        """Start with the next head."""
         self.scanned = 0
-        """Octets of the head, from its first one, that need not be searched again for its end."""
+        """The number of bytes at the start of the head that need not be searched for its end again."""
         self.open_blank = False
-        """Whether the last line, which has no end yet, is blank so far."""
+        """Whether the last, incomplete line is blank so far."""
         self._seen = 0
         self._lines = 0
         self._line_start = 0
@@ -77,15 +83,15 @@ class HeadChecker:
 
     @property
     def last_lf(self) -> int:
-        """Where in the head its last line end stands."""
+        """The index of the last line end in the head."""
         return self._line_start - 1
 
     def partial(self, source: bytes | bytearray, at: int) -> None:
-        """Check what `source` holds, from `at` on, of a head without an end; each octet is looked at once.
+        """Check an incomplete head, which starts at `at` in `source`; each byte is only checked once.
 
         Raises:
-            FrameTooLarge: too many lines, or too many octets in a line or in all of them.
-            RemoteProtocolError: a NUL, or a first line that cannot be a command.
+            FrameTooLarge: there are too many lines, or too many bytes in a line or in all lines.
+            RemoteProtocolError: there is a NUL, or the first line cannot be a command.
         """
         start, line_start = at + self._seen, at + self._line_start
         count = source.count(b"\n", start)
@@ -105,25 +111,25 @@ class HeadChecker:
             raise _nul_in_head(source[at:])
         self._seen, self._line_start = len(source) - at, line_start - at
         self.open_blank = self._is_open_blank(source, start, line_start, bool(count))
-        # Only the last LF can be the first half of the empty line that ends the head, if nothing but blank followed it.
+        # If only blanks follow the last LF, it may be the LF before the empty line that ends the head.
         self.scanned = self._line_start - 1 if self.open_blank and not self._grammar.draft else self._seen
 
     def _is_open_blank(self, source: bytes | bytearray, start: int, line_start: int, new_line: bool) -> bool:
-        """Return whether the line without an end is blank so far, without looking at all of a long one again."""
+        """Return whether the incomplete line is blank so far, without checking the start of a long one again."""
         if not self._lines or not (new_line or self.open_blank):
             return False
         at = line_start if new_line or not self._grammar.draft else start
         return self._open_line.match(source, at) is not None
 
-    def _partial_lines(self, octets: bytes | bytearray) -> None:
-        lines = octets.split(b"\n")
+    def _partial_lines(self, data: bytes | bytearray) -> None:
+        lines = data.split(b"\n")
         if not self._lines:
             self.command(lines.pop(0))
         for line in lines:
             self.check_length(len(line), line[-1:])
 
     def command(self, line: bytes | bytearray) -> str:
-        """Return the command of a first line that is not simply one of the known ones.
+        """Return the command of a first line that is not exactly a known command.
 
         Raises:
             RemoteProtocolError: it cannot be a command.
@@ -136,11 +142,12 @@ class HeadChecker:
         return command.upper() if self._grammar.draft else command
 
     def headers(self, block: bytes, command: str) -> str:
-        """Return the header lines of `block`, which starts and ends with LF, checked and with plain LF line ends.
+        """Check the header lines of `block`, which starts and ends with LF, and return them with LF line ends.
 
         Raises:
-            RemoteProtocolError: not UTF-8, a NUL, a line without name or colon, a stray CR, an undefined escape.
-            FrameTooLarge: too many headers, or too many octets in a line or in all of them.
+            RemoteProtocolError: they are not UTF-8, or there is a NUL, a line without a name or a colon, a stray CR, or
+                an undefined escape sequence.
+            FrameTooLarge: there are too many headers, or too many bytes in a line or in all lines.
         """
         grammar = self._grammar
         if len(block) > self._harmless:
@@ -161,10 +168,10 @@ class HeadChecker:
         return text
 
     def text(self, block: bytes, command: str) -> str:
-        """Return header lines, of one frame or of several, with plain LF line ends; limits and colons are not checked.
+        """Check the header lines of one or more frames, except limits and colons, and return them with LF line ends.
 
         Raises:
-            RemoteProtocolError: not UTF-8, a NUL, a stray CR, an undefined escape.
+            RemoteProtocolError: they are not UTF-8, or there is a NUL, a stray CR, or an undefined escape sequence.
         """
         grammar = self._grammar
         try:
@@ -203,7 +210,7 @@ class HeadChecker:
             raise FrameTooLarge("the headers of a frame are too long", limit_name="max_header_block", limit=limit)
 
     def check_length(self, length: int, last: bytes | bytearray) -> None:
-        """Refuse a line of more octets than the limit; `last` is its last octet, as a CR may belong to the line end."""
+        """Raise `FrameTooLarge` if a line is too long; `last` is its last byte, which may be the CR of the line end."""
         limit = self._limits.max_header_line
         if length > limit and (length > limit + 1 or not self._grammar.crlf or last != b"\r"):
             raise FrameTooLarge("a header line is too long", limit_name="max_header_line", limit=limit)
@@ -216,9 +223,9 @@ def _malformed_line(text: str, start: int, command: str) -> RemoteProtocolError:
 
 
 def _line(line: str, command: str) -> str:
-    # The second half of a passcode with a line end in it would look like any other line.
+    # The rest of a passcode with a line end in it would look like any other line.
     return _HIDDEN if command in ("CONNECT", "STOMP") else show(line)
 
 
-def _nul_in_head(octets: bytes | bytearray) -> RemoteProtocolError:
-    return RemoteProtocolError(f"a NUL before the empty line that ends the headers: {show(octets)} (Augmented BNF)")
+def _nul_in_head(data: bytes | bytearray) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a NUL before the empty line that ends the headers: {show(data)} (Augmented BNF)")

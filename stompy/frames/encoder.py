@@ -1,4 +1,4 @@
-"""Frames in, bytes out; what a version cannot express is refused, never changed."""
+"""Encode frames; what a version cannot express is an error, and is never changed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Iterable
 from stompy.errors import LocalProtocolError
 from stompy.frames.escaping import escape
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, RAW_COMMANDS, SERVER_COMMANDS, Grammar
-from stompy.frames.version import Version
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, RAW_COMMANDS, SERVER_COMMANDS, Grammar, Version
 
 HEARTBEAT = b"\n"
-"""What is sent when there is nothing to say (STOMP 1.2, Heart-beating)."""
+"""A heart-beat (STOMP 1.2, Heart-beating)."""
 
 LARGE_BODY = 256 * 1024
-"""Bytes of a body that is written by itself: to copy it behind its head costs more than a system call."""
+"""Bytes; a body of at least this size is written by a system call of its own, which costs less than copying it."""
 
 Encoded = bytes | tuple[bytes, bytes, bytes]
-"""A frame; one with a large body in parts: up to the body, the body, the NUL."""
+"""An encoded frame; with a large body, its three parts: command and headers, the body, the NUL."""
 
 _KNOWN = CLIENT_COMMANDS | SERVER_COMMANDS
 _BODYLESS = _KNOWN - BODY_COMMANDS
@@ -36,19 +35,19 @@ def encode(
     content_length: bool = True,
     crlf: bool = False,
 ) -> bytes:
-    """Return the octets of one frame.
+    """Return the bytes of a frame.
 
     Args:
-        command: such as `"SEND"`.
-        headers: pairs in the order to write; repeats are written as they come.
-        body: octets, as they are.
-        grammar: the rules of the version spoken.
-        content_length: write the header of that name where there is a body; a body with a NUL has it in any case.
-        crlf: end lines with CR LF, which only 1.2 allows.
+        command: the command, such as `"SEND"`.
+        headers: pairs of name and value, in the order to write; repeated names are allowed.
+        body: the body.
+        grammar: the rules of the version.
+        content_length: whether to write a `content-length` header if there is a body; a body with a NUL always has it.
+        crlf: whether to end lines with CR LF, which only 1.2 allows.
 
     Raises:
-        LocalProtocolError: the frame cannot be written by this grammar (a body where none may be, a line end or NUL in
-            a header that the version cannot escape, an empty name, a wrong `content-length`).
+        LocalProtocolError: the version cannot express the frame: a body on a frame that must not have one, a line end
+            or NUL in a header that the version cannot escape, an empty name, a wrong `content-length`.
 
     Source: STOMP 1.2, STOMP Frames, Value Encoding, Body.
     """
@@ -59,7 +58,7 @@ def encode(
         raise LocalProtocolError(f"a {command} frame must not have a body (Body)")
     given = [value for name, value in pairs if (name.lower() if grammar.draft else name) == "content-length"]
     if given and given[0] != str(len(body)):
-        raise LocalProtocolError(f"content-length {given[0]!r} does not fit a body of {len(body)} octets")
+        raise LocalProtocolError(f"content-length {given[0]!r} does not match a body of {len(body)} bytes")
     if crlf and grammar.version is not Version.V1_2:
         raise LocalProtocolError(f"STOMP {grammar.version} ends lines with LF only")
     if not given and has_length(body, content_length=content_length, grammar=grammar):
@@ -71,12 +70,12 @@ def encode(
 
 
 def has_length(body: bytes, *, content_length: bool, grammar: Grammar) -> bool:
-    """Return whether a frame has to have a `content-length` header; see `encode`."""
+    """Return whether a frame needs a `content-length` header; see `encode`."""
     return grammar.draft or bool(body and (content_length or b"\0" in body))
 
 
 def finish(head: bytes, body: bytes, *, grammar: Grammar, content_length: bool = True) -> Encoded:
-    """Return a frame, given what `encode_head` and `encode_lines` made of all headers but its length."""
+    """Return the frame for `head`, the output of `encode_head` and `encode_lines` without the content length."""
     if has_length(body, content_length=content_length, grammar=grammar):
         if len(body) >= LARGE_BODY:
             return b"%bcontent-length:%d\n\n" % (head, len(body)), body, b"\0"
@@ -85,14 +84,14 @@ def finish(head: bytes, body: bytes, *, grammar: Grammar, content_length: bool =
 
 
 def encode_head(command: str, headers: Iterable[tuple[str, str]], *, grammar: Grammar) -> bytes:
-    """Return the command and the header lines of a frame, each with its line end; raises as `encode` does."""
+    """Return the command and the header lines of a frame, each with its line end; raises the errors of `encode`."""
     if command not in _KNOWN and not _COMMAND.fullmatch(command):
         raise LocalProtocolError(f"{command!r} cannot be a STOMP command")
     return b"%b\n%b" % (command.encode("ascii"), encode_lines(command, headers, grammar=grammar))
 
 
 def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: Grammar) -> bytes:
-    """Return header lines of a frame, each with its line end; raises as `encode` does."""
+    """Return header lines of a frame, each with its line end; raises the errors of `encode`."""
     pairs = list(headers)
     if grammar.draft:
         pairs = [_draft_pair(name, value) for name, value in pairs]
@@ -107,13 +106,13 @@ def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: G
 
 
 def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True) -> bytes:
-    """Return the octets of `frame`; see `encode`."""
+    """Return the bytes of `frame`; see `encode`."""
     return encode(frame.command, frame.headers.pairs, frame.body, grammar=grammar, content_length=content_length)
 
 
 def _plain_lines(pairs: list[tuple[str, str]]) -> str | None:
-    """Return the lines if nothing in them needs a second look, else `None`: one look at the text, not one a header."""
-    # Not formatted: of an enum's member that would be its name, where its text is meant.
+    """Return the lines, or `None` if one of them may need escapes or is not valid; checks all lines at once."""
+    # No f-string: it would format an enum member with a text value as its name.
     text = "".join([name + ":" + value + "\n" for name, value in pairs])
     if (
         text.count(":") != len(pairs)
@@ -137,10 +136,10 @@ def _escaped_line(command: str, name: str, value: str, grammar: Grammar) -> str:
 
 
 def _raw_line(command: str, name: str, value: str, grammar: Grammar) -> str:
-    """Return a line of a frame without escapes: CONNECT, STOMP, CONNECTED, and all of 1.0."""
+    """Return a line of a frame without escapes: CONNECT, STOMP, CONNECTED, and all frames of 1.0."""
     if not name or ":" in name:
         raise _unwritable(command, name, "an empty name or a colon in a name")
-    # A CR just before the LF would be taken for part of the line end, and CONNECT is read before a version is agreed.
+    # A CR before the LF would be read as part of the line end, and CONNECT is parsed before the version is negotiated.
     stray_cr = "\r" in name + value if command in RAW_COMMANDS else value.endswith("\r")
     if "\n" in name + value or "\0" in name + value or stray_cr:
         raise _unwritable(command, name, "a line end or a NUL")
@@ -153,12 +152,12 @@ def _draft_pair(name: str, value: str) -> tuple[str, str]:
         raise LocalProtocolError(f"the 1.0-draft does not allow the header name {name!r}")
     if _CONTROL.search(value) or value != value.strip(" "):
         raise LocalProtocolError(
-            f"the 1.0-draft does not allow the value of header {name!r}: control characters or outer spaces"
+            f"the 1.0-draft does not allow control characters or outer spaces in the value of header {name!r}"
         )
     return name, value
 
 
 def _unwritable(command: str, name: str, what: str) -> LocalProtocolError:
     return LocalProtocolError(
-        f"header {name!r} of a {command} frame holds {what}, which this version cannot write (Value Encoding)"
+        f"header {name!r} of a {command} frame contains {what}, which this version cannot express (Value Encoding)"
     )

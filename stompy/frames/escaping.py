@@ -1,4 +1,4 @@
-r"""Header escapes: `\n`, `\c`, `\\` from 1.1, and `\r` in 1.2 (STOMP 1.2, Value Encoding)."""
+r"""Header escapes: `\n`, `\c` and `\\` from 1.1 on, and `\r` in 1.2 (STOMP 1.2, Value Encoding)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SEQUENCE = re.compile(r"\\.?", re.DOTALL)
-# Finds every undefined sequence, and some sequences that are defined; fast, since most texts hold none of either.
+# Matches every undefined sequence and some defined ones: a quick first check, as most texts have neither.
 _SUSPECT = re.compile(r"\\(?![nc\\])")
 
 
 def escape(text: str, escapes: Mapping[str, str]) -> str:
     """Return `text` with each special character replaced by its escape sequence."""
     if "\\" in text and escapes:
-        text = text.replace("\\", escapes["\\"])  # first, as it is what the others begin with
+        text = text.replace("\\", escapes["\\"])  # first, as the other sequences begin with it
     for char, sequence in escapes.items():
         if char != "\\" and char in text:
             text = text.replace(char, sequence)
@@ -26,7 +26,7 @@ def escape(text: str, escapes: Mapping[str, str]) -> str:
 
 
 def undefined_escape(text: str, unescapes: Mapping[str, str]) -> str | None:
-    """Return the first sequence in `text` that `unescapes` does not define, or `None`."""
+    """Return the first sequence in `text` that is not in `unescapes`, or `None`."""
     if not _SUSPECT.search(text):
         return None
     return next((sequence for sequence in _SEQUENCE.findall(text) if sequence not in unescapes), None)
@@ -36,17 +36,17 @@ def unescape(text: str, unescapes: Mapping[str, str], *, lenient: bool = False) 
     """Return `text` with each escape sequence replaced, in one pass from left to right.
 
     Args:
-        text: a header name or value as it was on the wire.
-        unescapes: sequence to character; empty means that nothing is an escape.
-        lenient: leave undefined sequences as they are.
+        text: a header name or value, as on the wire.
+        unescapes: the character of each sequence; empty means that the version has no escapes.
+        lenient: whether to leave undefined sequences unchanged.
 
     Raises:
-        RemoteProtocolError: an undefined sequence, which STOMP 1.1 and 1.2 call fatal.
+        RemoteProtocolError: an undefined sequence, which is a fatal error in STOMP 1.1 and 1.2.
     """
     if not unescapes or "\\" not in text:
         return text
     if "\\\\" not in text:
-        # No backslash is followed by another, so that one replacement cannot make up what the next one finds.
+        # Without two backslashes in a row, no replacement can create a sequence that the next one would find.
         plain = text
         for sequence, char in unescapes.items():
             plain = plain.replace(sequence, char)

@@ -1,10 +1,215 @@
-"""One STOMP frame."""
+"""A STOMP frame and its headers: ordered, with repeated entries, of which the first one counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING
 
-from stompy.frames.headers import Headers
+from stompy.frames.escaping import unescape
+
+if TYPE_CHECKING:
+    from stompy.frames.grammar import Grammar
+
+
+_SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
+"""A part of the names of headers whose values `repr` hides, such as `passcode` and brokers' own headers."""
+
+_ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
+_STARTS: dict[str, str] = {}
+"""The start of a header line by its name, a cache; threads may write it concurrently, always the same values."""
+_STARTS_AT_MOST = 1000
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Headers(Mapping[str, str]):
+    """An immutable, ordered mapping of header names to values; a repeated name has its first value.
+
+    `pairs` has every entry, including repeated ones, in the order on the wire (STOMP 1.2, Repeated Header Entries).
+    Headers from the wire are only split when they are first accessed, as most programs read few of them or none.
+
+    Args:
+        entries: a mapping, or pairs of name and value.
+    """
+
+    __slots__ = ("_escaped", "_first", "_grammar", "_pairs", "_text")
+
+    def __init__(self, entries: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        self._pairs: Pairs | None = tuple((name, value) for name, value in pairs)
+        self._first: dict[str, str] | None = None
+        self._text: str | None = None
+        self._grammar: Grammar
+        self._escaped: bool
+
+    @classmethod
+    def from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
+        r"""Return headers from text that the parser has checked.
+
+        Args:
+            text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or only `"\n"`.
+            grammar: the rules of the version.
+            escaped: whether names and values hold escape sequences.
+        """
+        self = cls.__new__(cls)
+        self._pairs = None
+        self._first = None
+        self._text = text
+        self._grammar = grammar
+        self._escaped = escaped
+        if grammar.draft:  # names are in any case there, so they cannot be searched in the text
+            self._pairs, self._text = _split(text, grammar, escaped), None
+        return self
+
+    @classmethod
+    def from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
+        """Return headers from the checked lines of a learned head, which start with LF."""
+        text = head.decode("utf-8", grammar.utf8_errors)
+        if grammar.crlf and "\r" in text:
+            text = text.replace("\r\n", "\n")
+        self = cls.__new__(cls)
+        self._pairs = self._first = None
+        self._text = text
+        self._grammar = grammar
+        self._escaped = "\\" in text and grammar.escaped(command)
+        return self
+
+    @property
+    def pairs(self) -> Pairs:
+        """Every entry in order, including repeated ones."""
+        if self._pairs is None:
+            assert self._text is not None
+            self._pairs = _split(self._text, self._grammar, self._escaped)
+        return self._pairs
+
+    @property
+    def size(self) -> int:
+        """The approximate size in bytes: the characters of names and values, and one for each separator."""
+        if self._text is not None:
+            return len(self._text)
+        return sum(len(name) + len(value) + 2 for name, value in self.pairs)
+
+    def wire(self, name: str) -> str | None:
+        """Return the first value of `name` as on the wire, with its escapes; `None` if it is missing or not known."""
+        text = self._text
+        start_of_line = _STARTS.get(name) or _start_of_line(name)
+        if text is None or start_of_line is None:
+            return None
+        start = text.find(start_of_line)
+        if start < 0:
+            return None
+        start += len(start_of_line)
+        return text[start : text.index("\n", start)]
+
+    def peek(self, name: str) -> str | None:
+        """Return the first value of `name`, or `None`, without splitting the other headers if possible."""
+        if self._first is not None:
+            return self._first.get(name)
+        if self._text is None or not (name in _STARTS or _start_of_line(name)):
+            return self._mapping().get(name)
+        value = self.wire(name)
+        if value is None:
+            return None
+        if self._grammar.trim:
+            value = value.strip(" ")
+        return _unescaped(value, self._grammar) if "\\" in value and self._escaped else value
+
+    def getall(self, name: str) -> tuple[str, ...]:
+        """Return every value of `name` in order; empty if there is none."""
+        return tuple(value for key, value in self.pairs if key == name)
+
+    def trimmed(self) -> Headers:
+        """Return a copy without the spaces around values, with which 1.0 peers pad them."""
+        return Headers((name, value.strip(" ")) for name, value in self.pairs)
+
+    def _mapping(self) -> dict[str, str]:
+        if self._first is None:
+            first = dict(self.pairs)
+            if len(first) < len(self.pairs):
+                first = {}
+                for name, value in self.pairs:
+                    first.setdefault(name, value)
+            self._first = first
+        return self._first
+
+    # The three methods that `Mapping` provides are ten times slower.
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        return self._mapping().keys()
+
+    def values(self) -> ValuesView[str]:
+        """Return the first value of each name."""
+        return self._mapping().values()
+
+    def items(self) -> ItemsView[str, str]:
+        """Return the names and the first value of each."""
+        return self._mapping().items()
+
+    def __getitem__(self, name: str) -> str:
+        if self._first is not None:
+            return self._first[name]
+        value = self.peek(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.peek(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mapping())
+
+    def __len__(self) -> int:
+        return len(self._mapping())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Headers):
+            return self.pairs == other.pairs
+        if isinstance(other, Mapping):
+            return self._mapping() == dict(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pairs)
+
+    def __reduce__(self) -> tuple[type[Headers], tuple[Pairs]]:
+        return (Headers, (self.pairs,))
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.items()}
+        return f"Headers({shown!r})"
+
+
+def _start_of_line(name: str) -> str | None:
+    """Return the start of the line of a header, or `None` if the text cannot be searched for it."""
+    # In the text these characters are escape sequences, or would match beyond the name.
+    if ":" in name or "\\" in name or "\n" in name or "\r" in name:
+        return None
+    start = f"\n{name}:"
+    if len(_STARTS) < _STARTS_AT_MOST and len(name) < 100:
+        _STARTS[name] = start
+    return start
+
+
+def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
+    pairs: list[tuple[str, str]] = _ENTRY.findall(text)
+    if grammar.draft:
+        return tuple([(name.lower(), value.strip(" ")) for name, value in pairs])
+    if grammar.trim:
+        pairs = [(name, value.strip(" ")) for name, value in pairs]
+    if escaped:
+        pairs = [
+            (_unescaped(name, grammar), _unescaped(value, grammar)) if "\\" in value or "\\" in name else (name, value)
+            for name, value in pairs
+        ]
+    return tuple(pairs)
+
+
+def _unescaped(part: str, grammar: Grammar) -> str:
+    return unescape(part, grammar.unescapes, lenient=grammar.lenient_escapes)
+
 
 _SHOWN_BODY = 60
 
@@ -12,13 +217,13 @@ _SHOWN_BODY = 60
 class Frame:
     """A command, its headers and its body.
 
-    Callers must not change one. The protocol alone does, while it accepts the first frame of a session: only that frame
-    tells the version, and so whether its values are trimmed and its body is dropped.
+    Treat it as immutable. Only `stompy.protocol` changes the first frame of a session while accepting it, as this frame
+    determines the version, and thereby whether to trim its values and drop its body.
 
     Args:
-        command: as on the wire, such as `"SEND"`.
+        command: the command, such as `"SEND"`.
         headers: `Headers`, a mapping, or pairs.
-        body: octets, without the NUL that ends the frame.
+        body: bytes, without the NUL that ends the frame.
     """
 
     __slots__ = ("body", "command", "headers")
@@ -43,7 +248,7 @@ class Frame:
 
 
 def show_body(body: bytes) -> str:
-    """Return a short text for logs and errors: the first octets and the length."""
+    """Return a short text for logs and errors: the first bytes and the length."""
     if len(body) <= _SHOWN_BODY:
         return repr(body)
-    return f"{body[:_SHOWN_BODY]!r}… ({len(body)} octets)"
+    return f"{body[:_SHOWN_BODY]!r}… ({len(body)} bytes)"

@@ -1,19 +1,62 @@
-"""The grammar of each version as data: what separates lines, what is escaped, what is trimmed."""
+"""The versions, the grammar of each as data, the known deviations of brokers, and the limits of a frame."""
 
 from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from stompy.frames.version import Version
+from stompy.errors import ConfigurationError
+
+
+class Version(enum.Enum):
+    """A version of STOMP; the value is that of the `version` header.
+
+    `DRAFT` is the early "1.0-draft", which cannot be negotiated: both sides must be configured for it.
+    """
+
+    DRAFT = "1.0-draft"
+    V1_0 = "1.0"
+    V1_1 = "1.1"
+    V1_2 = "1.2"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __lt__(self, other: Version) -> bool:
+        return _ORDER[self] < _ORDER[other]
+
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether this version has heart-beats and escapes (1.1 and later)."""
+        return self in (Version.V1_1, Version.V1_2)
+
+
+_ORDER = {version: index for index, version in enumerate(Version)}
+
+NEGOTIABLE = (Version.V1_0, Version.V1_1, Version.V1_2)
+"""The versions that CONNECT can offer, in increasing order."""
+
+
+def parse_version(text: str | Version) -> Version:
+    """Return the version for a text such as `"1.2"`.
+
+    Raises:
+        ConfigurationError: there is no such version.
+    """
+    try:
+        return Version(text)
+    except ValueError:
+        known = ", ".join(version.value for version in Version)
+        raise ConfigurationError(f"unknown STOMP version {text!r}: stompy supports {known}") from None
+
 
 BODY_COMMANDS = frozenset(("SEND", "MESSAGE", "ERROR"))
-"""The frames that may have a body (STOMP 1.2, Body)."""
+"""The commands whose frames may have a body (STOMP 1.2, Body)."""
 
 RAW_COMMANDS = frozenset(("CONNECT", "STOMP", "CONNECTED"))
-"""Frames whose headers are neither escaped nor unescaped (STOMP 1.2, Value Encoding); STOMP is treated as CONNECT."""
+"""The commands whose headers are neither escaped nor unescaped (STOMP 1.2, Value Encoding)."""
 
 CLIENT_COMMANDS = frozenset(
     ("CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT")
@@ -22,31 +65,31 @@ SERVER_COMMANDS = frozenset(("CONNECTED", "MESSAGE", "RECEIPT", "ERROR"))
 
 
 class Leniency(enum.Flag):
-    """A named deviation from the letter that some real peer needs; strict (`NONE`) by default.
+    """Deviations from the specification that real brokers need; `NONE`, the default, is strict.
 
-    Each one widens what is accepted; only `ESCAPED_CONNECT`, `ESCAPES_IN_1_0` and
-    `WRITE_CR_ESCAPE_IN_1_1` change what is written too.
+    Each one accepts more input; only `ESCAPED_CONNECT`, `ESCAPES_IN_1_0` and
+    `WRITE_CR_ESCAPE_IN_1_1` also change the output.
     """
 
     NONE = 0
     UNDEFINED_ESCAPES = enum.auto()
-    """An undefined escape sequence stays as it is instead of being fatal (ActiveMQ does so)."""
+    """Leave an undefined escape sequence unchanged instead of failing (as ActiveMQ does)."""
     CR_ESCAPE_IN_1_1 = enum.auto()
-    r"""`\r` is decoded in 1.1 too (Artemis and RabbitMQ write it there)."""
+    r"""Decode `\r` in 1.1 too (Artemis and RabbitMQ write it)."""
     ESCAPES_IN_1_0 = enum.auto()
-    """1.0 frames are escaped and unescaped with the set of 1.2 (RabbitMQ does so)."""
+    """Escape and unescape 1.0 frames like 1.2 frames (as RabbitMQ does)."""
     CRLF_IN_1_1 = enum.auto()
-    """A CR before the LF of a line is part of the line end in 1.1 too (RabbitMQ)."""
+    """Accept CR LF as the line end in 1.1 too (RabbitMQ)."""
     INVALID_UTF8 = enum.auto()
-    """Octets of a header that are not UTF-8 are kept by surrogate escapes (RabbitMQ passes them on)."""
+    """Keep header bytes that are not UTF-8 as surrogate escapes (RabbitMQ passes them on)."""
     UNEXPECTED_BODY = enum.auto()
-    """A body on a frame that may have none is dropped in 1.1 and 1.2 too (ActiveMQ and RabbitMQ)."""
+    """Drop the body of a frame that must not have one in 1.1 and 1.2 too (ActiveMQ and RabbitMQ)."""
     ESCAPED_CONNECT = enum.auto()
-    """CONNECT, STOMP and CONNECTED are escaped and unescaped as other frames are (RabbitMQ; ActiveMQ reads so)."""
+    """Escape and unescape CONNECT, STOMP and CONNECTED like other frames (RabbitMQ; ActiveMQ only unescapes)."""
     WRITE_CR_ESCAPE_IN_1_1 = enum.auto()
-    r"""`\r` is written and decoded in 1.1 too (RabbitMQ closes the connection at a raw CR)."""
+    r"""Write and decode `\r` in 1.1 too (RabbitMQ closes the connection on a raw CR)."""
     NUL_BETWEEN_FRAMES = enum.auto()
-    """NULs between frames are skipped, and count as line ends do (ActiveMQ and RabbitMQ); not in the 1.0-draft."""
+    """Skip NULs between frames, and count them as line ends (ActiveMQ and RabbitMQ); not in the 1.0-draft."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -57,22 +100,22 @@ BodyPolicy = Literal["refuse", "drop", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What the codec must know of a version.
+    """The rules of a version for parser and encoder.
 
     Attributes:
-        version: the version; for the frames before a version is agreed, `Version.V1_2` with `handshake` set.
-        escapes: character to its escape sequence when writing; empty where the version has no escapes.
-        unescapes: the reverse, for reading; may know more than `escapes`.
-        lenient_escapes: undefined sequences stay as they are.
-        escape_raw_commands: CONNECT, STOMP and CONNECTED are escaped too.
-        crlf: one CR before the LF of a line belongs to the line end when reading.
-        bare_cr: any other CR in a header is data (else malformed).
-        nul_between: NULs between frames are skipped as line ends are.
-        trim: values lose the spaces around them.
-        unexpected_body: what happens to a body on a frame that may have none.
-        utf8_errors: error handler of the header text.
-        draft: the rules of the 1.0-draft: case folded, spaces and CR stripped, no control characters.
-        handshake: the grammar of CONNECT, CONNECTED or an early ERROR, before a version is agreed.
+        version: the version; `Version.V1_2` with `handshake` set before the version is negotiated.
+        escapes: the escape sequence of each special character, for writing; empty if the version has no escapes.
+        unescapes: the character of each escape sequence, for reading; may hold more sequences than `escapes`.
+        lenient_escapes: whether undefined sequences stay unchanged.
+        escape_raw_commands: whether CONNECT, STOMP and CONNECTED are escaped too.
+        crlf: whether a CR before the LF is part of the line end, when reading.
+        bare_cr: whether any other CR in a header is data; else the header is malformed.
+        nul_between: whether NULs between frames are skipped like line ends.
+        trim: whether spaces around values are removed.
+        unexpected_body: what to do with the body of a frame that must not have one.
+        utf8_errors: the error handler for the header text.
+        draft: whether the rules of the 1.0-draft apply: names in any case, spaces removed, no control characters.
+        handshake: whether this is the grammar of the frames before the version is negotiated.
     """
 
     version: Version
@@ -90,13 +133,13 @@ class Grammar:
     handshake: bool = False
 
     def escaped(self, command: str) -> bool:
-        """Whether the headers of `command` are escaped in this grammar."""
+        """Return whether the headers of `command` are escaped."""
         return bool(self.unescapes) and (command not in RAW_COMMANDS or self.escape_raw_commands)
 
 
 @functools.cache
 def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
-    """Return the grammar of `version` with the named deviations."""
+    """Return the grammar of `version` with the given deviations."""
     modern = version.has_heartbeats
     if version is Version.V1_2 or (version is Version.V1_0 and Leniency.ESCAPES_IN_1_0 in leniency):
         escapes = _ESCAPES_1_2
@@ -123,10 +166,10 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
 
 @functools.cache
 def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
-    """Return the grammar of the first frame of each side, before a version is agreed.
+    """Return the grammar of the first frame of each side, before the version is negotiated.
 
-    LF and CR LF both end a line, a header splits at its first colon, CONNECT and CONNECTED are not unescaped. An ERROR
-    instead of CONNECTED is read leniently, since no version says which escapes it uses.
+    LF and CR LF both end a line, and CONNECT and CONNECTED are not unescaped. An ERROR in reply to CONNECT is unescaped
+    leniently, as its version is unknown.
     """
     return Grammar(
         version=Version.V1_2,
@@ -139,3 +182,42 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
         handshake=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a frame of the peer; a frame beyond one of them raises `FrameTooLarge`.
+
+    They also limit the memory for a frame that is not complete yet. Source: STOMP 1.2, Size Limits.
+
+    Attributes:
+        max_headers: the number of header lines of a frame.
+        max_header_line: bytes of one header line, without its line end.
+        max_header_block: bytes of all header lines of a frame, with their line ends.
+        max_body: bytes of the body.
+        max_first_body: bytes of the body of the peer's first frame, as the peer is not authenticated yet.
+
+    Raises:
+        ConfigurationError: a limit is not a whole number of 0 or more.
+    """
+
+    max_headers: int = 1_000
+    max_header_line: int = 64 * 1024
+    max_header_block: int = 1024 * 1024
+    max_body: int = 128 * 1024 * 1024
+    max_first_body: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ConfigurationError(f"{limit.name} must be a whole number of 0 or more, not {value!r}")
+
+    def body(self, *, first: bool) -> tuple[str, int]:
+        """Return the name and the value of the limit for a body; `first` means that of the peer's first frame."""
+        if first and self.max_first_body < self.max_body:
+            return "max_first_body", self.max_first_body
+        return "max_body", self.max_body
+
+
+DEFAULT_LIMITS = Limits()

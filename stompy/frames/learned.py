@@ -1,8 +1,8 @@
-"""Heads that a peer writes again and again: after a while one pattern knows the names of their headers, in their order.
+"""A fast path for heads that a peer repeats: one regular expression matches command and header names, in their order.
 
-A broker writes the same names in the same order into thousands of frames. What the pattern finds needs no search for
-lines and names; the values are checked for many frames at once, by the rules of `checks`. The pattern refuses what is
-odd, and the parser then takes the frame the long way, which owns every error.
+A broker writes thousands of frames with the same header names in the same order. For a head that the pattern matches
+there is no need to search for lines and names; the values of many frames are checked at once, by the rules of `checks`.
+The parser handles a frame that does not match on the slow path, which alone reports errors.
 """
 
 from __future__ import annotations
@@ -13,33 +13,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.errors import RemoteProtocolError
-from stompy.frames.frame import Frame
+from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import BODY_COMMANDS
-from stompy.frames.headers import Headers
 
 if TYPE_CHECKING:
     from stompy.frames.checks import HeadChecker
-    from stompy.frames.grammar import Grammar
-    from stompy.frames.limits import Limits
+    from stompy.frames.grammar import Grammar, Limits
 
 Row = tuple[bytes | Headers, bytes, bytes]
-"""A frame in a run: its header lines behind a LF, the value of `subscription` among them or nothing, and its body."""
+"""A frame in a run: its header lines, starting with LF; the value of `subscription`, or `b""`; its body."""
 
 _SEEN_BEFORE = 32
-"""Frames that are checked the long way before the first head is learned; twice as many before each further one."""
+"""The number of frames on the slow path before the first head is learned; it doubles for each further head."""
 _SHAPES = 8
-"""Heads that are known at a time; each is tried at every frame."""
+"""The maximum number of learned heads; every frame may be matched against all of them."""
 _LONGEST = 4096
-"""Octets of a head that is learned, as a pattern takes time to compile."""
+"""The maximum size in bytes of a learned head, as a pattern takes time to compile."""
 
 
 class Run:
-    """Frames of one command, one behind the other; `Frame`s are only made when it is iterated.
+    """Consecutive frames with the same command; iterating over it makes `Frame`s.
 
     Attributes:
-        command: of all of them.
-        names: of headers that each of them has.
-        rows: what came.
+        command: the command of all frames.
+        names: the names of headers that every frame has.
+        rows: the frames.
     """
 
     __slots__ = ("_grammar", "command", "names", "rows")
@@ -60,7 +58,7 @@ class Run:
 
 
 def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:
-    """Yield single frames."""
+    """Yield the frames of `items` one by one."""
     for item in items:
         if isinstance(item, Run):
             yield from item
@@ -69,15 +67,15 @@ def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What the pattern tells of a frame that it has found.
+class HeadShape:
+    """One learned head.
 
     Attributes:
-        command: of the frame.
-        names: of the headers, as they stand on the wire.
-        groups: of the match: the header lines, the value of `subscription`, that of `content-length`.
-        bodyless: whether the frame has no body.
-        line_end: of its lines; the one after the NUL belongs to the frame.
+        command: the command.
+        names: the names of the headers, as on the wire.
+        groups: the groups of the pattern for the header lines, the values of `subscription` and `content-length`.
+        bodyless: whether the frame must not have a body.
+        line_end: the line end; one after the NUL belongs to the frame.
     """
 
     command: str
@@ -88,82 +86,83 @@ class Shape:
 
 
 class LearnedHeads:
-    """Which heads a parser knows by one grammar.
+    """The heads that a parser has learned.
 
     Args:
-        grammar: what is learned in the handshake would be of no use, and in the draft names come in any case.
-        checker: has the rules for values.
-        limits: maxima for a frame.
+        grammar: the rules of the version; nothing is learned in the handshake, nor in the 1.0-draft, where names are in
+            any case.
+        checker: checks the values.
+        limits: limits of a frame.
     """
 
     def __init__(self, grammar: Grammar, checker: HeadChecker, limits: Limits) -> None:
         self._grammar = grammar
         self._checker = checker
-        # A block of no more octets passes: the number of its lines was checked when it was learned.
+        # A block of at most this size is within the limits: its number of lines was checked when it was learned.
         self._harmless = min(limits.max_header_line, limits.max_header_block)
         self._patterns: list[bytes] = []
         self.pattern: re.Pattern[bytes] | None = None
-        """Matches a head that is known; `None` before the first."""
-        self.shapes: dict[int | None, Shape] = {}
-        """By the last group of the match."""
-        self._patience = _SEEN_BEFORE
-        self._odd = 0
+        """Matches a learned head; `None` before the first one."""
+        self.shapes: dict[int | None, HeadShape] = {}
+        """The learned heads by the last group of the match."""
+        self._learn_after = _SEEN_BEFORE
+        self._slow_frames = 0
         self._off = grammar.draft or grammar.handshake
 
-    def see(self, command: str, line: bytes, block: bytes) -> None:
-        """Take note of a frame that came the long way; now and then its head is learned.
+    def observe(self, command: str, line: bytes, block: bytes) -> None:
+        """Count a frame that was parsed on the slow path; from time to time, learn its head.
 
         Args:
-            command: of the frame.
+            command: the command of the frame.
             line: the command line, without its LF.
-            block: the header lines, which were checked, with a LF in front and behind.
+            block: the checked header lines, which start and end with LF.
         """
-        self._odd += 1
-        if self._odd < self._patience or self._off or not 1 < len(block) <= _LONGEST:
+        self._slow_frames += 1
+        if self._slow_frames < self._learn_after or self._off or not 1 < len(block) <= _LONGEST:
             return
-        self._odd = 0
+        self._slow_frames = 0
         if self.pattern is not None and self.pattern.match(line + block + (b"\r\n" if line[-1:] == b"\r" else b"\n")):
-            return  # it is known, and came the long way since it was not whole
+            return  # it is learned already; the frame was incomplete and so on the slow path
         if len(self._patterns) == _SHAPES:
             self.forget()
-        self._patience *= 2
+        self._learn_after *= 2
         self._learn(command, line, block[1:])
 
     def _learn(self, command: str, line: bytes, lines: bytes) -> None:
         line_end = b"\r\n" if self._grammar.crlf and line.endswith(b"\r") else b"\n"
         bodyless = command not in BODY_COMMANDS
         group = first = 1 + self.pattern.groups if self.pattern is not None else 1
-        places: dict[bytes, int] = {}
+        groups: dict[bytes, int] = {}
         parts = []
         names = [entry.split(b":", 1)[0] for entry in lines.split(b"\n")[:-1]]
         for name in names:
             value = rb"[^\n]*"
-            if name in (b"subscription", b"content-length") and name not in places:
+            if name in (b"subscription", b"content-length") and name not in groups:
                 group += 1
-                places[name] = group
+                groups[name] = group
                 value = rb"([0-9]{1,9})" if name == b"content-length" else rb"([^\n]*)"
             parts.append(re.escape(name) + b":" + value + line_end)
-        if bodyless and b"content-length" in places:
+        if bodyless and b"content-length" in groups:
             return
-        last = group + 1  # an empty group: the last one tells which head it is, and it stands for what is not there
+        last = group + 1  # an empty group: its number identifies the head, and it stands for a missing header
         self._patterns.append(re.escape(line) + rb"(\n" + b"".join(parts) + b")" + line_end + b"()")
         self.pattern = re.compile(b"|".join(self._patterns))
-        self.shapes[last] = Shape(
+        self.shapes[last] = HeadShape(
             command,
             frozenset(name.decode("utf-8", "replace") for name in names),
-            (first, places.get(b"subscription", last), places.get(b"content-length", last)),
+            (first, groups.get(b"subscription", last), groups.get(b"content-length", last)),
             bodyless,
             line_end,
         )
 
     def forget(self) -> None:
-        """Know no head any more."""
+        """Remove all learned heads."""
         self._patterns.clear()
         self.shapes.clear()
-        self.pattern, self._odd = None, 0
+        self.pattern, self._slow_frames = None, 0
 
     def check(self, run: Run) -> bool:
-        """Return whether the header lines of a run are as they must be; of one that is not, an error is for others."""
+        """Return whether the header lines of a run are valid; the slow path reports the error if they are not."""
         heads = [head for head, _, _ in run.rows if isinstance(head, bytes)]
         if max(map(len, heads)) > self._harmless:
             return False

@@ -1,4 +1,4 @@
-"""Bytes in, frames out: an incremental parser in linear time and bounded memory."""
+"""An incremental parser: bytes in, frames out, in linear time and limited memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from stompy.errors import FrameTooLarge, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
-from stompy.frames.frame import Frame
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Frame, Headers
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, Limits
 from stompy.frames.learned import LearnedHeads, Run, frames_of
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar
@@ -21,11 +19,11 @@ _BODYLESS = (CLIENT_COMMANDS | SERVER_COMMANDS) - BODY_COMMANDS
 
 
 class _LineEnds:
-    """How lines end: the octets that may stand between frames, runs of empty lines, and the end of a head."""
+    """The patterns for line ends: bytes allowed between frames, runs of them, and the end of a head."""
 
     def __init__(self, between: bytes, before_lf: bytes) -> None:
         self.between = between
-        # A run of one class of octets takes no memory, where a repeated group would keep its way back.
+        # Matching a character class takes no memory; a repeated group would store a backtracking point each time.
         self.run = re.compile(rb"[%b]*" % between)
         self.open = re.compile(rb"%b\Z" % before_lf)
         self.head_end = re.compile(rb"\n%b\n" % before_lf)
@@ -38,12 +36,12 @@ _LF_NUL = _LineEnds(b"\n\0", b"")
 _CRLF_NUL = _LineEnds(b"\n\r\0", rb"\r?")
 _DRAFT = _LineEnds(b"\n\r ", rb"[ \r]*")
 _DRAFT_BLANK = re.compile(rb"[ \r]*\n")
-# A head that ends within this many octets takes the fast path; a longer search could cost a scan of the whole read.
+# A head that ends within this many bytes is found by a plain search; a longer search could scan the whole read.
 _WINDOW = 4096
 
 
 class _Body:
-    """A body that goes on beyond what was read; `need` counts its NUL, and is None where only the NUL ends it."""
+    """An incomplete body; `need` is its size with the NUL, or `None` if it ends at the first NUL."""
 
     __slots__ = ("command", "data", "headers", "need")
 
@@ -52,21 +50,21 @@ class _Body:
 
 
 class Parser:
-    """Cuts a byte stream into frames, whatever the chunks it comes in.
+    """Split a byte stream into frames; the bytes may arrive in chunks of any size.
 
-    Not for two threads at once. Line ends between frames belong to no frame and are skipped (STOMP 1.2, STOMP Frames).
+    Not thread-safe. Line ends between frames are skipped (STOMP 1.2, STOMP Frames).
 
     Args:
-        grammar: the rules of the version spoken.
-        limits: maxima for a frame.
-        single: stop behind the first frame, as the version of what follows depends on it; `switch` goes on.
+        grammar: the rules of the version.
+        limits: limits of a frame.
+        single: whether to pause after the first frame, which determines the version, until `switch` is called.
     """
 
     def __init__(self, grammar: Grammar, limits: Limits = DEFAULT_LIMITS, *, single: bool = False) -> None:
         self.error: RemoteProtocolError | None = None
-        """What ended the parsing; set by the `feed` that met it, raised by every later one."""
+        """The error that ended parsing; the call that finds it returns normally, every later one raises it."""
         self.line_ends = 0
-        """Octets of line ends between frames so far, and of the NULs that a leniency allows there."""
+        """The number of bytes of line ends between frames so far, including NULs if the grammar allows them."""
         self._limits = limits
         self._buffer = bytearray()
         self._body: _Body | None = None
@@ -80,34 +78,34 @@ class Parser:
         self._learned = LearnedHeads(grammar, self._head, self._limits)
         lf, crlf = (_LF_NUL, _CRLF_NUL) if grammar.nul_between else (_LF, _CRLF)
         self._ends = _DRAFT if grammar.draft else crlf if grammar.crlf else lf
-        # In the draft an empty line may hold spaces, which the fast search does not see.
+        # In the draft an empty line may contain spaces, which the plain search does not find.
         self._window = 0 if grammar.draft else _WINDOW
 
     def switch(self, grammar: Grammar) -> None:
-        """Read what follows by `grammar`; call `feed(b"")` for frames that had already arrived."""
+        """Parse what follows by `grammar`; call `feed(b"")` for frames that have already arrived."""
         self._single = self._paused = False
         self._use(grammar)
 
     @property
     def pending(self) -> int:
-        """Octets held of a frame that is not whole yet, the lines of its headers among them."""
+        """The number of bytes that are held for an incomplete frame, including its headers."""
         return len(self._buffer) + (len(self._body.data) + self._body.headers.size if self._body else 0)
 
     def drop(self) -> None:
-        """Forget what is held of a frame that is not whole yet, as nothing more comes."""
+        """Drop the incomplete frame at the end of the stream."""
         self._buffer, self._body = bytearray(), None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes, in order; `error` and what is raised are as for `read`."""
+        """Return the frames that `data` completes, in order; errors are those of `read`."""
         return list(frames_of(self.read(data)))
 
     def read(self, data: bytes) -> list[Frame | Run]:
-        """Return the frames that `data` completes, in order; those whose heads were learned come as runs.
+        """Return the frames that `data` completes, in order; those with a learned head as runs.
 
-        Frames before an offence are still returned: look at `error` afterwards.
+        Frames before a protocol error are still returned: check `error` afterwards.
 
         Raises:
-            RemoteProtocolError: an earlier call met an offence; nothing more can be read.
+            RemoteProtocolError: an earlier call found a protocol error.
         """
         if self.error is not None:
             raise self.error
@@ -134,7 +132,7 @@ class Parser:
             buffer += memoryview(data)[used:]
 
     def _parse(self, source: bytes, frames: list[Frame | Run]) -> int:
-        """Append the frames that `source` holds and return how many octets were used up."""
+        """Append the frames in `source`, and return the number of bytes used."""
         find, between, window = source.find, self._ends.between, self._window
         crlf, end, at = self._grammar.crlf, len(source), 0
         while at < end:
@@ -145,7 +143,7 @@ class Parser:
             if source[at] in between:
                 after = self._skip_blank(source, at)
                 if after == at:
-                    return at  # half of a line end
+                    return at  # an incomplete line end
                 self.line_ends += after - at
                 at = after
                 continue
@@ -156,7 +154,7 @@ class Parser:
                 if found is None:
                     return at
                 stop, start = found
-                # Where lines end with CR LF the search for LF LF would run on beyond each head.
+                # If lines end with CR LF, the search for LF LF would continue after each head.
                 window = self._window if start - stop == 2 else 0
             at = self._frame(source, at, stop, start, frames)
             if self._body is not None or self._paused:
@@ -164,9 +162,9 @@ class Parser:
         return at
 
     def _take_learned(self, source: bytes, at: int, frames: list[Frame | Run]) -> int:
-        """Take the frames from `at` on that have learned heads and are whole; return where they end.
+        """Append the complete frames with learned heads, from `at` on; return where they end.
 
-        Nothing is taken of frames that are not as they must be: what they need is found on the long way.
+        If one of them is invalid, append none: the slow path then reports the error.
         """
         learned, begin, end = self._learned, at, len(source)
         assert learned.pattern is not None
@@ -208,26 +206,26 @@ class Parser:
         return at
 
     def _skip_blank(self, source: bytes, at: int) -> int:
-        """Return where the line ends between frames that begin at `at` stop; half a line end is left."""
+        """Return where the line ends between frames, from `at` on, stop; an incomplete line end is not included."""
         match = self._ends.run.match(source, at)
         assert match is not None
         after = self._whole_lines(source, at, match.end())
         if after < len(source) and source[after] in self._ends.between:
             if not self._ends.open.match(source, after):
                 wrong = show(source[after : after + 20])
-                raise RemoteProtocolError(f"between frames only line ends may stand, not {wrong} (Augmented BNF)")
-            after = len(source) - 1  # the last octet of an open blank line says as much as all of it
+                raise RemoteProtocolError(f"only line ends are allowed between frames, not {wrong} (Augmented BNF)")
+            after = len(source) - 1  # the last byte of an incomplete blank line is enough to continue from
         return after
 
     def _whole_lines(self, source: bytes, at: int, end: int) -> int:
-        """Return where the last whole line end of the run `at:end` stops."""
+        """Return where the last complete line end in `at:end` stops."""
         if self._grammar.draft:
             return source.rfind(b"\n", at, end) + 1 or at
         stray = _STRAY_CR.search(source, at, end) if self._grammar.crlf else None
         return end if stray is None else stray.start()
 
     def _head_end(self, source: bytes | bytearray, at: int) -> tuple[int, int] | None:
-        """Return where the head at `at` ends and where its body begins, or `None` while that is not to be seen."""
+        """Return where the head at `at` ends and where its body starts, or `None` if the head is incomplete."""
         head = self._head
         rest = _DRAFT_BLANK.match(source, at + head.scanned) if head.open_blank and self._grammar.draft else None
         if rest is not None:
@@ -242,14 +240,14 @@ class Parser:
         return stop, start
 
     def _frame(self, source: bytes, at: int, stop: int, start: int, frames: list[Frame | Run]) -> int:
-        """Take the frame whose head lies in `at:stop` and whose body begins at `start`; return where it ends."""
+        """Append the frame with the head `at:stop` and a body from `start` on; return where it ends."""
         grammar, head = self._grammar, self._head
         eol = source.find(b"\n", at, stop + 1)
         command = _COMMANDS.get(source[at:eol]) or head.command(source[at:eol])
         text = head.headers(source[eol : stop + 1], command)
         if head.scanned:
             head.reset()
-        self._learned.see(command, source[at:eol], source[eol : stop + 1])
+        self._learned.observe(command, source[at:eol], source[eol : stop + 1])
         headers = Headers.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
         length = self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
@@ -279,15 +277,15 @@ class Parser:
 
     def _announced(self, text: str, headers: Headers) -> int | None:
         value: str | None = None
-        if self._grammar.draft:  # there it may be written in any case
+        if self._grammar.draft:  # the name may be in any case there
             value = headers.peek("content-length")
         elif (start := text.find("\ncontent-length:") + 16) > 15:
-            # No need to unescape: no sequence stands for a digit.
+            # Without unescaping: no escape sequence stands for a digit.
             value = text[start : text.index("\n", start)]
         return None if value is None else checked_length(value, self._grammar, self._limits)
 
     def _more_body(self, data: bytes, frames: list[Frame | Run]) -> bytes:
-        """Add `data` to the open body; return what lies behind the frame, or nothing."""
+        """Add `data` to the incomplete body; return the bytes after the frame."""
         body = self._body
         assert body is not None
         if body.need is None:
@@ -325,10 +323,10 @@ def _unexpected_body(command: str, what: str) -> RemoteProtocolError:
     return RemoteProtocolError(f"a {command} frame must not have a body: {what} (Body)")
 
 
-def _not_terminated(command: str, length: int, octet: int) -> RemoteProtocolError:
+def _not_terminated(command: str, length: int, byte: int) -> RemoteProtocolError:
     if command in _BODYLESS and not length:
-        return _unexpected_body(command, show(bytes((octet,))))
+        return _unexpected_body(command, show(bytes((byte,))))
     return RemoteProtocolError(
-        f"a body of content-length {length} must be followed by a NUL, not by {show(bytes((octet,)))}"
+        f"a body of content-length {length} must be followed by a NUL, not by {show(bytes((byte,)))}"
         " (Header content-length)"
     )

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from stompy.errors import ConfigurationError
 from stompy.locks import make_condition
-from stompy.protocol.heartbeat import Pulse
+from stompy.protocol.heartbeat import HeartbeatTimer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class FlowControl:
         pulse: re-armed when the reader goes on, so that the silence of a shut gate does not kill the link.
     """
 
-    def __init__(self, limits: InboxLimits, pulse: Pulse) -> None:
+    def __init__(self, limits: InboxLimits, pulse: HeartbeatTimer) -> None:
         self._limits = limits
         self._pulse = pulse
         self._condition = make_condition("gate")

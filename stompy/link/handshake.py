@@ -22,15 +22,13 @@ from stompy.errors import (
     VersionMismatch,
 )
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
-from stompy.frames.version import Version
+from stompy.frames.grammar import Leniency, Version
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.protocol.client import ClientProtocol, refusal
-from stompy.protocol.flood import EolMeter
-from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.secret import Secret, closed, revealed
+from stompy.protocol.client import ClientProtocol, explain_refusal
+from stompy.protocol.heartbeat import HeartbeatOffer, HeartbeatRateLimit
+from stompy.secret import Secret, revealed, strip_tracebacks
 from stompy.transport.base import Dialer, Transport
-from stompy.transport.greeting import GREETING_SIZE, protocol_of
+from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -117,7 +115,7 @@ class _Listening:
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and what came with it."""
         protocol, start = self.protocol, b""
-        meter = EolMeter(self.settings.max_eol_rate, time.monotonic())
+        meter = HeartbeatRateLimit(self.settings.max_eol_rate, time.monotonic())
         while True:
             data = self.transport.recv(deadline)
             if not data:
@@ -125,9 +123,9 @@ class _Listening:
                 raise ConnectError(f"the broker closed the connection before CONNECTED{hint}", address=self.address)
             if len(start) < GREETING_SIZE:
                 start += data[: GREETING_SIZE - len(start)]
-                self._check_greeting(protocol_of(start))
+                self._check_greeting(detect_protocol(start))
             frames = protocol.receive(data)
-            meter.look(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
+            meter.check(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
             if frames and frames[0].command == "ERROR":
                 raise _refused(frames[0], self.settings.versions, self.address)
             if isinstance(protocol.error, VersionMismatch):
@@ -170,7 +168,7 @@ def _connect_frame(
         return Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
     except BaseException as error:
         failure = error
-    raise closed(failure)  # the frames on the way down held the passcode
+    raise strip_tracebacks(failure)  # the frames on the way down held the passcode
 
 
 def _say(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
@@ -179,11 +177,11 @@ def _say(transport: Transport, request: Secret[bytes], deadline: Deadline) -> No
         return
     except BaseException as error:
         failure = error
-    raise closed(failure)
+    raise strip_tracebacks(failure)
 
 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:
-    words, mismatch = refusal(frame, versions)
+    words, mismatch = explain_refusal(frame, versions)
     if mismatch is not None:
         return VersionMismatch(str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address)
     return ConnectRefused(f"the broker refused the connection: {words}", frame=frame, address=address)

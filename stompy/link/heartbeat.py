@@ -47,7 +47,7 @@ class HeartbeatThread(DaemonThread):
                 self._declare_dead(now)
                 return
             beaten = not link.pulse.beat_due(now) or link.writer.beat()
-            due = link.pulse.next_look(time.monotonic())
+            due = link.pulse.next_check(time.monotonic())
             assert due is not None
             pause = due if beaten else max(due, _BUSY_LINE)
             if link.flow.shut:

@@ -31,8 +31,8 @@ from stompy.link.receipts import Receipts
 from stompy.link.settings import LinkSettings
 from stompy.link.writer import Writer
 from stompy.locks import Event, Rank, make_lock
-from stompy.protocol.client import error_text
-from stompy.protocol.heartbeat import Pulse
+from stompy.protocol.client import error_message
+from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.protocol.state import State
 
 _LOG = logging.getLogger("stompy.link")
@@ -66,7 +66,7 @@ class Link:
         self.frames_in = 0
         self.bytes_in = 0
         self.owner = owner
-        self.pulse = Pulse(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
+        self.pulse = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
         self.flow = FlowControl(settings.inbox, self.pulse)
         self.receipt_timeout = settings.receipt_timeout
         """The default wait for a receipt in seconds."""
@@ -83,7 +83,7 @@ class Link:
         """Whether frames can still be sent."""
         self.writer = Writer(self, send_timeout=settings.send_timeout)
         self._reader = Reader(self, opened.early)
-        self._heartbeat = HeartbeatThread(self) if self.pulse.next_look(time.monotonic()) is not None else None
+        self._heartbeat = HeartbeatThread(self) if self.pulse.next_check(time.monotonic()) is not None else None
 
     def start(self) -> None:
         """Start the threads; raises as `DaemonThread.start` does, and `discard` is left to the caller."""
@@ -138,7 +138,7 @@ class Link:
     def fail_by_error(self, frame: Frame) -> None:
         """End the link because the broker sent ERROR; the receipt that it names is rejected."""
         receipt_id = frame.headers.get("receipt-id")
-        error = BrokerError(f"the broker reports an error: {error_text(frame)}", frame=frame, receipt_id=receipt_id)
+        error = BrokerError(f"the broker reports an error: {error_message(frame)}", frame=frame, receipt_id=receipt_id)
         if receipt_id is not None:
             self.receipts.reject(receipt_id, error)
         self.fail(error)

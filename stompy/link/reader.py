@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from stompy.errors import ConnectionLost, LimitExceeded, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Row, Run, frames_of
-from stompy.protocol.flood import EolMeter
+from stompy.protocol.heartbeat import HeartbeatRateLimit
 from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Reader(DaemonThread):
         super().__init__(f"stompy-{link.name}-reader")
         self._link = link
         self._early = early
-        self._meter = EolMeter(link.max_eol_rate, time.monotonic())
+        self._meter = HeartbeatRateLimit(link.max_eol_rate, time.monotonic())
 
     def run(self) -> None:
         """Read to the end of the stream, an ERROR, an offence, or the end set by somebody else."""
@@ -91,7 +91,7 @@ class Reader(DaemonThread):
             self._route(accepted)
         self._fail_on_offence()
         try:
-            self._meter.look(parser.line_ends, frames=_count(frames), now=now)
+            self._meter.check(parser.line_ends, frames=_count(frames), now=now)
         except LimitExceeded as flood:
             raise _broken(flood) from flood
 

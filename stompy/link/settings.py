@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
+from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
 from stompy.link.flow import InboxLimits
 from stompy.link.receipts import MAX_RECEIPTS
-from stompy.protocol.flood import DEFAULT_EOL_RATE
-from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, HeartbeatOffer
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
+from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret
 
 DEFAULT_HEARTBEAT = (10.0, 10.0)

@@ -27,7 +27,7 @@ from stompy.deadline import Deadline, deadline_of
 from stompy.errors import ConcurrencyError, ConnectionLost, SendTimeout, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Limits
 from stompy.frames.parser import Parser
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock

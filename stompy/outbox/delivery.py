@@ -67,7 +67,7 @@ class Delivery:
         self._on_done = on_done
         self._dialect = dialect_named(connection.dialect)
         # A confirmed message of a broker that then restarts shall still be there.
-        can_keep = self._dialect.can("persistent")
+        can_keep = self._dialect.supports("persistent")
         self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_keep else {}
         self._sent: deque[_Sent] = deque()
         self._cut_short: tuple[Row, ConnectionLost] | None = None

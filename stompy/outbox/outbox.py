@@ -24,14 +24,13 @@ from stompy.connection.listener import ConnectionListener
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompError, StompTimeout
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version, grammar_of
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
-from stompy.secret import Secret, closed, hidden
+from stompy.secret import Secret, as_secret, strip_tracebacks
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -357,12 +356,12 @@ def _check_connecting(told: _Told) -> float:
         return _checked(*told.reveal())
     except StompError as error:
         failure = error
-    raise closed(failure)
+    raise strip_tracebacks(failure)
 
 
 def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
-    check_credentials(Secret(options.get("login")), hidden(options.get("passcode")))
+    check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
     for name in options:
         if name not in _CONNECT or name in _OWN_OPTIONS:
             raise ConfigurationError(f"an outbox has no setting {name!r}")

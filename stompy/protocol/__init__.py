@@ -1,1 +1,1 @@
-"""What may be said, and when: states, rules, acknowledgements and heart-beats of both sides. Pure: no clock."""
+"""The rules of a session for both sides: states, headers, acknowledgements, heart-beats. Pure: no clock, no I/O."""

@@ -1,6 +1,6 @@
-"""Acknowledgements: the headers of ACK and NACK by version, and the ledger of what is still to be acknowledged.
+"""Acknowledgements: the headers of ACK and NACK in each version, and the ledger of unacknowledged messages.
 
-Source: STOMP 1.2, ACK, NACK, SUBSCRIBE ack Header; STOMP 1.1 and 1.0, the same.
+Source: STOMP 1.2, 1.1 and 1.0, ACK, NACK, SUBSCRIBE ack Header.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.protocol.rules import Lookup, shown
 
 T = TypeVar("T")
 
 
 def ack_headers(command: str, message: Lookup, version: Version) -> dict[str, str]:
-    """Return the headers that make an ACK or NACK name a message.
+    """Return the headers of an ACK or NACK that identify the message.
 
     Args:
         command: `"ACK"` or `"NACK"`.
-        message: looks up the headers of the MESSAGE.
-        version: the version of the session; the headers differ in each.
+        message: looks up a header of the MESSAGE.
+        version: the version of the session.
 
     Raises:
-        LocalProtocolError: NACK in 1.0, or the MESSAGE lacks what the version needs.
+        LocalProtocolError: NACK in 1.0, or the MESSAGE lacks a header that the version requires.
     """
     if command == "NACK" and not version.has_heartbeats:
         raise LocalProtocolError(f"STOMP {version} has no NACK (NACK)")
@@ -47,13 +47,13 @@ def _value(message: Lookup, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """One delivery that waits for its ACK or NACK.
+    """A delivery that waits for its ACK or NACK.
 
     Attributes:
-        token: what the client will name: the `ack` header in 1.2, the `message-id` before.
-        subscription: the key of the subscription it was delivered to.
-        order: its place among the deliveries of the session.
-        item: what the broker delivered.
+        token: the value that identifies it in an ACK: of the `ack` header in 1.2, of `message-id` in older versions.
+        subscription: the key of its subscription.
+        order: its number among the deliveries of the session.
+        item: the delivered object.
     """
 
     token: str
@@ -63,11 +63,11 @@ class Entry(Generic[T]):
 
 
 class Ledger(Generic[T]):
-    """The deliveries of one session that are not yet acknowledged, by subscription and in order."""
+    """The unacknowledged deliveries of a session, by subscription and in order."""
 
     def __init__(self) -> None:
         self._by_token: dict[str, Entry[T]] = {}
-        # Ordered dicts find their first entry at once, however many were taken from the front before.
+        # Unlike a dict, an OrderedDict finds its first entry in constant time after many deletions at the front.
         self._by_subscription: dict[str, OrderedDict[str, Entry[T]]] = {}
         self._order = 0
 
@@ -75,39 +75,42 @@ class Ledger(Generic[T]):
         return len(self._by_token)
 
     def add(self, token: str, subscription: str, item: T) -> None:
-        """Note that `item` was delivered."""
+        """Add a delivery."""
         self._order += 1
         self._insert(Entry(token, subscription, self._order, item))
 
     def count(self, subscription: str) -> int:
-        """Return how many deliveries of one subscription wait."""
+        """Return the number of unacknowledged deliveries of a subscription."""
         return len(self._by_subscription.get(subscription, ()))
 
     def find(self, token: str, *, subscription: str | None = None) -> Entry[T]:
-        """Return the delivery that an ACK or NACK names.
+        """Return the delivery that an ACK or NACK refers to.
 
         Args:
-            token: what the frame names.
-            subscription: the key of the subscription that the frame names too, as it must in 1.1.
+            token: the token in the frame.
+            subscription: the key of the subscription in the frame, which 1.1 requires; `None` for any subscription.
 
         Raises:
-            RemoteProtocolError: nothing with that token waits, or it was delivered to another subscription.
+            RemoteProtocolError: there is no unacknowledged delivery with this token, or it belongs to another
+                subscription.
         """
         named = self._by_token.get(token)
         if named is None:
-            raise RemoteProtocolError(f"no message {shown(token)} waits to be acknowledged (ACK)")
+            raise RemoteProtocolError(f"there is no unacknowledged message {shown(token)} (ACK)")
         if subscription is not None and subscription != named.subscription:
-            raise RemoteProtocolError(f"message {shown(token)} was not sent to the subscription named with it (ACK)")
+            raise RemoteProtocolError(
+                f"message {shown(token)} does not belong to the subscription in the same frame (ACK)"
+            )
         return named
 
     def take(self, token: str, *, cumulative: bool) -> list[Entry[T]]:
-        """Take out the delivery named by `token`, with all earlier ones of its subscription where `cumulative`.
+        """Remove the delivery with this token and, if `cumulative`, all earlier ones of its subscription.
 
         Returns:
-            the entries in the order of delivery.
+            The removed entries, in the order of delivery.
 
         Raises:
-            RemoteProtocolError: nothing with that token waits.
+            RemoteProtocolError: there is no unacknowledged delivery with this token.
         """
         named = self.find(token)
         waiting = self._by_subscription[named.subscription]
@@ -121,7 +124,7 @@ class Ledger(Generic[T]):
         return taken
 
     def restore(self, entries: Iterable[Entry[T]]) -> None:
-        """Put entries back in their place, as an aborted transaction does."""
+        """Add entries again in their old order, for an aborted transaction."""
         touched = set()
         for entry in entries:
             self._insert(entry)
@@ -131,7 +134,7 @@ class Ledger(Generic[T]):
             self._by_subscription[subscription] = OrderedDict(sorted(waiting.items(), key=lambda pair: pair[1].order))
 
     def take_all(self) -> list[Entry[T]]:
-        """Take out everything, in the order of delivery."""
+        """Remove all entries and return them, in the order of delivery."""
         entries = sorted(self._by_token.values(), key=lambda entry: entry.order)
         self._by_token.clear()
         self._by_subscription.clear()

@@ -1,4 +1,4 @@
-"""The client's end of a conversation, without a clock, a socket or a lock."""
+"""The client side of a session, without clock, socket or lock."""
 
 from __future__ import annotations
 
@@ -8,35 +8,54 @@ from collections.abc import Callable, Mapping, Sequence
 from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
+from stompy.frames.grammar import (
+    DEFAULT_LIMITS,
+    NEGOTIABLE,
+    Grammar,
+    Leniency,
+    Limits,
+    Version,
+    grammar_of,
+    handshake_grammar,
+)
 from stompy.frames.learned import Run, frames_of
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
-from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.ids import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS, SessionIds
-from stompy.protocol.negotiation import accept_version, offered_by, speakable
-from stompy.protocol.state import EVENTS, Event, State, after, ended
+from stompy.protocol.rules import accept_version, checked_versions, parse_accept_version
+from stompy.protocol.state import (
+    EVENTS,
+    MAX_SUBSCRIPTIONS,
+    MAX_TRANSACTIONS,
+    Event,
+    SessionIds,
+    State,
+    next_state,
+    state_after_end,
+)
 
-_NEVER_BY_HAND = frozenset(("accept-version", "heart-beat", "receipt"))
+_RESERVED_HEADERS = frozenset(("accept-version", "heart-beat", "receipt"))
 
 
 class ClientProtocol:
-    """Decides what the client may send and believes what it may receive.
+    """Check and encode the frames that the client sends, and check those that it receives.
 
-    Frames go out through `connect` and `send`, which return octets. Octets come in through `parser`, and the frames it
-    gives through `accept`; `receive` does both. One thread at a time, except that `parser` belongs to the reader alone.
+    `connect` and `send` return the bytes to send. Received bytes go to `parser`, and the frames that it returns to
+    `accept`; `receive` does both. Use it in one thread at a time; only `parser` may be used at the same time, by the
+    reader thread.
 
     Args:
-        versions: the versions to offer; `(Version.DRAFT,)` alone speaks the 1.0-draft.
-        heartbeat: what to put into the `heart-beat` header.
-        leniency: deviations of the peer to bear with.
-        leniency_for: adds more of them, by the `server` header of CONNECTED.
-        limits: maxima for a frame of the broker.
-        max_subscriptions: live subscriptions at most.
-        max_transactions: open transactions at most.
-        crlf: end lines with CR LF where the version allows it.
+        versions: the versions to offer; `(Version.DRAFT,)` means the 1.0-draft.
+        heartbeat: the `heart-beat` header to send.
+        leniency: deviations of the broker to tolerate.
+        leniency_for: returns further ones for the `server` header of CONNECTED.
+        limits: limits of a frame of the broker.
+        max_subscriptions: the maximum number of active subscriptions.
+        max_transactions: the maximum number of open transactions.
+        crlf: whether to end lines with CR LF if the version allows it.
+
+    Raises:
+        LocalProtocolError: `versions` is empty, or holds the 1.0-draft and others.
     """
 
     def __init__(
@@ -51,7 +70,7 @@ class ClientProtocol:
         max_transactions: int = MAX_TRANSACTIONS,
         crlf: bool = False,
     ) -> None:
-        self._versions = speakable(versions)
+        self._versions = checked_versions(versions)
         self._draft = self._versions == (Version.DRAFT,)
         self._offer = heartbeat or HeartbeatOffer()
         self._leniency = leniency
@@ -59,16 +78,16 @@ class ClientProtocol:
         self._crlf = crlf
         self.state = State.NEW
         self.version: Version | None = None
-        """The version agreed on; `None` before CONNECTED."""
+        """The negotiated version; `None` before CONNECTED."""
         self.heartbeats = Heartbeats()
-        """What was agreed on heart-beats."""
+        """The negotiated heart-beat intervals."""
         self._ids = SessionIds()
         self._max_subscriptions = max_subscriptions
         self._max_transactions = max_transactions
         self.server: str | None = None
         self.session: str | None = None
         self.error: ProtocolError | VersionMismatch | None = None
-        """The offence that ended the conversation: set by the `accept` that met it, and never replaced."""
+        """The first protocol error, which ended the session; set by `accept`."""
         self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
         self.parser = Parser(self.grammar, limits, single=True)
 
@@ -85,25 +104,26 @@ class ClientProtocol:
 
         Args:
             host: the virtual host (STOMP 1.2, CONNECT or STOMP Frame).
-            login: sent where given.
-            passcode: sent where given.
-            headers: further headers; none of the protocol's own, and no `receipt`, since CONNECTED is the answer.
-            command: `"STOMP"` only reaches servers that know it.
+            login: the login, if any.
+            passcode: the passcode, if any.
+            headers: further headers; neither those above nor `accept-version`, `heart-beat` or `receipt`.
+            command: `"CONNECT"`, or `"STOMP"` for a broker that knows this command.
 
         Raises:
-            LocalProtocolError: asked twice, or a header cannot be written.
+            LocalProtocolError: it was called before, no offered version has `command`, or a header is reserved or
+                cannot be encoded.
         """
-        state = after(self.state, command)
+        state = next_state(self.state, command)
         if state is not State.CONNECTING:
-            raise LocalProtocolError(f"{rules.shown(command)} may not be sent when {self.state.value} (Connecting)")
+            raise LocalProtocolError(f"{rules.shown(command)} cannot be sent: {self.state.value} (Connecting)")
         if command not in rules.commands_of(self._versions[-1], client=True):
             raise LocalProtocolError(f"STOMP {self._versions[-1]} has no {command} frame (CONNECT or STOMP Frame)")
         fields = self._connect_fields(host, login, passcode)
-        own = _NEVER_BY_HAND.union(fields)
+        own = _RESERVED_HEADERS.union(fields)
         for name, value in (headers or {}).items():
             if name.lower() in own:
                 what = f"header {rules.shown(name)} of a {command} frame"
-                raise LocalProtocolError(f"{what} cannot be given by hand (CONNECT or STOMP Frame)")
+                raise LocalProtocolError(f"{what} is set by stompy itself (CONNECT or STOMP Frame)")
             fields[name] = value
         data = encode(command, fields.items(), grammar=self.grammar)
         self.state = state
@@ -124,39 +144,41 @@ class ClientProtocol:
     def send(
         self, command: str, headers: Mapping[str, str], body: bytes = b"", *, content_length: bool = True
     ) -> bytes:
-        """Return the octets of any other client frame, and move to the state behind it.
+        """Return the bytes of any other client frame, and move to the next state.
 
         Raises:
             NotConnected: there is no session, or DISCONNECT was sent.
-            LocalProtocolError: the version does not have the command; a header is missing or cannot be written; an id
-                is taken, or names no open transaction.
-            LimitExceeded: there are too many subscriptions or transactions already.
+            LocalProtocolError: the version does not have the command; a header is missing or cannot be encoded; an id
+                is already in use, or there is no such open transaction.
+            LimitExceeded: there are already too many subscriptions or transactions.
         """
         version = self.version
         if version is None:
             raise NotConnected(f"there is no session: {self.state.value}")
         if command not in rules.commands_of(version, client=True) or EVENTS[command] is Event.CONNECT:
-            raise LocalProtocolError(f"{rules.shown(command)} is no frame of a STOMP {version} session (Client Frames)")
-        state = after(self.state, command)
+            raise LocalProtocolError(
+                f"{rules.shown(command)} is not a client frame of a STOMP {version} session (Client Frames)"
+            )
+        state = next_state(self.state, command)
         if state is None:
             raise NotConnected(f"{command} cannot be sent: {self.state.value}")
         wrong = rules.violation(command, headers.get, version)
         if wrong is None and command != "UNSUBSCRIBE":
-            # Brokers take an UNSUBSCRIBE without a SUBSCRIBE for the order to delete a durable subscription.
+            # Some brokers delete a durable subscription on an UNSUBSCRIBE without a SUBSCRIBE.
             wrong = self._ids.violation(command, headers.get)
         if wrong is not None:
             raise LocalProtocolError(wrong)
-        self._ids.check_room(
+        self._ids.check_limits(
             command, max_subscriptions=self._max_subscriptions, max_transactions=self._max_transactions
         )
         crlf = self._crlf and version is Version.V1_2
         data = encode(command, headers.items(), body, grammar=self.grammar, content_length=content_length, crlf=crlf)
-        self._ids.note(command, headers.get)
+        self._ids.record(command, headers.get)
         self.state = state
         return data
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes and that may come now; look at `error` afterwards."""
+        """Return the frames that `data` completes and that are allowed now; check `error` afterwards."""
         if self.state is State.FAILED:
             return []
         frames = list(frames_of(self.accept(self.parser.read(data))))
@@ -165,10 +187,10 @@ class ClientProtocol:
         return frames
 
     def accept(self, frames: Sequence[Frame | Run]) -> list[Frame | Run]:
-        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`.
+        """Return those of `frames` that are allowed now, in order; stop at the first that is not, and set `error`.
 
-        An offence that the parser met behind them counts too. Whatever follows an ERROR frame is passed over, as the
-        ERROR is what ended the session and some brokers go on talking.
+        A protocol error that the parser found after these frames sets `error` too. Everything after an ERROR frame is
+        ignored, as ERROR ends the session and some brokers continue to send.
         """
         accepted: list[Frame | Run] = []
         for item in frames:
@@ -193,18 +215,18 @@ class ClientProtocol:
         self.state = State.FAILED
 
     def _accepts(self, run: Run) -> bool:
-        """Return whether every frame of a run is surely as it should be and leaves the state as it is."""
-        if self.version is None or after(self.state, run.command) is not self.state:
+        """Return whether all frames of a run are allowed and keep the state; if `False`, check each frame."""
+        if self.version is None or next_state(self.state, run.command) is not self.state:
             return False
         return run.names.issuperset(rules.REQUIRED[self.version].get(run.command, ()))
 
     def _accept(self, frame: Frame) -> None:
         command = frame.command
         if command not in rules.commands_of(self._versions[-1], client=False):
-            raise RemoteProtocolError(f"{command!r} is not a command of a server (Server Frames)")
-        state = after(self.state, command)
+            raise RemoteProtocolError(f"{command!r} is not a server command (Server Frames)")
+        state = next_state(self.state, command)
         if state is None:
-            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value} (Connecting)")
+            raise RemoteProtocolError(f"a {command} frame is not allowed: {self.state.value} (Connecting)")
         if command == "CONNECTED":
             self._connected(frame)
         elif self.version is not None:
@@ -231,49 +253,51 @@ class ClientProtocol:
         self.parser.switch(grammar)
 
     def _agreed(self, value: str | None) -> Version:
-        # A 1.0 server may pad the value, and that it is one is only known from it.
+        # A 1.0 server may pad the value with spaces, and only the value tells that the server speaks 1.0.
         chosen = "1.0" if value is None else value.strip(" ")
         version = next((version for version in self._versions if version.value == chosen), None)
         if version is not None:
             return version
         names = [version.value for version in self._versions]
         if value is None:
-            message = f"no STOMP version in common: offered {', '.join(names)}, the broker speaks 1.0 only"
+            message = f"no STOMP version in common: offered {', '.join(names)}, the broker supports only 1.0"
             raise VersionMismatch(message, offered=names, supported=("1.0",))
         offered = ", ".join(names)
-        raise RemoteProtocolError(f"the broker chose version {rules.shown(value)} of {offered} (Protocol Negotiation)")
+        raise RemoteProtocolError(
+            f"the broker chose version {rules.shown(value)}, offered were {offered} (Protocol Negotiation)"
+        )
 
     def end(self) -> None:
-        """Note that the stream ended."""
-        self.state = ended(self.state)
+        """Record the end of the stream."""
+        self.state = state_after_end(self.state)
 
 
-def refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatch | None]:
-    """Return why an ERROR came instead of CONNECTED: its words, and a `VersionMismatch` where that is the reason."""
-    words = error_text(frame)
+def explain_refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatch | None]:
+    """Return the error message of an ERROR in reply to CONNECT, and a `VersionMismatch` if that is the reason."""
+    message = error_message(frame)
     supported = frame.headers.get("version")
-    if supported is None or set(offered_by(supported)) & set(offered):
-        return words, None
+    if supported is None or set(parse_accept_version(supported)) & set(offered):
+        return message, None
     names = [version.value for version in offered]
     listed = [item.strip() for item in supported.split(",")]
-    return words, VersionMismatch(
-        f"no STOMP version in common: offered {', '.join(names)}, the broker has {', '.join(listed)} ({words})",
+    return message, VersionMismatch(
+        f"no STOMP version in common: offered {', '.join(names)}, the broker supports {', '.join(listed)} ({message})",
         offered=names,
         supported=listed,
     )
 
 
-def error_text(frame: Frame) -> str:
-    """Return the words of an ERROR frame: its `message` header and the first line of its body, cut."""
+def error_message(frame: Frame) -> str:
+    """Return the error message of an ERROR frame: its `message` header and the first line of its body, truncated."""
     head = frame.headers.get("message", "").strip()
     first = frame.body.decode("utf-8", "replace").strip().split("\n", 1)[0].strip()
     if not head or _letters(head) == _letters(first):
-        words = first  # a header that must not hold some characters says the same with less
+        message = first  # the header is the same without the characters that it cannot hold
     elif not first or _letters(head) in _letters(first):
-        words = head  # the body begins with the name of a Java class
+        message = head  # the body adds only the name of a Java class
     else:
-        words = f"{head}: {first}"
-    return words[:400] or "the broker sent an ERROR without words"
+        message = f"{head}: {first}"
+    return message[:400] or "the broker sent an ERROR without an error message"
 
 
 def _letters(text: str) -> str:

@@ -1,11 +1,14 @@
-"""Heart-beat arithmetic (STOMP 1.2, Heart-beating). Every `now` is a reading of a monotonic clock in seconds."""
+"""Heart-beats: negotiation, timer, and a limit for their rate (STOMP 1.2, Heart-beating).
+
+Every `now` is the time of a monotonic clock, in seconds.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from stompy.errors import ConfigurationError, RemoteProtocolError
+from stompy.errors import ConfigurationError, LimitExceeded, RemoteProtocolError
 from stompy.protocol.rules import shown
 
 _MAX_DIGITS = 10
@@ -13,20 +16,21 @@ _VALUE = re.compile(rf" *([0-9]{{1,{_MAX_DIGITS}}}) *, *([0-9]{{1,{_MAX_DIGITS}}
 _MAX_SECONDS = 10**_MAX_DIGITS // 1000 - 1
 
 SEND_SHARE = 0.6
-"""A beat is sent when this share of the agreed interval passed in silence: brokers close on the first late one."""
+"""The share of the negotiated interval after which a heart-beat is sent: brokers disconnect at the first late one."""
 DEFAULT_TOLERANCE = 3.0
-"""Silence of this many agreed intervals is death; ActiveMQ's first beat comes after two of them."""
+"""The number of negotiated intervals without bytes after which the peer counts as dead; ActiveMQ's first heart-beat
+comes after two."""
 _LEAST_TOLERANCE = 1.1
 _LEAST_MARGIN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatOffer:
-    """What one side puts into its `heart-beat` header, in milliseconds; 0 means "cannot" or "do not want".
+    """The `heart-beat` header of one side, in milliseconds; 0 means none.
 
     Attributes:
-        send_ms: the shortest interval at which it can send.
-        receive_ms: the interval at which it wants to hear from the peer.
+        send_ms: the shortest interval at which this side can send heart-beats.
+        receive_ms: the interval at which it wants to receive them.
     """
 
     send_ms: int = 0
@@ -37,7 +41,7 @@ class HeartbeatOffer:
         """Return the offer for two intervals in seconds.
 
         Raises:
-            ConfigurationError: one of them is negative, not a number, or too long for the header.
+            ConfigurationError: an interval is negative, not a number, or too long for the header.
         """
         for seconds in (send, receive):
             if not 0 <= seconds <= _MAX_SECONDS:
@@ -46,10 +50,10 @@ class HeartbeatOffer:
 
     @classmethod
     def parse(cls, value: str | None) -> HeartbeatOffer:
-        """Return the offer in a `heart-beat` header; a missing one means `0,0`.
+        """Return the offer in a `heart-beat` header; `None`, a missing header, means `0,0`.
 
         Raises:
-            RemoteProtocolError: not two non-negative decimal integers with a comma between them.
+            RemoteProtocolError: the value is not two decimal numbers with a comma between them.
         """
         if value is None:
             return cls()
@@ -70,25 +74,25 @@ def _milliseconds(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """What both sides agreed on, seen from one side, in seconds; `None` where there are no beats in that direction."""
+    """The negotiated intervals of one side, in seconds; `None` means no heart-beats in this direction."""
 
     send: float | None = None
     receive: float | None = None
 
     @classmethod
     def agree(cls, mine: HeartbeatOffer, theirs: HeartbeatOffer) -> Heartbeats:
-        """Return what follows from both headers: none if either side says 0, else the longer interval."""
+        """Return the result of the negotiation: in each direction the longer interval, or none if a side says 0."""
         return cls(_interval(mine.send_ms, theirs.receive_ms), _interval(theirs.send_ms, mine.receive_ms))
 
     def silence_allowed(self, tolerance: float = DEFAULT_TOLERANCE) -> float | None:
-        """Return after how many seconds without an octet the peer counts as dead, or `None` for never."""
+        """Return the seconds without bytes after which the peer counts as dead, or `None` for never."""
         if self.receive is None:
             return None
         return max(self.receive * max(tolerance, _LEAST_TOLERANCE), self.receive + _LEAST_MARGIN)
 
     @property
     def beat_after(self) -> float | None:
-        """After how many silent seconds of ours a beat is due, or `None` for never."""
+        """The seconds after the last write at which a heart-beat is due, or `None` for never."""
         return None if self.send is None else self.send * SEND_SHARE
 
 
@@ -96,19 +100,19 @@ def _interval(can_ms: int, wants_ms: int) -> float | None:
     return max(can_ms, wants_ms) / 1000 if can_ms and wants_ms else None
 
 
-class Pulse:
-    """When we last sent, when the peer was last heard, and what is due.
+class HeartbeatTimer:
+    """Track when bytes were last sent and received, and tell when a heart-beat is due and when the peer is dead.
 
-    Not for two threads at once, except that `sent` and `heard` are single assignments.
+    Not thread-safe, except for `sent` and `heard`, which are single assignments.
 
-    A machine that was suspended, or a process that was stopped, finds the clock far ahead of the look it had planned,
-    and what the peer said meanwhile is still unread. Such a late look starts the silence anew, once: the reader gets
-    its chance, and a peer that is really gone is found dead one allowed silence later.
+    After the machine was suspended, or the process was stopped, a check runs much later than planned, and bytes that
+    arrived meanwhile are still unread. Such a late check restarts the silence, once, so that the reader can catch up; a
+    peer that is really dead is detected one allowed silence later.
 
     Args:
-        heartbeats: the agreement.
-        now: the moment of the handshake.
-        tolerance: how many intervals of silence are death.
+        heartbeats: the negotiated intervals.
+        now: the time of the handshake.
+        tolerance: the number of intervals without bytes after which the peer counts as dead.
     """
 
     def __init__(self, heartbeats: Heartbeats, now: float, tolerance: float = DEFAULT_TOLERANCE) -> None:
@@ -118,33 +122,33 @@ class Pulse:
         self.last_sent = now
         self.last_heard = now
         self._planned = now
-        self._pardoned: float | None = None
+        self._excused: float | None = None
 
     def sent(self, now: float) -> None:
-        """Note that octets left."""
+        """Record that bytes were sent."""
         self.last_sent = now
 
     def heard(self, now: float) -> None:
-        """Note that octets came: any, also a part of a frame."""
+        """Record that bytes arrived, even a part of a frame."""
         self.last_heard = now
 
     def beat_due(self, now: float) -> bool:
-        """Whether a beat must be sent."""
+        """Return whether a heart-beat must be sent."""
         return self._beat_after is not None and now - self.last_sent >= self._beat_after
 
     def dead(self, now: float) -> bool:
-        """Whether the peer was silent for too long, on a clock that somebody watched."""
-        heard, overslept = self.last_heard, now - self._planned > self._late
+        """Return whether the peer was silent for too long; a late check restarts the silence, see above."""
+        heard, late = self.last_heard, now - self._planned > self._late
         self._planned = max(self._planned, now)
         if self._silence is None or now - heard <= self._silence:
             return False
-        if overslept and heard != self._pardoned:
-            self.last_heard = self._pardoned = now
+        if late and heard != self._excused:
+            self.last_heard = self._excused = now
             return False
         return True
 
-    def next_look(self, now: float) -> float | None:
-        """Return in how many seconds something may be due, or `None` if nothing ever is."""
+    def next_check(self, now: float) -> float | None:
+        """Return the seconds until the next check is due, or `None` for never."""
         due: list[float] = []
         if self._beat_after is not None:
             due.append(self.last_sent + self._beat_after)
@@ -154,3 +158,49 @@ class Pulse:
             return None
         self._planned = max(now, min(due))
         return self._planned - now
+
+
+DEFAULT_EOL_RATE = 10_000
+"""Bytes of line ends per second."""
+
+_BURST = 10.0
+"""The seconds of line ends that may arrive at once, as after a pause without reads."""
+_FREE_PER_FRAME = 16
+"""Bytes of line ends that each frame may bring without being counted."""
+
+
+class HeartbeatRateLimit:
+    """Limit the rate of line ends between frames: few are heart-beats, a flood of them is an attack.
+
+    A token bucket: it holds ten seconds' worth of bytes and refills at the allowed rate.
+
+    Args:
+        rate: bytes per second.
+        now: the time of the first check.
+    """
+
+    def __init__(self, rate: int, now: float) -> None:
+        self._rate = rate
+        self._most = rate * _BURST
+        self._left = self._most
+        self._seen = 0
+        self._last = now
+
+    def check(self, total: int, *, frames: int, now: float) -> None:
+        """Count new line ends.
+
+        Args:
+            total: bytes of line ends between frames since the start of the stream.
+            frames: complete frames since the last check.
+            now: the current time.
+
+        Raises:
+            LimitExceeded: the line ends exceed the rate.
+        """
+        used, self._seen = total - self._seen - _FREE_PER_FRAME * frames, total
+        if used <= 0:
+            return
+        self._left = min(self._most, self._left + (now - self._last) * self._rate) - used
+        self._last = now
+        if self._left < 0:
+            raise LimitExceeded("a flood of line ends between frames", limit_name="max_eol_rate", limit=self._rate)

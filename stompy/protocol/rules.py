@@ -1,15 +1,18 @@
-"""Which commands and headers a frame may and must have, by version and side (STOMP 1.2, Frames and Headers)."""
+"""The commands of each version and side, the required headers, and version negotiation.
+
+Source: STOMP 1.2, Frames and Headers, Protocol Negotiation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
+from stompy.errors import LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Grammar
-from stompy.frames.version import Version
+from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, Grammar, Version
 
 Lookup = Callable[[str], str | None]
-"""Returns the value of a header, or None where there is none."""
+"""Returns the value of a header, or `None` if the frame does not have it."""
 
 _SHOWN = 60
 
@@ -43,26 +46,26 @@ REQUIRED: dict[Version, dict[str, tuple[str, ...]]] = {
     Version.V1_1: _1_1,
     Version.V1_2: _1_2,
 }
-"""The headers that a frame must have.
+"""The required headers of each command, by version.
 
-Those of CONNECT depend on what is negotiated and are checked there. A 1.0 server owes `session` in CONNECTED, but
-nothing uses it and no version is known when it comes, so its absence is borne with.
+The headers of CONNECT depend on the negotiation, which checks them. 1.0 requires `session` in CONNECTED, but a missing
+one is tolerated: nothing uses it, and the version is not known before this frame.
 """
 
 
 def commands_of(version: Version, *, client: bool) -> frozenset[str]:
-    """Return the commands that one side may use in `version`."""
+    """Return the commands of the client or of the server in `version`."""
     if not client:
         return SERVER_COMMANDS
     return CLIENT_COMMANDS if version.has_heartbeats else _1_0_COMMANDS
 
 
 def violation(command: str, header: Lookup, version: Version) -> str | None:
-    """Return what is wrong with the headers of a frame, in words, or `None`.
+    """Return an error message about the headers of a frame, or `None` if they are valid.
 
     Args:
-        command: a command that `commands_of` allows.
-        header: looks up the frame's headers.
+        command: one of `commands_of`.
+        header: looks up a header of the frame.
         version: the version of the session.
     """
     for name in REQUIRED[version].get(command, ()):
@@ -76,16 +79,16 @@ def violation(command: str, header: Lookup, version: Version) -> str | None:
 
 
 def _ack_mode_violation(mode: str | None) -> str | None:
-    # 1.0 knows two modes, but the brokers of the field take all three in every version, so reading is tolerant.
+    # 1.0 defines only two modes, but real brokers accept all three in every version.
     if mode is None or mode in ACK_MODES:
         return None
     return f"unknown ack mode {shown(mode)}, not one of {', '.join(ACK_MODES)} (SUBSCRIBE ack Header)"
 
 
 def body_violation(frame: Frame, grammar: Grammar) -> str | None:
-    """Return what is wrong with the body of a CONNECT or CONNECTED, or drop it where `grammar` does so.
+    """Return an error message about the body of a CONNECT or CONNECTED, or `None` after dropping the body.
 
-    The parser leaves this open, since the version that decides it is only known from the frame itself.
+    The parser cannot check it, as the version that decides whether to drop it is only known from the frame itself.
     """
     if not frame.body:
         return None
@@ -96,5 +99,39 @@ def body_violation(frame: Frame, grammar: Grammar) -> str | None:
 
 
 def shown(value: str) -> str:
-    """Return an offending value for an error message, cut."""
+    """Return a value for an error message, truncated."""
     return repr(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!r}…"
+
+
+def checked_versions(versions: Iterable[Version]) -> tuple[Version, ...]:
+    """Return the versions without duplicates, in increasing order.
+
+    Raises:
+        LocalProtocolError: `versions` is empty, or holds the 1.0-draft, which cannot be negotiated, and others.
+    """
+    ordered = tuple(sorted(set(versions)))
+    if not ordered or (Version.DRAFT in ordered and len(ordered) > 1):
+        raise LocalProtocolError("at least one version is needed; the 1.0-draft cannot be combined with others")
+    return ordered
+
+
+def accept_version(versions: Iterable[Version]) -> str:
+    """Return the value of the `accept-version` header: the versions in increasing order, separated by commas."""
+    return ",".join(version.value for version in sorted(versions))
+
+
+def parse_accept_version(value: str | None) -> tuple[Version, ...]:
+    """Return the known versions in an `accept-version` header, in increasing order.
+
+    Any order and spaces around the items are accepted; unknown and empty items are ignored. `None`, a missing header,
+    means that the client supports only 1.0.
+    """
+    if value is None:
+        return (Version.V1_0,)
+    names = {item.strip(" ") for item in value.split(",")}
+    return tuple(version for version in NEGOTIABLE if version.value in names)
+
+
+def highest_common(mine: Sequence[Version], theirs: Sequence[Version]) -> Version | None:
+    """Return the newest version that both sides support, or `None`."""
+    return max((version for version in mine if version in theirs), default=None)

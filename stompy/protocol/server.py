@@ -1,4 +1,4 @@
-"""The broker's end of a conversation, without a clock, a socket or a lock."""
+"""The broker side of a session, without clock, socket or lock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import (
+    DEFAULT_LIMITS,
+    NEGOTIABLE,
+    Grammar,
+    Leniency,
+    Limits,
+    Version,
+    grammar_of,
+    handshake_grammar,
+)
 from stompy.frames.parser import Parser
-from stompy.frames.version import NEGOTIABLE, Version
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.ids import SessionIds
-from stompy.protocol.negotiation import accept_version, highest_common, offered_by, speakable
-from stompy.protocol.state import EVENTS, Event, State, after, ended
+from stompy.protocol.rules import accept_version, checked_versions, highest_common, parse_accept_version
+from stompy.protocol.state import EVENTS, Event, SessionIds, State, next_state, state_after_end
 
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -25,22 +31,23 @@ _UNSAFE_IN_1_0 = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
 class ServerProtocol:
-    """Decides what a client may say, and what the broker may answer.
+    """Check the frames that the client sends, and check and encode those of the broker.
 
-    It holds what the protocol itself knows of a session: the version, the ids of subscriptions and open transactions.
-    Octets come in through `parser` and `accept`, or `receive` for both; `connected`, `send` and `fail` return octets.
+    It holds the protocol state of a session: the version, and the ids of subscriptions and open transactions.
+    `connected`, `send` and `fail` return the bytes to send. Received bytes go to `parser`, and the frames that it
+    returns to `accept`; `receive` does both.
 
     Args:
-        versions: the versions this server has; `(Version.DRAFT,)` alone speaks the 1.0-draft.
-        heartbeat: what to put into the `heart-beat` header of CONNECTED.
-        server: the value of the `server` header, `name` or `name/version`.
-        leniency: deviations of the peer to bear with.
-        limits: maxima for a frame of the client.
-        require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
-        tolerates: whether to accept a frame all the same, of which it is told what is wrong with its headers.
+        versions: the versions that the broker supports; `(Version.DRAFT,)` means the 1.0-draft.
+        heartbeat: the `heart-beat` header of CONNECTED.
+        server: the `server` header, as `name` or `name/version`.
+        leniency: deviations of the client to tolerate.
+        limits: limits of a frame of the client.
+        require_host: whether to reject a 1.1 or 1.2 CONNECT without `host`.
+        tolerates: whether to accept a frame with wrong headers; called with the frame and what is wrong.
 
     Raises:
-        LocalProtocolError: no version, or a `server` that is not a name.
+        LocalProtocolError: `versions` is empty or holds the 1.0-draft and others, or `server` is malformed.
     """
 
     def __init__(
@@ -54,11 +61,11 @@ class ServerProtocol:
         require_host: bool = False,
         tolerates: Callable[[Frame, str], bool] = lambda frame, wrong: False,
     ) -> None:
-        self._versions = speakable(versions)
+        self._versions = checked_versions(versions)
         self._draft = self._versions == (Version.DRAFT,)
         self._offer = heartbeat or HeartbeatOffer()
         if server is not None and not _SERVER_VALUE.fullmatch(server):
-            raise LocalProtocolError(f"a server is named name/version, not {rules.shown(server)} (CONNECTED Frame)")
+            raise LocalProtocolError(f"server must be name/version, not {rules.shown(server)} (CONNECTED Frame)")
         self._server = server
         self._leniency = leniency
         self._require_host = require_host
@@ -68,32 +75,32 @@ class ServerProtocol:
         self.heartbeats = Heartbeats()
         self._ids = SessionIds()
         self.subscriptions = self._ids.subscriptions
-        """Key of each live subscription to its ack mode; see `ids.subscription_key`."""
+        """The ack mode of each active subscription, by its key; see `state.subscription_key`."""
         self.transactions = self._ids.transactions
-        """Ids of the open transactions."""
+        """The ids of the open transactions."""
         self.error: RemoteProtocolError | None = None
-        """The offence that ended the conversation: set by the `accept` that met it, and never replaced."""
+        """The first protocol error, which ended the session; set by `accept`."""
         self.offender: Frame | None = None
-        """The frame that `error` is about, where it is about one."""
+        """The frame that caused `error`; `None` if the parser found the error."""
         self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
         self.parser = Parser(self.grammar, limits, single=True)
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes and that may come now; look at `error` afterwards.
+        """Return the frames that `data` completes and that are allowed now; check `error` afterwards.
 
-        The first frame is CONNECT; frames behind it wait in the parser until `connected` was called: then
-        `receive(b"")` gives them.
+        The first frame is CONNECT. Later frames wait in the parser; call `receive(b"")` for them after `connected`.
         """
-        return [] if self._over else self.accept(self.parser.feed(data))
+        return [] if self._has_failed else self.accept(self.parser.feed(data))
 
     def accept(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Return those of `frames` that may come now, in order; stop at the first that may not and set `error`.
+        """Return those of `frames` that are allowed now, in order; stop at the first that is not, and set `error`.
 
-        An offence that the parser met behind them counts too. After `fail` whatever the client says is passed over.
+        A protocol error that the parser found after these frames sets `error` too. After `fail`, all frames are
+        ignored.
         """
         accepted: list[Frame] = []
         for frame in frames:
-            if self._over:
+            if self._has_failed:
                 break
             try:
                 self._accept(frame)
@@ -101,12 +108,12 @@ class ServerProtocol:
                 self.error, self.offender = error, frame
             else:
                 accepted.append(frame)
-        if not self._over:
+        if not self._has_failed:
             self.error = self.parser.error
         return accepted
 
     @property
-    def _over(self) -> bool:
+    def _has_failed(self) -> bool:
         return self.error is not None or self.state is State.FAILED
 
     def _accept(self, frame: Frame) -> None:
@@ -114,9 +121,9 @@ class ServerProtocol:
         version = self.version or self._versions[-1]
         if command not in rules.commands_of(version, client=True):
             raise RemoteProtocolError(f"unknown command {command!r} in STOMP {version} (Client Frames)")
-        state = after(self.state, command)
+        state = next_state(self.state, command)
         if state is None:
-            raise RemoteProtocolError(f"a {command} frame may not come when {self.state.value} (Connecting)")
+            raise RemoteProtocolError(f"a {command} frame is not allowed: {self.state.value} (Connecting)")
         if state is State.CONNECTING:
             self._connect(frame)
         else:
@@ -124,7 +131,7 @@ class ServerProtocol:
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
             if wrong is not None and not self._tolerates(frame, wrong):
                 raise RemoteProtocolError(wrong)
-            self._ids.note(command, header)
+            self._ids.record(command, header)
         self.state = state
 
     def _connect(self, frame: Frame) -> None:
@@ -143,28 +150,30 @@ class ServerProtocol:
         self.version = version
 
     def _common(self, offered: str | None) -> Version:
-        version = highest_common(self._versions, offered_by(offered))
+        version = highest_common(self._versions, parse_accept_version(offered))
         if version is not None:
             return version
-        asked = "no accept-version, so 1.0," if offered is None else f"accept-version {rules.shown(offered)}"
-        ours = accept_version(self._versions)
-        raise RemoteProtocolError(f"no common version: {asked} was asked of a broker of {ours} (Protocol Negotiation)")
+        asked = "without accept-version (1.0)" if offered is None else f"with accept-version {rules.shown(offered)}"
+        own = accept_version(self._versions)
+        raise RemoteProtocolError(
+            f"no common version: CONNECT {asked}, the broker supports {own} (Protocol Negotiation)"
+        )
 
     def connected(self, session: str) -> bytes:
-        """Return the CONNECTED frame; what the client sends next is read by the agreed version.
+        """Return the CONNECTED frame; the frames that follow are parsed by the negotiated version.
 
         Args:
-            session: a unique id of this session, without colon, backslash and control characters, since some peers
-                read escapes in this frame and some do not.
+            session: a unique id of this session, without colon, backslash and control characters, as clients disagree
+                about escapes in this frame.
 
         Raises:
-            LocalProtocolError: no CONNECT was accepted, or it was answered already; not such a `session`.
+            LocalProtocolError: no CONNECT was accepted, it was already answered, or `session` is malformed.
         """
         version = self.version
         if version is None or self.state is not State.CONNECTING:
-            raise LocalProtocolError(f"CONNECTED may not be sent when {self.state.value} (Connecting)")
+            raise LocalProtocolError(f"CONNECTED cannot be sent: {self.state.value} (Connecting)")
         if _UNSAFE.search(session):
-            raise LocalProtocolError(f"peers may misread the session id {rules.shown(session)} (Value Encoding)")
+            raise LocalProtocolError(f"clients may misread the session id {rules.shown(session)} (Value Encoding)")
         fields = {"session": session}
         if not self._draft:
             fields["version"] = version.value
@@ -179,18 +188,18 @@ class ServerProtocol:
         return data
 
     def send(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        """Return the octets of a MESSAGE or RECEIPT.
+        """Return the bytes of a MESSAGE or RECEIPT.
 
         Raises:
-            LocalProtocolError: the session is not open, a header is missing, or the version cannot write one of them.
+            LocalProtocolError: the session is not open, or a header is missing or cannot be encoded.
         """
         if EVENTS.get(command) is not Event.SERVER_FRAME:
             raise LocalProtocolError(f"{rules.shown(command)} is neither MESSAGE nor RECEIPT (Server Frames)")
-        if self.version is None or after(self.state, command) is None:
-            raise LocalProtocolError(f"{command} may not be sent when {self.state.value} (Connecting)")
+        if self.version is None or next_state(self.state, command) is None:
+            raise LocalProtocolError(f"{command} cannot be sent: {self.state.value} (Connecting)")
         wrong = rules.violation(command, headers.get, self.version)
         if wrong is None and command == "MESSAGE" and self._lacks_ack(headers):
-            wrong = "a MESSAGE that waits for an ACK needs an 'ack' header in STOMP 1.2 (MESSAGE)"
+            wrong = "a MESSAGE that has to be acknowledged needs an 'ack' header in STOMP 1.2 (MESSAGE)"
         if wrong is not None:
             raise LocalProtocolError(wrong)
         return encode(command, headers.items(), body, grammar=self.grammar)
@@ -201,28 +210,28 @@ class ServerProtocol:
         return self.subscriptions.get(f"#{headers['subscription']}", "auto") != "auto"
 
     def fail(self, message: str, *, offender: Frame | None = None, detail: str = "") -> bytes:
-        """Return an ERROR frame; after it nothing may be sent and the stream must be closed.
+        """Return an ERROR frame; nothing can be sent after it, and the caller must close the stream.
 
         Args:
-            message: a short description; in the header each control character becomes a space.
-            offender: the client frame it is about; its `receipt` comes back as `receipt-id`.
-            detail: more words for the body.
+            message: a short description; control characters become spaces in the header.
+            offender: the client frame that caused the error; its `receipt` is returned as `receipt-id`.
+            detail: further text for the body.
 
         Raises:
-            LocalProtocolError: ERROR was sent already, or the stream has ended.
+            LocalProtocolError: an ERROR was already sent, or the stream has ended.
         """
-        state = after(self.state, "ERROR")
+        state = next_state(self.state, "ERROR")
         if state is None:
-            raise LocalProtocolError(f"ERROR may not be sent when {self.state.value} (Connecting)")
+            raise LocalProtocolError(f"ERROR cannot be sent: {self.state.value} (Connecting)")
         handshake = self.grammar.handshake
         text = message.encode("utf-8", "replace").decode("utf-8")
-        # A client that is refused after a good CONNECT reads by the version that this CONNECT settled.
+        # A client whose valid CONNECT is refused reads the ERROR by the version that this CONNECT negotiated.
         grammar = self.grammar if self.version is None else grammar_of(self.version, self._leniency)
         fields = {"message": self._unsafe(grammar).sub(" ", text).strip(" ")}
         if handshake:
             fields["version"] = accept_version(self._versions)
         receipt = offender.headers.peek("receipt") if offender is not None and not handshake else None
-        # A 1.0 value that ends with CR can be read but not written: its reader would take the CR for the line end.
+        # A 1.0 value that ends with CR can be read but not written: the CR would be read as part of the line end.
         if receipt is not None and (self.grammar.escapes or not receipt.endswith("\r")):
             fields["receipt-id"] = receipt
         fields["content-type"] = "text/plain"
@@ -233,14 +242,14 @@ class ServerProtocol:
         return data
 
     def _unsafe(self, grammar: Grammar) -> re.Pattern[str]:
-        """Return what must not stand in a header of an ERROR: what some reader of it would take for something else."""
+        """Return the characters to replace in the `message` header of an ERROR, as some clients would misread them."""
         if not self.grammar.handshake or (grammar.escapes and not grammar.handshake):
             return _CONTROL
-        # Many readers look for escapes before they know the version; a colon in a value is plain to all that have none.
+        # Many clients unescape headers before they know the version; 1.0 clients read a colon in a value as it is.
         return _UNSAFE if grammar.handshake else _UNSAFE_IN_1_0
 
     def end(self) -> None:
-        """Note that the stream ended, and forget what was kept for it."""
-        self.state = ended(self.state)
+        """Record the end of the stream, and release the state of the session."""
+        self.state = state_after_end(self.state)
         self._ids.clear()
         self.parser.drop()

@@ -1,6 +1,6 @@
-"""The conversation as one table: which frame may come in which state, and where it leads.
+"""The state of a session: which frame is allowed in which state, and the subscriptions and transactions in use.
 
-Client and broker look at the same conversation from its two ends, so one table serves both.
+Client and broker share one transition table, as it describes the session and not one side of it.
 
 Source: STOMP 1.2, Connecting, DISCONNECT, ERROR.
 """
@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import enum
 
+from stompy.errors import LimitExceeded
+from stompy.protocol.rules import Lookup, shown
+
 
 class State(enum.Enum):
-    """Where the conversation stands."""
+    """The states of a session; the values are used in error messages."""
 
-    NEW = "nothing was said"
-    CONNECTING = "the client asked for a session"
+    NEW = "no CONNECT was sent yet"
+    CONNECTING = "CONNECT was sent"
     CONNECTED = "the session is open"
-    DISCONNECTING = "the client said goodbye"
+    DISCONNECTING = "DISCONNECT was sent"
     FAILED = "the session failed"
     CLOSED = "the stream ended"
 
 
 class Event(enum.Enum):
-    """What can happen in a conversation; frames that have the same rights share one event."""
+    """The events of a session; commands that are allowed in the same states share one event."""
 
     CONNECT = "CONNECT or STOMP"
     CONNECTED = "CONNECTED"
-    CLIENT_FRAME = "any other frame of the client"
+    CLIENT_FRAME = "any other client frame"
     DISCONNECT = "DISCONNECT"
     SERVER_FRAME = "MESSAGE or RECEIPT"
     ERROR = "ERROR"
@@ -72,15 +75,92 @@ EVENTS = {
         ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT"), Event.CLIENT_FRAME
     ),
 }
-"""Each command of the specification and the event that it is."""
+"""The event of each command."""
 
 
-def after(state: State, command: str) -> State | None:
-    """Return the state behind a frame, or `None` if the frame may not come in `state`."""
+def next_state(state: State, command: str) -> State | None:
+    """Return the state after a frame, or `None` if the frame is not allowed in `state`."""
     event = EVENTS.get(command)
     return None if event is None else TRANSITIONS[state].get(event)
 
 
-def ended(state: State) -> State:
-    """Return the state behind the end of the stream, which may come at any time."""
+def state_after_end(state: State) -> State:
+    """Return the state after the end of the stream, which is possible in every state."""
     return TRANSITIONS[state][Event.END]
+
+
+MAX_SUBSCRIPTIONS = 10_000
+MAX_TRANSACTIONS = 1_000
+
+_TRANSACTED = frozenset(("SEND", "ACK", "NACK", "COMMIT", "ABORT"))
+
+
+def subscription_key(header: Lookup) -> str:
+    """Return the key of a subscription: `#` and its id or, in 1.0 without an id, `@` and its destination."""
+    identity = header("id")
+    return f"#{identity}" if identity is not None else f"@{header('destination')}"
+
+
+class SessionIds:
+    """The active subscriptions and open transactions of a session; both sides track the same ones."""
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[str, str] = {}
+        """The ack mode of each active subscription, by its key; see `subscription_key`."""
+        self.transactions: set[str] = set()
+        """The ids of the open transactions."""
+
+    def clear(self) -> None:
+        """Remove all of them at the end of the session."""
+        self.subscriptions.clear()
+        self.transactions.clear()
+
+    def violation(self, command: str, header: Lookup) -> str | None:
+        """Return an error message about an id that is already in use or unknown, or `None`.
+
+        Args:
+            command: a client command.
+            header: looks up a header of the frame; `rules.violation` must have accepted them.
+        """
+        if command == "SUBSCRIBE":
+            key = subscription_key(header)
+            taken = key in self.subscriptions
+            return f"there is already a subscription {_name(key)} (SUBSCRIBE id Header)" if taken else None
+        if command == "UNSUBSCRIBE":
+            key = subscription_key(header)
+            return None if key in self.subscriptions else f"there is no subscription {_name(key)} (UNSUBSCRIBE)"
+        transaction = header("transaction")
+        if transaction is None:
+            return None
+        if command == "BEGIN":
+            taken = transaction in self.transactions
+            return f"transaction {shown(transaction)} is already open (BEGIN)" if taken else None
+        if command in _TRANSACTED and transaction not in self.transactions:
+            return f"there is no open transaction {shown(transaction)} ({command})"
+        return None
+
+    def check_limits(self, command: str, *, max_subscriptions: int, max_transactions: int) -> None:
+        """Check that a frame does not open a subscription or transaction beyond the limits.
+
+        Raises:
+            LimitExceeded: a limit is reached.
+        """
+        if command == "SUBSCRIBE" and len(self.subscriptions) >= max_subscriptions:
+            raise LimitExceeded("too many subscriptions", limit_name="max_subscriptions", limit=max_subscriptions)
+        if command == "BEGIN" and len(self.transactions) >= max_transactions:
+            raise LimitExceeded("too many open transactions", limit_name="max_transactions", limit=max_transactions)
+
+    def record(self, command: str, header: Lookup) -> None:
+        """Update the ids after a frame without violation."""
+        if command == "SUBSCRIBE":
+            self.subscriptions[subscription_key(header)] = header("ack") or "auto"
+        elif command == "UNSUBSCRIBE":
+            self.subscriptions.pop(subscription_key(header), None)
+        elif command == "BEGIN":
+            self.transactions.add(header("transaction") or "")
+        elif command in ("COMMIT", "ABORT"):
+            self.transactions.discard(header("transaction") or "")
+
+
+def _name(key: str) -> str:
+    return f"{'on ' if key[0] == '@' else ''}{shown(key[1:])}"

@@ -18,10 +18,10 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Limits
 from stompy.spark import options as kinds
 from stompy.spark.options import option, picked, table_of
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 _NO_SECRETS = (
     "options are pickled, sent to executors and printed by programs. Name a place instead: passcodeEnv (an environment "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from stompy.errors import ConfigurationError
 from stompy.testing.loop import READ, Loop
 from stompy.transport.address import host_port
-from stompy.transport.faults import in_words
+from stompy.transport.diagnosis import describe_os_error
 
 _LOG = logging.getLogger("stompy.testing")
 
@@ -45,7 +45,7 @@ class Door:
             self.port: int = self._sock.getsockname()[1]
             self._sock.listen(socket.SOMAXCONN)
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {in_words(error)}") from error
+            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {describe_os_error(error)}") from error
 
     def join(self, loop: Loop) -> None:
         """Let a loop serve it from now on; before the loop's start."""
@@ -110,7 +110,7 @@ class Door:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            _LOG.warning("the proxy cannot accept: %s", in_words(error))
+            _LOG.warning("the proxy cannot accept: %s", describe_os_error(error))
             time.sleep(_PAUSE)
             return
         self._enter(client)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from stompy.testing.lane import Lane
 from stompy.testing.loop import READ, WRITE, Loop
 from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
-from stompy.transport.resolve import Endpoint
+from stompy.transport.tcp import Endpoint
 
 State = Literal["dialing", "open", "deaf", "ending", "closed"]
 

@@ -36,7 +36,7 @@ from stompy.testing.loop import Loop
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
 from stompy.transport.address import UNIX, Address, parse_addresses
-from stompy.transport.resolve import Endpoint, resolve
+from stompy.transport.tcp import Endpoint, resolve
 
 _LOG = logging.getLogger("stompy.testing")
 

@@ -1,1 +1,1 @@
-"""How bytes travel: addresses, and reliable two-way byte streams over TCP or inside one process. Knows no STOMP."""
+"""Byte streams: addresses; TCP, Unix sockets, memory, TLS and proxies. Independent of STOMP."""

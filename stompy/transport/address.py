@@ -1,12 +1,12 @@
 """URLs of brokers: `stomp://[login[:passcode]@]host[:port][/vhost][?name=value&...]`.
 
-`stomp+ssl://` is the same by TLS; `stomp+unix://[login[:passcode]@]/path/of/the/socket` goes through a Unix socket.
+`stomp+ssl://` is the same over TLS; `stomp+unix://[login[:passcode]@]/path/of/the/socket` connects to a Unix socket.
 
-Percent-decoding is exact: `%41` is `A`, `+` stays `+`, and anything that is not UTF-8 after decoding is refused. In the
-login and passcode `@ : / ? #` and `%` are written `%40 %3A %2F %3F %23 %25`.
+Percent-encoded bytes are decoded as UTF-8, and `+` stays `+`. In the login and the passcode, `@ : / ? #` and `%` have
+to be written `%40 %3A %2F %3F %23 %25`.
 
-An error shows the URL that it is about without its passcode. Since a wrong URL is exactly one of which it is not sure
-where the passcode ends, more is hidden rather than less.
+Errors show the URL without its passcode. As it is unclear where the passcode of a malformed URL ends, they may hide
+more than the passcode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stompy.errors import ConfigurationError
 DEFAULT_PORT = 61613
 DEFAULT_TLS_PORT = 61614
 PLAIN, TLS, UNIX = "stomp", "stomp+ssl", "stomp+unix"
-# Brokers' documentation writes their own connectors' names (ActiveMQ's nio) into the addresses of clients.
+# The documentation of brokers uses the names of their connectors (ActiveMQ's nio) in clients' addresses.
 _CANONICAL = {
     "stomp": PLAIN,
     "stomp+nio": PLAIN,
@@ -38,7 +38,7 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
 _NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
 _KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, (*_CANONICAL, *_NOT_YET))) + ")://", re.IGNORECASE)
 _SECRET_OPTION = re.compile("[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=", re.IGNORECASE)
-# `stomp://user:secret`, with the host forgotten, has its passcode where a port should be.
+# `stomp://user:secret`, without a host, has the passcode in place of the port.
 _FORGOTTEN_HOST = re.compile(
     rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I
 )
@@ -50,17 +50,17 @@ _ENDS_A_HEADER = re.compile("[\r\n\0]")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One broker, as its URL names it.
+    """The address of one broker.
 
     Attributes:
-        scheme: `stomp`, `stomp+ssl` or `stomp+unix`, whatever other name of it was written.
+        scheme: `stomp`, `stomp+ssl` or `stomp+unix`; aliases are replaced.
         host: a host name, or an IP address without brackets; empty for a Unix socket.
         port: 1 to 65535; 0 for a Unix socket.
-        login: decoded; `None` where the URL has no user info.
-        passcode: decoded; `None` where the URL has none. Never in `repr` or `str`.
-        path: decoded, with its leading slash; `None` where the URL has none. Of a Unix socket, its place.
-        options: decoded pairs of the query in their order, for the caller to interpret. Not in `repr`, since a mistaken
-            `?passcode=` would show.
+        login: decoded; `None` if the URL has none.
+        passcode: decoded; `None` if the URL has none. Never in `repr` or `str`.
+        path: decoded, with its leading slash; `None` if the URL has none. The path of a Unix socket.
+        options: the decoded pairs of the query, in order, for the caller to interpret. Not in `repr`, as it could show
+            a mistaken `?passcode=`.
     """
 
     scheme: str
@@ -73,7 +73,7 @@ class Address:
 
     @property
     def vhost(self) -> str | None:
-        """The virtual host that the path names: `stomp://h/%2F` is `/`; none, or only a slash, is `None`."""
+        """The virtual host in the path, e.g. `/` for `stomp://h/%2F`; `None` if the path is missing or only a slash."""
         return self.path[1:] or None if self.path and self.scheme != UNIX else None
 
     def __str__(self) -> str:
@@ -96,22 +96,22 @@ def unix_url(path: str) -> str:
 
 
 def parse_addresses(url: str | Sequence[str]) -> tuple[Address, ...]:
-    """Return the addresses that `url` names, at least one, in their order.
+    """Return the addresses in `url`, at least one, in order.
 
     Args:
-        url: a URL, several with commas between them, or a sequence of such.
+        url: a URL, several URLs separated by commas, or a sequence of these.
 
     Raises:
-        ConfigurationError: a URL is wrong, has a scheme that this version does not know, or there is none at all.
+        ConfigurationError: a URL is malformed or has an unknown scheme, or there is none.
     """
     urls = _texts(url)
     if not urls:
         raise ConfigurationError("no broker address was given")
-    return tuple(_parse(piece) for one in urls for piece in _split(one))
+    return tuple(_parse(part) for text in urls for part in _split(text))
 
 
 def masked(url: str) -> str:
-    """Return `url`, right or wrong, with everything that may be a passcode as `***`."""
+    """Return `url`, which may be malformed, with everything that may be a passcode replaced by `***`."""
     prefix = _KNOWN_PREFIX.match(url)
     start = prefix.end() if prefix else 0
     if _SECRET_OPTION.search(url):
@@ -124,12 +124,12 @@ def masked(url: str) -> str:
 
 
 def _texts(given: object) -> list[str]:
-    """Check what a caller without a type checker may have handed in."""
+    """Return the URLs as a list of text; the caller may have passed anything."""
     urls = given if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else [given]
-    for one in urls:
-        if not isinstance(one, str):
+    for item in urls:
+        if not isinstance(item, str):
             raise ConfigurationError(
-                f"a broker address is text like 'stomp://localhost:61613', not {type(one).__name__}"
+                f"a broker address is text like 'stomp://localhost:61613', not {type(item).__name__}"
             )
     return list(urls)
 
@@ -141,7 +141,7 @@ def _refuse(reason: str, url: str) -> NoReturn:
 def _split(text: str) -> list[str]:
     if text.lower().startswith("failover:"):
         return [text]
-    # Only a comma before another URL separates: one inside a passcode or a virtual host is part of it.
+    # Only a comma before another URL is a separator: others belong to a passcode or a virtual host.
     return _NEXT_URL.split(text)
 
 
@@ -219,12 +219,12 @@ def _user_info(authority: str, url: str) -> tuple[str | None, str | None, str]:
 def _socket_path(location: str, path: str | None, url: str) -> str:
     if location:
         _refuse("the address of a Unix socket has three slashes, and no host: stomp+unix:///run/broker.sock", url)
-    place = _decoded(path or "", "path", url)
-    if not place.strip("/"):
+    decoded = _decoded(path or "", "path", url)
+    if not decoded.strip("/"):
         _refuse("the address of a Unix socket has no path: stomp+unix:///run/broker.sock", url)
-    if "\0" in place:
+    if "\0" in decoded:
         _refuse("the path of a Unix socket has a NUL in it", url)
-    return place
+    return decoded
 
 
 def _host_and_port(location: str, url: str, default: int) -> tuple[str, int]:
@@ -269,7 +269,7 @@ def _is_encodable(host: str) -> bool:
 
 
 def _port_number(text: str, url: str) -> int:
-    # int() alone would take digits of other scripts, signs and underscores.
+    # int() alone would accept non-ASCII digits, signs and underscores.
     if not _PORT.fullmatch(text) or not 1 <= int(text) <= 65535:
         _refuse("the port of a broker address is a number from 1 to 65535", url)
     return int(text)
@@ -286,7 +286,7 @@ def _options(query: str | None, url: str) -> tuple[tuple[str, str], ...]:
 
 
 def _header_value(text: str, what: str, url: str) -> str:
-    """Decode what will travel in a CONNECT header, which is not escaped and hence cannot hold a line end."""
+    """Return a decoded value for a CONNECT header, which is not escaped and so cannot contain a line end."""
     value = _decoded(text, what, url)
     if _ENDS_A_HEADER.search(value):
         _refuse(f"the {what} of a broker address has a line end or NUL in it", url)
@@ -298,7 +298,7 @@ def _decoded(text: str, what: str, url: str) -> str:
         _refuse(
             f"'%' in the {what} of a broker address needs two hex digits after it (a plain '%' is written %25)", url
         )
-    # Not from inside an except block: the UnicodeDecodeError, which holds the bytes, would hang on to the error raised.
+    # Not in an except block: the UnicodeDecodeError, which holds the bytes, would be the context of the error raised.
     value = unquote_to_bytes(text).decode("utf-8", "surrogateescape")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         _refuse(f"the {what} of a broker address is not UTF-8 after percent-decoding", url)

@@ -1,10 +1,9 @@
-"""What the rest of the house may expect of a way to move bytes.
+"""The interfaces of transports, dialers and listeners.
 
-One contract, several carriers (TCP, memory). Every implementation maps its own faults to `stompy.errors`, so that
-nobody above this folder meets an `OSError`.
+Every implementation maps its errors to `stompy.errors`, so that callers never see an `OSError`.
 
-Threads: a transport serves at most one thread in `recv` and one in `sendall` at a time, which may be two threads at
-once. `shutdown` may come from any thread; `close` comes from the one owner.
+Threads: one thread may call `recv` while another calls `sendall`; neither method is for two threads at once. Any thread
+may call `shutdown`. Only the owner calls `close`.
 """
 
 from __future__ import annotations
@@ -15,108 +14,108 @@ if TYPE_CHECKING:
     from stompy.deadline import Budget, Deadline
 
 RECV_SIZE = 262_144
-"""The most bytes that one `recv` returns."""
+"""The maximum number of bytes that `recv` returns."""
 
 
 class Transport(Protocol):
-    """A reliable two-way byte stream."""
+    """A reliable, bidirectional byte stream."""
 
     @property
     def peer(self) -> str:
-        """The other end, for messages; never credentials."""
+        """The name of the peer, for messages; without credentials."""
         ...
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes, at most `RECV_SIZE` of them.
 
-        Bytes that are already there are returned even if the deadline has passed.
+        Bytes that have already arrived are returned even if the deadline has passed.
 
         Args:
-            deadline: when to give up; `None` waits until there are bytes, the stream ends or `shutdown` is called.
+            deadline: the time limit; `None` waits until bytes arrive, the stream ends or `shutdown` is called.
 
         Returns:
-            The bytes; `b""` at the end of the peer's stream, and at once after `shutdown` even if bytes are unread.
+            The bytes; `b""` at the end of the stream, and after `shutdown` even if there are unread bytes.
 
         Raises:
-            StompTimeout: the deadline passed; the stream is unharmed.
+            StompTimeout: the deadline passed; the stream is still usable.
             ConnectionLost: the stream broke.
         """
         ...
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Hand all of `data` over to the carrier (for TCP: to the kernel; it does not mean that the peer has it).
+        """Write all of `data` (over TCP: to the kernel, which does not mean that the peer has received it).
 
-        What fits at once goes out even if the deadline has passed.
+        What can be written without waiting is written even if the deadline has passed.
 
         Args:
             data: the bytes.
-            deadline: when to give up, or how many seconds from the moment that something is in the way.
+            deadline: the time limit; seconds count from the moment that the call has to wait.
 
         Raises:
-            SendTimeout: the deadline passed with bytes left.
+            SendTimeout: the deadline passed before everything was written.
             ConnectionLost: the stream broke or was shut down.
 
-            Of both the outcome is `"not-sent"` if the carrier took no byte of `data`, else `"unknown"`.
+            The outcome of both is `"not-sent"` if no byte of `data` was written, else `"unknown"`.
         """
         ...
 
     def shutdown(self) -> None:
-        """End both directions, from any thread, as often as you like.
+        """End both directions; from any thread; idempotent.
 
-        Wakes a `recv` (which returns `b""`) and a `sendall` (which raises `ConnectionLost`). What was sent before still
-        travels. Never blocks.
+        Wakes a waiting `recv`, which returns `b""`, and a waiting `sendall`, which raises `ConnectionLost`. Bytes that
+        were written before are still delivered. Never blocks.
         """
         ...
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction only: the peer reads what was sent, then the end of the stream. Never blocks."""
+        """End the outgoing direction: the peer reads what was written, then the end of the stream. Never blocks."""
         ...
 
     def close(self) -> None:
-        """Shut down and release what the operating system holds, as often as you like.
+        """Shut down and release the resources of the operating system; idempotent.
 
-        Called by the one owner. A thread that is still inside `recv` or `sendall` is woken, and the release then
-        happens when it leaves. Closing with bytes unread may destroy bytes sent shortly before (TCP answers with a
-        reset): who has last words does `shutdown_write`, reads to the end of the stream, then closes.
+        Called by the owner. Threads in `recv` and `sendall` are woken; the resources are released after the last one
+        has left. Closing a TCP socket with unread bytes resets the connection, which may destroy bytes that were
+        written shortly before: to deliver them, call `shutdown_write` and read to the end of the stream first.
         """
         ...
 
 
 class Dialer(Protocol):
-    """Makes transports to one address; it can be used again and again."""
+    """Connects to one address, any number of times."""
 
     @property
     def address(self) -> str:
-        """The address for messages; never credentials."""
+        """The address, for messages; without credentials."""
         ...
 
     @property
     def host(self) -> str:
-        """The host name that was asked for."""
+        """The host name as given."""
         ...
 
     def dial(self, deadline: Deadline) -> Transport:
-        """Return a new transport.
+        """Return a new connection.
 
         Raises:
-            ConnectError: nobody answers there.
+            ConnectError: the address cannot be reached.
             ConnectTimeout: the deadline passed first.
         """
         ...
 
 
 class Listener(Protocol):
-    """Waits for dialers."""
+    """Accepts connections."""
 
     @property
     def address(self) -> tuple[str, int] | str:
-        """Where it listens: host and port, or a name."""
+        """The address that it listens on: host and port, or a name."""
         ...
 
     def accept(self) -> Transport | None:
-        """Wait for the next dialer and return its transport, or `None` once the listener is closed."""
+        """Return the next connection; `None` after the listener was closed."""
         ...
 
     def close(self) -> None:
-        """Stop listening, from any thread, as often as you like; wakes `accept`. Accepted transports live on."""
+        """Stop listening and wake `accept`; from any thread; idempotent. Accepted connections stay open."""
         ...

@@ -1,9 +1,9 @@
-"""Byte streams inside one process, with the manners of TCP: bounded windows, half-close, deadlines.
+"""Transports inside one process that behave like TCP: limited windows, half-close, deadlines.
 
 | thread | may call | blocks on |
 |---|---|---|
 | the reader (owner) | `recv`, then `close` | the incoming pipe, until its deadline or `shutdown` |
-| one writer at a time | `sendall`, `shutdown_write` | room in the outgoing pipe, until its deadline or `shutdown` |
+| one writer at a time | `sendall`, `shutdown_write` | space in the outgoing pipe, until its deadline or `shutdown` |
 | any | `shutdown` | nothing |
 
 Locks (rank 5, leaves): one per pipe (a pair has two) and one per listener; no thread holds two of them.
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from stompy.errors import Outcome
 
 CAPACITY = 65_536
-"""Bytes that one direction holds before its writer must wait."""
+"""Bytes that one direction holds before the writer has to wait."""
 
 _numbers = itertools.count(1)
 
 
 class _Pipe:
-    """One direction: at most `capacity` bytes on their way from one writer to one reader."""
+    """One direction: a buffer of at most `capacity` bytes between a writer and a reader."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._buffer = bytearray()
         self._changed = threading.Condition(threading.Lock())
-        self._written_off = False  # the writer ended it: the reader gets the rest, then the end
-        self._deaf = False  # the reader left: its writer fails
+        self._write_closed = False  # the reader gets the remaining bytes, then the end
+        self._read_closed = False  # writing fails
 
     def read(self, deadline: Deadline | None, *, peer: str) -> bytes:
         with self._changed:
-            if not _wait_for(self._changed, lambda: self._buffer or self._written_off or self._deaf, deadline):
+            if not _wait_for(self._changed, lambda: self._buffer or self._write_closed or self._read_closed, deadline):
                 raise StompTimeout(f"no bytes from {peer} in time")
             data = bytes(self._buffer[:RECV_SIZE])
             del self._buffer[:RECV_SIZE]
@@ -55,15 +55,17 @@ class _Pipe:
         sent = 0
         with self._changed:
             while sent < len(data):
-                in_time = _wait_for(self._changed, lambda: self._room() or self._written_off or self._deaf, deadline)
+                in_time = _wait_for(
+                    self._changed, lambda: self._room() or self._write_closed or self._read_closed, deadline
+                )
                 outcome: Outcome = "unknown" if sent else "not-sent"
-                if self._deaf or self._written_off:
-                    what = "was shut down" if self._written_off else "lost: the peer takes no more bytes"
+                if self._read_closed or self._write_closed:
+                    what = "was shut down" if self._write_closed else "lost: the peer accepts no more bytes"
                     raise ConnectionLost(f"connection to {peer} {what}", outcome=outcome)
-                # Asked after each part too: a peer that reads drop by drop must not stretch the deadline.
+                # Checked after each part too: a peer that reads slowly must not extend the deadline.
                 if not in_time or (sent and deadline.expired):
-                    taken = f"{sent} of {len(data)} handed over"
-                    raise SendTimeout(f"{peer} did not take our bytes in time ({taken})", outcome=outcome)
+                    written = f"{sent} of {len(data)} written"
+                    raise SendTimeout(f"{peer} did not accept the bytes in time ({written})", outcome=outcome)
                 part = data[sent : sent + self._room()]
                 self._buffer += part
                 sent += len(part)
@@ -73,21 +75,21 @@ class _Pipe:
         return self._capacity - len(self._buffer)
 
     def end(self) -> None:
-        """Take no more bytes from the writer."""
+        """Close the write side: the reader gets the remaining bytes, then the end."""
         with self._changed:
-            self._written_off = True
+            self._write_closed = True
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Deliver no more bytes to the reader."""
+        """Close the read side: the reader gets the end at once, and writing fails."""
         with self._changed:
-            self._deaf = True
-            self._buffer.clear()  # so that read() finds the end
+            self._read_closed = True
+            self._buffer.clear()  # so that read() returns the end
             self._changed.notify_all()
 
 
 class MemoryTransport:
-    """One end of a `memory_pair`; see `stompy.transport.base.Transport` for what each method promises."""
+    """One end of a `memory_pair`; see `stompy.transport.base.Transport`."""
 
     def __init__(self, *, incoming: _Pipe, outgoing: _Pipe, peer: str) -> None:
         self._incoming = incoming
@@ -97,7 +99,7 @@ class MemoryTransport:
 
     @property
     def peer(self) -> str:
-        """The other end, e.g. `memory:3`."""
+        """The name of the peer, e.g. `memory:3`."""
         return self._peer
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
@@ -109,22 +111,22 @@ class MemoryTransport:
         return self._incoming.read(deadline, peer=self._peer)
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Return when the outgoing pipe has all of `data`.
+        """Write all of `data` to the outgoing pipe.
 
         Raises:
             SendTimeout: the deadline passed first.
-            ConnectionLost: this end was shut down, or the other one.
+            ConnectionLost: one of the ends was shut down.
         """
         self._outgoing.write(data, deadline_of(deadline), peer=self._peer)
 
     def shutdown(self) -> None:
-        """End both directions and wake whoever waits at either end; from any thread."""
+        """End both directions and wake waiting threads at both ends; from any thread."""
         self._shut = True
         self._outgoing.end()
         self._incoming.drop()
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction: the peer reads what was sent, then the end."""
+        """End the outgoing direction: the peer reads what was written, then the end."""
         self._outgoing.end()
 
     def close(self) -> None:
@@ -139,25 +141,28 @@ def memory_pair(capacity: int = CAPACITY) -> tuple[MemoryTransport, MemoryTransp
     """Return two connected transports.
 
     Args:
-        capacity: bytes that each direction holds, at least 1; small values make full windows easy to reach.
+        capacity: bytes that each direction holds, at least 1; a small value fills quickly, for tests.
+
+    Raises:
+        ValueError: `capacity` is less than 1.
     """
     if capacity < 1:
         raise ValueError(f"capacity must be at least 1, not {capacity}")
-    forth, back = _Pipe(capacity), _Pipe(capacity)
+    forward, backward = _Pipe(capacity), _Pipe(capacity)
     number = next(_numbers)
     return (
-        MemoryTransport(incoming=back, outgoing=forth, peer=f"memory:{number}"),
-        MemoryTransport(incoming=forth, outgoing=back, peer=f"memory:{number}"),
+        MemoryTransport(incoming=backward, outgoing=forward, peer=f"memory:{number}"),
+        MemoryTransport(incoming=forward, outgoing=backward, peer=f"memory:{number}"),
     )
 
 
 class MemoryListener:
-    """Where a `MemoryDialer` of the same process finds a broker.
+    """Accepts connections of `MemoryDialer`s in the same process.
 
     Args:
-        name: for messages.
+        name: the name, for messages.
         capacity: as for `memory_pair`.
-        backlog: how many dialers may wait for `accept`; further ones wait for a place.
+        backlog: the number of connections that may wait for `accept`; further dialers wait for space.
     """
 
     def __init__(self, name: str = "memory", *, capacity: int = CAPACITY, backlog: int = 128) -> None:
@@ -170,11 +175,11 @@ class MemoryListener:
 
     @property
     def address(self) -> str:
-        """Its name."""
+        """The name of the listener."""
         return self._name
 
     def accept(self) -> MemoryTransport | None:
-        """Wait for the next dialer; `None` once the listener is closed."""
+        """Return the next connection; `None` after the listener was closed."""
         with self._changed:
             _wait_for(self._changed, lambda: self._waiting or self._closed, None)
             if self._closed:
@@ -182,21 +187,21 @@ class MemoryListener:
             self._changed.notify_all()
             return self._waiting.popleft()
 
-    def meet(self, deadline: Deadline) -> MemoryTransport:
-        """Return the dialer's end of a new pair whose other end goes to `accept`; called by `MemoryDialer`."""
-        ours, theirs = memory_pair(self._capacity)
+    def connect(self, deadline: Deadline) -> MemoryTransport:
+        """Return the dialer's end of a new pair, and queue the other end for `accept`; called by `MemoryDialer`."""
+        dialed, accepted = memory_pair(self._capacity)
         with self._changed:
             in_time = _wait_for(self._changed, lambda: len(self._waiting) < self._backlog or self._closed, deadline)
             if self._closed:
                 raise ConnectError("connection refused", address=self._name)
             if not in_time:
                 raise ConnectTimeout("no answer in time", address=self._name)
-            self._waiting.append(theirs)
+            self._waiting.append(accepted)
             self._changed.notify_all()
-        return ours
+        return dialed
 
     def close(self) -> None:
-        """Stop listening, wake `accept` and hang up on dialers that nobody accepted; from any thread."""
+        """Stop listening, wake `accept` and close the connections that were not accepted; from any thread."""
         with self._changed:
             self._closed = True
             left = list(self._waiting)
@@ -213,8 +218,8 @@ class MemoryDialer:
     """Connects to a `MemoryListener`.
 
     Args:
-        listener: whom to meet.
-        host: what to give as the host name.
+        listener: the listener to connect to.
+        host: the host name to report.
     """
 
     def __init__(self, listener: MemoryListener, *, host: str = "localhost") -> None:
@@ -223,12 +228,12 @@ class MemoryDialer:
 
     @property
     def address(self) -> str:
-        """The listener's name."""
+        """The name of the listener."""
         return self._listener.address
 
     @property
     def host(self) -> str:
-        """The host as it was given."""
+        """The host as given."""
         return self._host
 
     def dial(self, deadline: Deadline) -> MemoryTransport:
@@ -236,16 +241,16 @@ class MemoryDialer:
 
         Raises:
             ConnectError: the listener is closed.
-            ConnectTimeout: the deadline passed before it had a place in its queue.
+            ConnectTimeout: the listener's queue was full until the deadline.
         """
-        return self._listener.meet(deadline)
+        return self._listener.connect(deadline)
 
     def __repr__(self) -> str:
         return f"<MemoryDialer {self.address}>"
 
 
 def _wait_for(condition: threading.Condition, ready: Callable[[], object], deadline: Deadline | None) -> bool:
-    """Wait, holding `condition`, until `ready()`; `False` when the deadline passed first."""
+    """Wait until `ready()`, with `condition` held; return `False` if the deadline passed first."""
     while not ready():
         remaining = None if deadline is None else deadline.remaining()
         if remaining == 0:

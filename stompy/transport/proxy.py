@@ -1,7 +1,7 @@
-"""Dialing through a proxy: HTTP CONNECT (RFC 9110, 9.3.6) and SOCKS5 (RFC 1928, RFC 1929).
+"""Connect through a proxy: HTTP CONNECT or SOCKS5.
 
-The name of the broker is resolved by the proxy. The connection to the proxy itself is not encrypted; TLS to the broker
-goes through it untouched.
+The proxy resolves the host name of the broker. The connection to the proxy itself is not encrypted; TLS to the broker
+passes through it end to end.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from stompy.errors import (
     SendTimeout,
     StompTimeout,
 )
-from stompy.secret import Secret, check_text, closed, hidden
+from stompy.secret import Secret, as_secret, check_text, strip_tracebacks
 from stompy.transport.address import host_port, masked
-from stompy.transport.http_connect import ask_http
-from stompy.transport.proxy_answer import Answer
-from stompy.transport.socks5 import ask_socks
+from stompy.transport.proxy_handshake import ProxyStream, http_connect, socks5_connect
 from stompy.transport.tcp import DEFAULT_OPTIONS, TcpDialer, TcpOptions, TcpTransport
 
 if TYPE_CHECKING:
@@ -42,14 +40,14 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy, as its URL names it.
+    """The address of a proxy.
 
     Attributes:
         kind: `http` or `socks5`.
         host: a host name, or an IP address without brackets.
         port: 1 to 65535.
-        login: decoded; `None` where the URL has none.
-        passcode: decoded, and kept as a `Secret`; a pickle holds it.
+        login: decoded; `None` if the URL has none.
+        passcode: decoded, and stored as a `Secret`; a pickle contains it.
     """
 
     kind: ProxyKind
@@ -59,10 +57,10 @@ class Proxy:
     passcode: Secret[str] | str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "passcode", hidden(self.passcode))
+        object.__setattr__(self, "passcode", as_secret(self.passcode))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the passcode: whoever pickles this wants to connect elsewhere."""
+        """Pickle with the passcode, which the process that unpickles it needs in order to connect."""
         passcode = self.passcode.reveal() if isinstance(self.passcode, Secret) else self.passcode
         return Proxy, (self.kind, self.host, self.port, self.login, passcode)
 
@@ -72,20 +70,20 @@ class Proxy:
 
 
 def parse_proxy(url: str | Secret[str]) -> Proxy:
-    """Return the proxy that `url` names: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`.
+    """Return the proxy in `url`: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`.
 
-    `socks5h://` is the same as `socks5://`: names are always resolved by the proxy.
+    `socks5h://` means the same as `socks5://`: the proxy always resolves host names.
 
     Raises:
-        ConfigurationError: the URL is wrong; it is shown without its passcode.
+        ConfigurationError: the URL is malformed; the error shows it without its passcode.
     """
-    told, url = url if isinstance(url, Secret) else Secret(url), ""
-    check_text("the address of a proxy", told)
+    secret_url, url = url if isinstance(url, Secret) else Secret(url), ""
+    check_text("the address of a proxy", secret_url)
     try:
-        return _parsed(told.reveal())
+        return _parsed(secret_url.reveal())
     except ConfigurationError as error:
         failure = error
-    raise closed(failure)  # the frames below hold the URL
+    raise strip_tracebacks(failure)  # the frames of `_parsed` hold the URL
 
 
 def _parsed(url: str) -> Proxy:
@@ -100,9 +98,9 @@ def _parsed(url: str) -> Proxy:
         raise ConfigurationError(f"the address of a proxy needs a port from 1 to 65535: {masked(url)!r}")
     login, passcode = (_decoded(match[name], url) for name in ("login", "passcode"))
     if kind == "http" and login is not None and ":" in login:
-        raise ConfigurationError(f"the login at an HTTP proxy has no ':' in it: {masked(url)!r}")
+        raise ConfigurationError(f"the login for an HTTP proxy cannot contain ':': {masked(url)!r}")
     if kind == "socks5" and any(len((text or "").encode()) > 255 for text in (login, passcode)):
-        raise ConfigurationError(f"login and passcode at a SOCKS5 proxy have 255 bytes at most: {masked(url)!r}")
+        raise ConfigurationError(f"login and passcode for a SOCKS5 proxy have at most 255 bytes: {masked(url)!r}")
     return Proxy(kind, match["host"].strip("[]").replace("%25", "%"), port, login, passcode)
 
 
@@ -111,7 +109,7 @@ def _decoded(text: str | None, url: str) -> str | None:
         return None
     value = unquote_to_bytes(text).decode("utf-8", "replace")
     if "\ufffd" in value or re.search("%(?![0-9A-Fa-f]{2})", text) or re.search("[\r\n\0]", value):
-        raise ConfigurationError(f"login or passcode at the proxy is not percent-encoded UTF-8: {masked(url)!r}")
+        raise ConfigurationError(f"login or passcode for the proxy is not percent-encoded UTF-8: {masked(url)!r}")
     return value
 
 
@@ -119,10 +117,10 @@ class ProxyDialer:
     """Connects to a host and port through a proxy.
 
     Args:
-        proxy: the way.
-        host: of the broker; a name is resolved by the proxy.
-        port: of the broker.
-        options: of the connection to the proxy.
+        proxy: the proxy.
+        host: the host of the broker; the proxy resolves a name.
+        port: the port of the broker.
+        options: the options of the connection to the proxy.
     """
 
     def __init__(self, proxy: Proxy, host: str, port: int, *, options: TcpOptions = DEFAULT_OPTIONS) -> None:
@@ -133,20 +131,21 @@ class ProxyDialer:
 
     @property
     def address(self) -> str:
-        """Host and port of the broker."""
+        """The host and the port of the broker."""
         return host_port(self._host, self._port)
 
     @property
     def host(self) -> str:
-        """The broker's host as it was given."""
+        """The host of the broker as given."""
         return self._host
 
     def dial(self, deadline: Deadline) -> TcpTransport:
         """Return a new connection to the broker.
 
         Raises:
-            ConfigurationError: the broker's host cannot be told to a proxy.
-            ProxyError: the proxy cannot be reached, refused, or is none; `ProxyLoginRefused` is one of them.
+            ConfigurationError: the host of the broker cannot be encoded in a request to a proxy.
+            ProxyError: the proxy cannot be reached, refused, or is not a proxy; `ProxyLoginRefused` if it refused the
+                login.
             ConnectTimeout: the deadline passed first.
         """
         try:
@@ -156,26 +155,26 @@ class ProxyDialer:
         except ConnectError as error:
             raise self._error(f"cannot be reached: {error}") from error
         try:
-            self._ask(transport, deadline)
+            self._request(transport, deadline)
         except BaseException:
             transport.close()
             raise
         return transport
 
-    def _ask(self, transport: TcpTransport, deadline: Deadline) -> None:
-        proxy, answer = self._proxy, Answer(transport, str(self._proxy), self.address, deadline)
-        ask = ask_http if proxy.kind == "http" else ask_socks
+    def _request(self, transport: TcpTransport, deadline: Deadline) -> None:
+        proxy, stream = self._proxy, ProxyStream(transport, str(self._proxy), self.address, deadline)
+        connect = http_connect if proxy.kind == "http" else socks5_connect
         try:
-            ask(answer, self._host, self._port, login=proxy.login, passcode=hidden(proxy.passcode))
+            connect(stream, self._host, self._port, login=proxy.login, passcode=as_secret(proxy.passcode))
         except (StompTimeout, SendTimeout) as error:
-            message = f"the proxy {proxy} did not connect us in time"
+            message = f"the proxy {proxy} did not connect to the broker in time"
             raise ConnectTimeout(message, address=self.address) from error
         except ConnectionLost as error:
-            raise self._error(f"broke off: {error}") from error
-        answer.finish()
+            raise self._error(f"closed the connection: {error}") from error
+        stream.check_end()
 
     def _error(self, what: str) -> ProxyError:
         return ProxyError(f"the proxy {self._proxy} {what}", proxy=str(self._proxy), address=self.address)
 
     def __repr__(self) -> str:
-        return f"<ProxyDialer {self.address} by {self._proxy}>"
+        return f"<ProxyDialer {self.address} through {self._proxy}>"

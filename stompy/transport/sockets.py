@@ -1,47 +1,148 @@
-"""Byte streams over sockets, and listening for them, whatever their family.
+"""Transports and listeners over stream sockets of any address family.
 
-Sockets are non-blocking for ever; each direction tries first and, when the kernel has nothing or no room, polls until
-its own deadline. So a writer stuck on a deaf peer and a reader on an idle line do not know of each other.
+Sockets are always non-blocking, as a socket has only one timeout for both directions: a timeout for the reader would
+also interrupt another thread's `sendall`. Each direction first tries the system call and then, if it would block, polls
+until its own deadline.
 
 | thread | may call | blocks on |
 |---|---|---|
 | the reader (owner) | `recv`, then `close` | poll for bytes, until its deadline or `shutdown` |
-| one writer at a time | `sendall` or `send`, `shutdown_write` | poll for room, until its deadline or `shutdown` |
+| one writer at a time | `sendall` or `send`, `shutdown_write` | poll for space, until its deadline or `shutdown` |
 | any | `shutdown` | nothing |
 
-Locks (rank 5, a leaf): the one of `DescriptorUse`, taken when a descriptor is released and never held over I/O.
+Lock (rank 5, a leaf): `DescriptorUse._lock` guards the decision to release a descriptor; it is never held during I/O.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import select
+import selectors
 import socket
+import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.base import RECV_SIZE
-from stompy.transport.descriptor import DescriptorUse
-from stompy.transport.faults import in_words
-from stompy.transport.poll import wait_readable, wait_writable
+from stompy.transport.diagnosis import describe_os_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stompy.deadline import Deadline
     from stompy.errors import Outcome
 
+
+_LONGEST_WAIT = 86_400.0
+"""Seconds per system call; poll(2) takes milliseconds as a C int, and a deadline may be longer."""
+
+
+def wait_readable(*fds: int, deadline: Deadline | None) -> bool:
+    """Wait until one of `fds` has bytes, its end or an error; return `False` if the deadline passed first."""
+    return _wait(fds, writing=False, deadline=deadline)
+
+
+def wait_writable(fd: int, *, deadline: Deadline | None) -> bool:
+    """Wait until `fd` accepts bytes or has an error; return `False` if the deadline passed first."""
+    return _wait((fd,), writing=True, deadline=deadline)
+
+
+def _wait(fds: Sequence[int], *, writing: bool, deadline: Deadline | None) -> bool:
+    while True:
+        remaining = None if deadline is None else deadline.remaining()
+        seconds = _LONGEST_WAIT if remaining is None else min(remaining, _LONGEST_WAIT)
+        if _wait_once(fds, writing=writing, seconds=seconds):
+            return True
+        if deadline is not None and deadline.expired:
+            return False
+
+
+def _by_poll(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLOUT if writing else select.POLLIN)
+    # Rounded up, as rounding down would spin for the last fraction of a millisecond.
+    return bool(poller.poll(math.ceil(seconds * 1000)))
+
+
+def _by_selector(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        for fd in fds:
+            selector.register(fd, selectors.EVENT_WRITE if writing else selectors.EVENT_READ)
+        return bool(selector.select(seconds))
+
+
+_wait_once = _by_poll if hasattr(select, "poll") else _by_selector  # Windows and gevent's select have no poll
+
+
+class DescriptorUse:
+    """Track the threads that use a descriptor, and release it after the last one has left.
+
+    The number of a descriptor that is released while another thread polls it may be reused at once for an unrelated
+    file, whose bytes that thread would then read.
+
+    A thread first adds itself to `users` and then reads `closed`; `close` first sets `closed` and then, under the lock,
+    reads `users`. So at least one of them sees the other. Adding and removing a member of a set is atomic, with and
+    without the GIL.
+
+    Args:
+        release: releases the descriptor; called exactly once, outside the lock.
+    """
+
+    __slots__ = ("_lock", "_release", "_released", "closed", "users")
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self._lock = threading.RLock()
+        self._released = False
+        self.closed = False
+        """Whether `close` was called; the release may still wait for a user."""
+        self.users: set[object] = set()
+        """The current users; see `enter`."""
+
+    def enter(self, user: object) -> bool:
+        """Start to use the descriptor; return `False` if it is closed.
+
+        Call this inside a `try` whose `finally` calls `users.discard(user)` and then `left()`. `discard` is a single
+        call into C, so that no signal handler can raise before it.
+        """
+        self.users.add(user)
+        return not self.closed
+
+    def left(self) -> None:
+        """Release the descriptor if it is closed and has no more users."""
+        if self.closed:
+            self._release_if_idle()
+
+    def close(self) -> None:
+        """Reject new users and release the descriptor, now or after the last user has left; idempotent."""
+        self.closed = True
+        self._release_if_idle()
+
+    def _release_if_idle(self) -> None:
+        with self._lock:
+            if self.users or self._released:
+                return
+            self._released = True
+        self._release()
+
+
 _LOG = logging.getLogger("stompy.transport")
-# A program that restored the default SIGPIPE (command line tools do) must not be killed by a broken connection.
+# A broken connection must not kill a program that restored the default SIGPIPE, as command line tools do.
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 _ACCEPT_PAUSE = 0.2
-"""Seconds between two tries to accept while the system refuses, e.g. for want of descriptors."""
+"""Seconds between two attempts to accept after an error of the system, such as too many open files."""
 
 
 class SocketTransport:
-    """A connected stream socket; see `stompy.transport.base.Transport` for what each method promises.
+    """A connected stream socket; see `stompy.transport.base.Transport`.
 
     Args:
-        sock: connected; owned by the transport from here on.
-        peer: the other end, for messages.
+        sock: the connected socket, which the transport then owns.
+        peer: the name of the peer, for messages.
     """
 
     def __init__(self, sock: socket.socket, *, peer: str) -> None:
@@ -54,7 +155,7 @@ class SocketTransport:
 
     @property
     def peer(self) -> str:
-        """The other end, e.g. `127.0.0.1:61613` or a path."""
+        """The name of the peer, e.g. `127.0.0.1:61613` or a path."""
         return self._peer
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
@@ -84,11 +185,11 @@ class SocketTransport:
 
     def _end_or_raise(self, error: OSError) -> bytes:
         if self._shut:
-            return b""  # our own doing
-        raise ConnectionLost(f"connection to {self._peer} lost: {in_words(error)}") from error
+            return b""  # caused by our own shutdown
+        raise ConnectionLost(f"connection to {self._peer} lost: {describe_os_error(error)}") from error
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Return when the kernel has all of `data`.
+        """Write all of `data` to the kernel.
 
         Raises:
             SendTimeout: the deadline passed first.
@@ -113,11 +214,11 @@ class SocketTransport:
                 use.left()
 
     def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
-        """Return how many bytes of `data` the kernel took, at least one; for a layer above that keeps the rest.
+        """Write a part of `data`, at least one byte, and return its size; for a caller that keeps the rest.
 
         Raises:
-            SendTimeout: the deadline passed first; the kernel has none of them.
-            ConnectionLost: the stream broke or was shut down; the kernel took none of them.
+            SendTimeout: the deadline passed first; nothing was written.
+            ConnectionLost: the stream broke or was shut down; nothing was written.
         """
         user = object()
         try:
@@ -125,7 +226,7 @@ class SocketTransport:
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
             while not (sent := self._try_send(data)):
                 if not wait_writable(self._fd, deadline=deadline):
-                    raise SendTimeout(f"{self._peer} did not take our bytes in time", outcome="not-sent")
+                    raise SendTimeout(f"{self._peer} did not accept the bytes in time", outcome="not-sent")
             return sent
         finally:
             self._use.users.discard(user)
@@ -133,10 +234,10 @@ class SocketTransport:
 
     def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
         while sent < len(view):
-            # Asked after each partial send too: a peer that reads drop by drop must not stretch the deadline.
+            # Checked after each partial write too: a peer that reads slowly must not extend the deadline.
             if not wait_writable(self._fd, deadline=deadline) or (sent and deadline.expired):
                 raise SendTimeout(
-                    f"{self._peer} did not take our bytes in time ({sent} of {len(view)} handed over)",
+                    f"{self._peer} did not accept the bytes in time ({sent} of {len(view)} written)",
                     outcome="unknown" if sent else "not-sent",
                 )
             sent += self._try_send(view[sent:], "unknown" if sent else "not-sent")
@@ -150,21 +251,21 @@ class SocketTransport:
             return self._nothing_sent(error, outcome)
 
     def _nothing_sent(self, error: OSError, outcome: Outcome) -> int:
-        """Return 0 where the kernel had no room; else the stream is over."""
+        """Return 0 if the kernel had no space; else raise `ConnectionLost`."""
         if isinstance(error, BlockingIOError):
             return 0
-        # Who was shut down between the look before and the send gets a broken pipe.
-        what = "was shut down" if self._shut else f"lost: {in_words(error)}"
+        # A shutdown between the check and the send causes a broken pipe.
+        what = "was shut down" if self._shut else f"lost: {describe_os_error(error)}"
         raise ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome) from error
 
     def shutdown(self) -> None:
-        """End both directions and wake whoever waits; from any thread."""
-        # The flag first: who is woken must find it.
+        """End both directions and wake waiting threads; from any thread."""
+        # The flag first: threads that are woken check it.
         self._shut = True
         self._shutdown_socket(socket.SHUT_RDWR)
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction: the peer reads what was sent, then the end."""
+        """End the outgoing direction: the peer reads what was written, then the end."""
         self._shutdown_socket(socket.SHUT_WR)
 
     def _shutdown_socket(self, how: int) -> None:
@@ -172,7 +273,7 @@ class SocketTransport:
         try:
             if not self._use.enter(user):
                 return
-            # "Not connected" means that the peer has reset the connection, which wakes everybody as well.
+            # An error means that the peer has reset the connection, which wakes the waiting threads as well.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(how)
         finally:
@@ -180,7 +281,7 @@ class SocketTransport:
             self._use.left()
 
     def close(self) -> None:
-        """Shut down and release the descriptor, at the latest when the last thread has left `recv` and `sendall`."""
+        """Shut down and release the descriptor, now or after the last thread has left `recv` and `sendall`."""
         self.shutdown()
         self._use.close()
 
@@ -193,14 +294,14 @@ AcceptedT = TypeVar("AcceptedT", bound=SocketTransport, covariant=True)
 
 
 class SocketListener(Generic[AcceptedT]):
-    """Accepts connections of a listening socket; the families differ in what they make of one.
+    """Accepts connections on a listening socket; subclasses make transports of them.
 
     Args:
-        sock: listening and non-blocking; owned by the listener from here on.
-        shown: where it listens, for messages.
+        sock: the listening, non-blocking socket, which the listener then owns.
+        shown: the address that it listens on, for messages.
 
     Raises:
-        OSError: the system has no descriptors left; the socket is closed.
+        OSError: the system has no more descriptors; the socket is closed.
     """
 
     def __init__(self, sock: socket.socket, *, shown: str) -> None:
@@ -208,7 +309,7 @@ class SocketListener(Generic[AcceptedT]):
         self._sock = sock
         self._shown = shown
         try:
-            # A byte here wakes every thread in accept: shutting down a listening socket does so on Linux only.
+            # A byte on this pair wakes all threads in accept; shutting down a listening socket does so on Linux only.
             self._wake, self._waker = socket.socketpair()
         except OSError:
             sock.close()
@@ -216,11 +317,11 @@ class SocketListener(Generic[AcceptedT]):
         self._use = DescriptorUse(self._release)
 
     def _transport(self, sock: socket.socket, address: Any) -> AcceptedT:
-        """Return the transport for a connection that was accepted."""
+        """Return the transport for an accepted connection."""
         raise NotImplementedError
 
     def accept(self) -> AcceptedT | None:
-        """Wait for the next connection; `None` once the listener is closed."""
+        """Return the next connection; `None` after the listener was closed."""
         user = object()
         try:
             if not self._use.enter(user):
@@ -241,17 +342,17 @@ class SocketListener(Generic[AcceptedT]):
             wait_readable(self._sock.fileno(), self._wake.fileno(), deadline=None)
             return None
         except ConnectionAbortedError:
-            return None  # that client gave up while it queued
+            return None  # the client gave up while it was queued
         except OSError as error:
             if not self._closed:
-                # Out of descriptors, or a network error of the client to be (accept(2)): neither ends a listener.
-                _LOG.warning("cannot accept on %s: %s", self._shown, in_words(error))
+                # Too many open files, or a network error of the new connection (accept(2)): the listener goes on.
+                _LOG.warning("cannot accept on %s: %s", self._shown, describe_os_error(error))
                 wait_readable(self._wake.fileno(), deadline=Deadline(_ACCEPT_PAUSE))
             return None
         return self._transport(sock, address)
 
     def close(self) -> None:
-        """Stop listening and wake `accept`; from any thread. Accepted transports live on."""
+        """Stop listening and wake `accept`; from any thread. Accepted connections stay open."""
         self._closed = True
         user = object()
         try:
@@ -259,7 +360,7 @@ class SocketListener(Generic[AcceptedT]):
                 return
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
-            # Where the system allows it, dialers are refused from here on, not only once the last accept has left.
+            # If the system supports it, refuse connections from now on, not only after the last accept has returned.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
         finally:

@@ -1,4 +1,12 @@
-"""Byte streams over TCP; how they behave is told in `sockets.py`."""
+"""Transports over TCP (see `sockets.py`), dialer, listener, and name lookup within a deadline.
+
+| thread | lives with | owns | may block on | never |
+|---|---|---|---|---|
+| `stompy-resolver` | one lookup | its result | getaddrinfo | holds a lock |
+
+The caller joins the resolver thread. A lookup that takes longer than the deadline cannot be interrupted: its daemon
+thread then ends by itself when the system's resolver gives up, usually within half a minute.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +15,114 @@ import errno
 import ipaddress
 import os
 import socket
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
 from stompy.transport.address import host_port
-from stompy.transport.faults import in_words, lookup_in_words
-from stompy.transport.poll import wait_writable
-from stompy.transport.resolve import Endpoint, query, resolve
-from stompy.transport.sockets import SocketListener, SocketTransport
+from stompy.transport.diagnosis import describe_lookup_error, describe_os_error
+from stompy.transport.sockets import SocketListener, SocketTransport, wait_writable
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
 
+
+class Endpoint(NamedTuple):
+    """A network address, as the name service returns it."""
+
+    family: int
+    sockaddr: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return host_port(str(self.sockaddr[0]), int(self.sockaddr[1]))
+
+
+def resolve(host: str, port: int, *, deadline: Deadline) -> list[Endpoint]:
+    """Return the addresses of `host`, at least one, without duplicates, in the system's order of preference.
+
+    Raises:
+        ConfigurationError: `host` is not a valid host name.
+        ConnectError: the name has no address, or the lookup failed.
+        ConnectTimeout: the deadline passed first.
+    """
+    try:
+        return lookup(host, port, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass  # a name, not an IP address: ask the name service, which may take long
+    answer = _in_time(host, port, deadline=deadline)
+    address = host_port(host, port)
+    if isinstance(answer, OSError):
+        raise ConnectError(describe_lookup_error(answer, host=host), address=address) from answer
+    if not answer:
+        raise ConnectError(f"the host name has no address: {host}", address=address)
+    return answer
+
+
+def _in_time(host: str, port: int, *, deadline: Deadline) -> list[Endpoint] | OSError:
+    answers: list[list[Endpoint] | BaseException] = []
+
+    def look_up() -> None:
+        try:
+            answers.append(lookup(host, port, flags=0))
+        except BaseException as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=look_up, name="stompy-resolver", daemon=True)
+    thread.start()
+    remaining = deadline.remaining()
+    thread.join(None if remaining is None else min(remaining, threading.TIMEOUT_MAX))
+    if not answers:
+        message = f"the lookup of the host name {host} took longer than the time allowed"
+        raise ConnectTimeout(message, address=host_port(host, port))
+    answer = answers[0]
+    if isinstance(answer, (list, OSError)):
+        return answer
+    raise answer
+
+
+def lookup(host: str, port: int, *, flags: int) -> list[Endpoint]:
+    """Return the addresses of `host`, without duplicates; it may block for as long as the system's resolver.
+
+    Raises:
+        ConfigurationError: `host` is not a valid host name.
+        OSError: the lookup failed, e.g. with `socket.gaierror`.
+    """
+    # The C library reads up to a NUL: 127.0.0.1\0.example would be the loopback.
+    if not host or " " in host or not host.isprintable():
+        raise ConfigurationError(f"not a usable host name: {host!r}")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except ValueError as error:
+        raise ConfigurationError(f"not a usable host name: {host!r}") from error
+    return list(dict.fromkeys(Endpoint(family, sockaddr) for family, _, _, _, sockaddr in found))
+
+
 _CONNECT_UNDER_WAY = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 _MILLISECONDS = 1000
 _LONGEST_WATCH = 32_767
-"""Seconds of silence, and between probes, that Linux takes (tcp(7))."""
+"""The maximum number of seconds that Linux accepts for the idle time and the interval (tcp(7))."""
 
 
 @dataclass(frozen=True, slots=True)
 class TcpOptions:
-    """How TCP connections are dialed and watched over by the kernel; durations in seconds.
+    """Options of TCP connections; durations in seconds.
 
-    What the platform does not have is left out.
+    Options that the platform does not support are ignored.
 
     Attributes:
-        source: the address of this machine to dial from; `None` leaves it to the routes.
-        source_port: the port to dial from; 0 takes a free one.
-        keepalive: let the kernel ask an idle peer whether it is still there.
-        keepalive_idle: silence before the first question.
-        keepalive_interval: between two questions.
-        keepalive_probes: unanswered questions after which the connection is lost.
-        user_timeout: how long sent bytes may stay unconfirmed by the peer's kernel, or unread behind a full window,
-            before the connection is lost (`TCP_USER_TIMEOUT`); `None` leaves it to the system, for Linux 15 minutes
-            without an answer and for ever behind a full window.
+        source: the local IP address to connect from; `None` leaves the choice to the system.
+        source_port: the local port to connect from; 0 means any free port.
+        keepalive: whether the kernel probes an idle peer.
+        keepalive_idle: the idle time before the first probe.
+        keepalive_interval: the time between two probes.
+        keepalive_probes: the number of unanswered probes after which the connection is lost.
+        user_timeout: how long sent bytes may stay unacknowledged by the peer's kernel, or the peer's window full,
+            before the connection is lost (`TCP_USER_TIMEOUT`); `None` means the system's default: on Linux, 15 minutes
+            without an answer, and no limit for a full window.
 
     Raises:
-        ConfigurationError: a value makes no sense.
+        ConfigurationError: a value is out of range, or there is a `source_port` without a `source`.
     """
 
     source: str | None = None
@@ -68,24 +146,24 @@ class TcpOptions:
         _check_whole("keepalive_interval", self.keepalive_interval, least=1, most=_LONGEST_WATCH)
         _check_whole("keepalive_probes", self.keepalive_probes, least=1, most=127)
         if self.user_timeout is not None and not 0.001 <= self.user_timeout <= 1_000_000:
-            raise ConfigurationError(f"user_timeout must be some seconds or None, not {self.user_timeout!r}")
+            raise ConfigurationError(f"user_timeout must be a number of seconds or None, not {self.user_timeout!r}")
 
     def _socket_options(self) -> list[tuple[int, int, int]]:
-        """Return what to set on a socket, as level, option and value."""
+        """Return the socket options to set, as level, option and value."""
         settings = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
         if self.keepalive:
             settings.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
-            # macOS calls the first one TCP_KEEPALIVE.
+            # On macOS it is TCP_KEEPALIVE.
             idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"
-            settings += _known(idle, self.keepalive_idle)
-            settings += _known("TCP_KEEPINTVL", self.keepalive_interval)
-            settings += _known("TCP_KEEPCNT", self.keepalive_probes)
+            settings += _if_supported(idle, self.keepalive_idle)
+            settings += _if_supported("TCP_KEEPINTVL", self.keepalive_interval)
+            settings += _if_supported("TCP_KEEPCNT", self.keepalive_probes)
         if self.user_timeout is not None:
-            settings += _known("TCP_USER_TIMEOUT", round(self.user_timeout * _MILLISECONDS))
+            settings += _if_supported("TCP_USER_TIMEOUT", round(self.user_timeout * _MILLISECONDS))
         return settings
 
 
-def _known(name: str, value: int) -> list[tuple[int, int, int]]:
+def _if_supported(name: str, value: int) -> list[tuple[int, int, int]]:
     option = getattr(socket, name, None)
     return [] if option is None else [(socket.IPPROTO_TCP, option, value)]
 
@@ -99,17 +177,17 @@ DEFAULT_OPTIONS = TcpOptions()
 
 
 class TcpTransport(SocketTransport):
-    """A connected TCP socket; see `stompy.transport.base.Transport` for what each method promises.
+    """A connected TCP socket; see `stompy.transport.base.Transport`.
 
     Args:
-        sock: connected; owned by the transport from here on.
-        peer: the other end, for messages.
-        options: of the socket.
+        sock: the connected socket, which the transport then owns.
+        peer: the name of the peer, for messages.
+        options: the options to set.
     """
 
     def __init__(self, sock: socket.socket, *, peer: str, options: TcpOptions = DEFAULT_OPTIONS) -> None:
         super().__init__(sock, peer=peer)
-        # Some systems refuse options on a socket that the peer has already reset; recv reports that reset.
+        # Some systems reject options on a socket that the peer has already reset; recv reports the reset.
         with contextlib.suppress(OSError):
             for level, option, value in options._socket_options():
                 sock.setsockopt(level, option, value)
@@ -119,10 +197,10 @@ class TcpDialer:
     """Connects to a host and port.
 
     Args:
-        host: a name or an IP address. Of a name with several addresses each is tried in turn, and each gets an equal
-            part of the time that is left, so that one that swallows everything does not starve the others.
+        host: a name or an IP address. The addresses of a name are tried in turn; each gets an equal share of the
+            remaining time, so that an unresponsive one leaves time for the others.
         port: 1 to 65535.
-        options: where to dial from, and how the connection is watched over.
+        options: the options of the connection.
     """
 
     def __init__(self, host: str, port: int, *, options: TcpOptions = DEFAULT_OPTIONS) -> None:
@@ -139,15 +217,15 @@ class TcpDialer:
 
     @property
     def host(self) -> str:
-        """The host as it was given."""
+        """The host as given."""
         return self._host
 
     def dial(self, deadline: Deadline) -> TcpTransport:
         """Return a new connection.
 
         Raises:
-            ConfigurationError: the host cannot be a host name.
-            ConnectError: nobody answers there; the message names each address tried and why it failed.
+            ConfigurationError: the host is not a valid host name.
+            ConnectError: no address can be reached; the error message names each address and the reason.
             ConnectTimeout: the deadline passed first.
         """
         endpoints = resolve(self._host, self._port, deadline=deadline)
@@ -158,7 +236,7 @@ class TcpDialer:
             except OSError as error:
                 failures.append(error)
         message = _explain(endpoints, failures)
-        # The last address had all the time that was left, so that its running out of time means that time is up.
+        # The last address had all of the remaining time: if it timed out, the deadline has passed.
         kind = ConnectTimeout if isinstance(failures[-1], _NoAnswer) else ConnectError
         raise kind(message, address=self.address) from failures[-1]
 
@@ -167,7 +245,7 @@ class TcpDialer:
 
 
 class _NoAnswer(TimeoutError):
-    """An address did not answer in its share of the time."""
+    """An address did not answer within its share of the time."""
 
 
 def _share(deadline: Deadline, *, parts: int) -> Deadline:
@@ -177,8 +255,10 @@ def _share(deadline: Deadline, *, parts: int) -> Deadline:
 
 def _explain(endpoints: list[Endpoint], failures: list[OSError]) -> str:
     if len(endpoints) == 1:
-        return in_words(failures[0])
-    return "; ".join(f"{endpoint} {in_words(error)}" for endpoint, error in zip(endpoints, failures, strict=True))
+        return describe_os_error(failures[0])
+    return "; ".join(
+        f"{endpoint} {describe_os_error(error)}" for endpoint, error in zip(endpoints, failures, strict=True)
+    )
 
 
 def _connect(endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> TcpTransport:
@@ -193,7 +273,7 @@ def _connect(endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> Tcp
                 raise _NoAnswer("no answer in time")
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not code and sock.getsockname() == sock.getpeername():
-            # TCP's simultaneous open: dialing a free local port that the kernel also picked as our own.
+            # A TCP simultaneous open: the kernel chose the local target port as the source port.
             code = errno.ECONNREFUSED
         if code:
             raise OSError(code, os.strerror(code))
@@ -205,21 +285,21 @@ def _connect(endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> Tcp
 
 def _bind_source(sock: socket.socket, endpoint: Endpoint, source: str, port: int) -> None:
     if (endpoint.family == socket.AF_INET6) != (":" in source):
-        raise OSError(f"is not of the family of the source address {source}")
+        raise OSError(f"is not of the same family as the source address {source}")
     try:
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((source, port))
     except OSError as error:
-        raise OSError(f"cannot be dialed from {host_port(source, port)}: {in_words(error)}") from error
+        raise OSError(f"cannot be reached from {host_port(source, port)}: {describe_os_error(error)}") from error
 
 
 class TcpListener(SocketListener[TcpTransport]):
     """Listens on a host and port.
 
     Args:
-        host: a name or an IP address of this machine; the first of its addresses that can be had is taken.
-        port: 0 takes a free one; see `address`.
+        host: a name or an IP address of this machine; of a name, the first usable address.
+        port: the port; 0 means any free port, see `address`.
 
     Raises:
         ConfigurationError: the address cannot be listened on.
@@ -232,11 +312,11 @@ class TcpListener(SocketListener[TcpTransport]):
         try:
             super().__init__(sock, shown=host_port(*self._address))
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {in_words(error)}") from error
+            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {describe_os_error(error)}") from error
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that it listens on."""
+        """The host and the port that it listens on."""
         return self._address
 
     def _transport(self, sock: socket.socket, address: Any) -> TcpTransport:
@@ -248,9 +328,9 @@ def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise ConfigurationError(f"a port to listen on is a number from 0 to 65535, not {port}")
     try:
-        endpoints = query(host, port, flags=socket.AI_PASSIVE)
+        endpoints = lookup(host, port, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen on {where}: {lookup_in_words(error, host=host)}") from error
+        raise ConfigurationError(f"cannot listen on {where}: {describe_lookup_error(error, host=host)}") from error
     failures: list[OSError] = []
     for endpoint in endpoints:
         try:
@@ -264,7 +344,7 @@ def _bind(endpoint: Endpoint) -> socket.socket:
     sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        if os.name == "posix":  # elsewhere the option would let two programs share a port
+        if os.name == "posix":  # on Windows the option would let two programs share a port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(endpoint.sockaddr)
         sock.listen(socket.SOMAXCONN)

@@ -1,4 +1,4 @@
-"""Byte streams over Unix sockets; how they behave is told in `sockets.py`."""
+"""Transports over Unix sockets (see `sockets.py`), dialer and listener."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
 from stompy.transport.address import unix_url
-from stompy.transport.faults import in_words
+from stompy.transport.diagnosis import describe_os_error
 from stompy.transport.sockets import SocketListener, SocketTransport
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
 
 _LONGEST_PATH = 107 if sys.platform == "linux" else 103
-"""Bytes of a path that the system takes (unix(7))."""
+"""The maximum size of a path in bytes (unix(7))."""
 
 HOST = "localhost"
-"""What a session over a Unix socket calls its host."""
+"""The host name of a session over a Unix socket."""
 
-_FULL_QUEUE_LOOK = 0.01
-"""Seconds between two tries to connect while the listener's queue is full, for which there is no event to wait for."""
+_FULL_QUEUE_PAUSE = 0.01
+"""Seconds between two attempts to connect while the listener's queue is full, as there is no event to wait for."""
 
 
 class UnixTransport(SocketTransport):
-    """A connected Unix socket; see `stompy.transport.base.Transport` for what each method promises."""
+    """A connected Unix socket; see `stompy.transport.base.Transport`."""
 
 
 class UnixDialer:
     """Connects to a Unix socket.
 
     Args:
-        path: of the socket; a path in the abstract namespace of Linux cannot be written.
+        path: the path of the socket; the abstract namespace of Linux is not supported.
 
     Raises:
-        ConfigurationError: this platform has no such sockets, or the path cannot be one.
+        ConfigurationError: the platform has no Unix sockets, or the path is not valid.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -53,14 +53,14 @@ class UnixDialer:
 
     @property
     def host(self) -> str:
-        """The machine itself."""
+        """The local host."""
         return HOST
 
     def dial(self, deadline: Deadline) -> UnixTransport:
         """Return a new connection.
 
         Raises:
-            ConnectError: nobody listens there, or not for us.
+            ConnectError: no process listens on the socket, or permission is denied.
             ConnectTimeout: the listener's queue was full until the deadline.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -81,8 +81,8 @@ class UnixDialer:
     def _connect(self, sock: socket.socket, deadline: Deadline) -> None:
         while (code := sock.connect_ex(self._path)) == errno.EAGAIN:
             if deadline.expired:
-                raise ConnectTimeout("the queue of who listens there is full", address=self.address)
-            time.sleep(deadline.sooner(_FULL_QUEUE_LOOK).remaining() or 0.0)
+                raise ConnectTimeout("the queue of the listener is full", address=self.address)
+            time.sleep(deadline.sooner(_FULL_QUEUE_PAUSE).remaining() or 0.0)
         if code:
             raise OSError(code, os.strerror(code))
 
@@ -90,25 +90,25 @@ class UnixDialer:
         if error.errno == errno.ENOENT:
             return "there is no such socket"
         if error.errno in (errno.ECONNREFUSED, errno.ENOTSOCK):
-            return "nobody listens on this socket" if _is_socket(self._path) else "this is not a socket"
-        return in_words(error)
+            return "no process listens on this socket" if _is_socket(self._path) else "this is not a socket"
+        return describe_os_error(error)
 
     def __repr__(self) -> str:
         return f"<UnixDialer {self.address}>"
 
 
 class UnixListener(SocketListener[UnixTransport]):
-    """Listens on a Unix socket, whose file it makes and removes.
+    """Listens on a Unix socket; creates its file and removes it when closed.
 
-    The file comes into being with its permissions. One that nobody listens on, as a process that was killed leaves it
-    behind, is replaced.
+    The file has its permissions from the start. A file without a listener, which a killed process leaves behind, is
+    replaced.
 
     Args:
-        path: of the socket.
-        mode: permissions of the file; who may write to it may connect.
+        path: the path of the socket.
+        mode: the permissions of the file; users with write permission can connect.
 
     Raises:
-        ConfigurationError: the path cannot be listened on, or somebody does already.
+        ConfigurationError: the path cannot be used, or another process listens on it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, mode: int = 0o600) -> None:
@@ -118,7 +118,7 @@ class UnixListener(SocketListener[UnixTransport]):
             self._file = _identity(self._path)
             super().__init__(sock, shown=self._path)
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {self._path}: {in_words(error)}") from error
+            raise ConfigurationError(f"cannot listen on {self._path}: {describe_os_error(error)}") from error
 
     @property
     def address(self) -> str:
@@ -129,23 +129,23 @@ class UnixListener(SocketListener[UnixTransport]):
         return UnixTransport(sock, peer=self.address)
 
     def close(self) -> None:
-        """Stop listening, remove the file and wake `accept`; from any thread. Accepted transports live on."""
+        """Stop listening, remove the file and wake `accept`; from any thread. Accepted connections stay open."""
         with contextlib.suppress(OSError):
-            # Another listener may have taken the place.
+            # Another listener may have replaced the file.
             if not self._closed and _identity(self._path) == self._file:
                 os.unlink(self._path)
         super().close()
 
 
 def _checked(path: str | os.PathLike[str]) -> str:
-    place = os.fspath(path)
+    text = os.fspath(path)
     if not hasattr(socket, "AF_UNIX"):
         raise ConfigurationError("this platform has no Unix sockets")
-    if not place or "\0" in place:
-        raise ConfigurationError(f"not a path of a Unix socket: {place!r}")
-    if len(os.fsencode(place)) > _LONGEST_PATH:
-        raise ConfigurationError(f"the path of a Unix socket has at most {_LONGEST_PATH} bytes: {place!r}")
-    return place
+    if not text or "\0" in text:
+        raise ConfigurationError(f"not a path of a Unix socket: {text!r}")
+    if len(os.fsencode(text)) > _LONGEST_PATH:
+        raise ConfigurationError(f"the path of a Unix socket has at most {_LONGEST_PATH} bytes: {text!r}")
+    return text
 
 
 def _is_socket(path: str) -> bool:
@@ -164,7 +164,7 @@ def _listen(path: str, mode: int) -> socket.socket:
     if os.path.lexists(path):
         _check_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Under a name of its own until it has its permissions: nobody shall slip in before.
+    # Under a temporary name until the permissions are set, so that nobody can connect before.
     draft = os.path.join(os.path.dirname(path), f".{os.urandom(4).hex()}")
     try:
         sock.setblocking(False)
@@ -183,9 +183,9 @@ def _listen(path: str, mode: int) -> socket.socket:
 
 
 def _check_stale(path: str) -> None:
-    """Raise unless `path` is a socket that nobody listens on."""
+    """Raise `OSError` unless `path` is a socket without a listener."""
     if not _is_socket(path):
-        raise OSError("there is something that is not a socket")
+        raise OSError("the file exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):

@@ -19,8 +19,7 @@ from stompy.broker.session_state import SessionState
 from stompy.broker.stats import BrokerStats
 from stompy.broker.write_queue import WriteQueue
 from stompy.deadline import Deadline
-from stompy.frames.grammar import grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version, grammar_of
 from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
 from stompy.transport.memory import MemoryDialer, MemoryListener

@@ -14,8 +14,8 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnected
 from stompy.transport.memory import MemoryListener
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls_dialer import TlsDialer
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.endpoints import TlsDialer
+from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 from tests.broker.conftest import tcp_dialer
 from tests.support.certificates import Certificates

@@ -5,8 +5,7 @@ import pytest
 from stompy.broker.budget import ALLOWANCE, MemoryBudget, SessionBudget
 from stompy.broker.message import Message
 from stompy.errors import LimitExceeded
-from stompy.frames.grammar import grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version, grammar_of
 from tests.broker.conftest import Serve, Served, until
 
 

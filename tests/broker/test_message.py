@@ -7,8 +7,7 @@ import pytest
 from stompy.broker.message import Item, Message
 from stompy.errors import LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version, grammar_of
 from tests.broker.conftest import a_message
 
 V1_0, V1_1, V1_2 = (grammar_of(version) for version in (Version.V1_0, Version.V1_1, Version.V1_2))

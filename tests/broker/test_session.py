@@ -12,8 +12,7 @@ import pytest
 
 from stompy.broker.commands import Commands
 from stompy.deadline import Deadline
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Leniency, Limits
 from tests.broker.conftest import Serve, Served, until
 from tests.support.rawclient import RawClient
 

@@ -9,8 +9,7 @@ import pytest
 from stompy.broker.settings import Settings
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
-from stompy.frames.limits import Limits
-from stompy.frames.version import Version
+from stompy.frames.grammar import Limits, Version
 
 
 @pytest.mark.parametrize(

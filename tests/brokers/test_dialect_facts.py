@@ -183,7 +183,7 @@ def test_a_refused_message_of_which_the_table_knows_no_dead_letter_has_none(case
         for subscription in subscriptions:
             (message,) = taken(subscription, 1)
             if subscription is subscriptions[-1]:
-                assert case.dialect.loses_refused(message.headers.peek) is not None
+                assert case.dialect.why_nack_loses(message.headers.peek) is not None
             receipt = message.nack(receipt=True)
             assert receipt is not None
             receipt.wait(SOON)
@@ -199,7 +199,7 @@ def test_in_mode_client_a_nack_is_about_what_the_table_says(case: Case, queue: s
         requeue = False if case.dialect.nack == "discarded" else None
         receipt = messages[1].nack(receipt=True, requeue=requeue)
         receipt.wait(SOON)
-        assert (messages[0].settled is None) == case.dialect.nack_alone
+        assert (messages[0].settled is None) == case.dialect.nack_is_individual
     kept = {"dead letter": ["a", "c"], "discarded": ["c"], "requeued": ["a", "b", "c"]}
     assert case.has(queue) == kept[case.dialect.nack]
 
@@ -243,28 +243,28 @@ def test_selectors_are_ignored_where_they_are_a_trap(case: Case, queue: str) -> 
         subscription = conn.subscribe(queue, headers={"selector": "colour = 'red'"})
         for colour in ("red", "blue"):
             conn.send(queue, colour, headers={"colour": colour}, confirm=True)
-        assert rest(subscription) == (["red"] if case.dialect.can("selector") else ["red", "blue"])
+        assert rest(subscription) == (["red"] if case.dialect.supports("selector") else ["red", "blue"])
 
 
 def test_browsing_takes_messages_where_it_is_a_trap(case: Case, queue: str) -> None:
     with case.connect() as conn:
         fill(conn, queue, "a", "b")
         rest(conn.subscribe(queue, headers={"browser": True}))
-    assert case.has(queue) == (["a", "b"] if case.dialect.can("browse") else [])
+    assert case.has(queue) == (["a", "b"] if case.dialect.supports("browse") else [])
 
 
 def test_a_delay_is_ignored_where_it_cannot_be_asked_for(case: Case, queue: str) -> None:
     with case.connect() as conn:
         subscription = conn.subscribe(queue)
         conn.send(queue, "late", headers={"AMQ_SCHEDULED_DELAY": 3000}, confirm=True)
-        assert rest(subscription) == ([] if case.dialect.can("delay") else ["late"])
+        assert rest(subscription) == ([] if case.dialect.supports("delay") else ["late"])
 
 
 def test_a_duplicate_is_dropped_where_that_can_be_asked_for(case: Case, queue: str) -> None:
     with case.connect() as conn:
         for _ in range(2):
             conn.send(queue, "x", headers={"_AMQ_DUPL_ID": queue}, confirm=True)
-    assert case.has(queue) == (["x"] if case.dialect.can("dedupe_id") else ["x", "x"])
+    assert case.has(queue) == (["x"] if case.dialect.supports("dedupe_id") else ["x", "x"])
 
 
 def test_not_persistent_makes_a_queue_of_another_kind_where_the_header_is_left_out(case: Case, queue: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.frames.encoder import HEARTBEAT
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from tests.protocol.exchange import ALL, DRAFT, MODERN, V1_0, V1_1, V1_2, client_of, pair_of, server_of, splits, wire
 
 TEXT = "𝄞 é\u200b漢"

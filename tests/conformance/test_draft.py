@@ -6,8 +6,8 @@ import pytest
 
 from stompy.errors import LocalProtocolError
 from stompy.protocol.client import ClientProtocol
-from stompy.protocol.ids import subscription_key
 from stompy.protocol.server import ServerProtocol
+from stompy.protocol.state import subscription_key
 from tests.protocol.exchange import DRAFT, client_of, commands, pair_of, refused, server_of, wire
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import LocalProtocolError
-from stompy.frames.grammar import Leniency
-from stompy.frames.version import Version
+from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import CONNECT_OF, V1_0, V1_1, V1_2, asking, client_of, refused, server_of, wire

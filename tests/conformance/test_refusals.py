@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError, VersionMismatch
-from stompy.frames.limits import Limits
-from stompy.frames.version import Version
+from stompy.frames.grammar import Limits, Version
 from stompy.protocol.ack import Ledger, ack_headers
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -70,7 +69,7 @@ def connect(version: Version, **more: str) -> bytes:
 
 
 NEW = [
-    (V1_2, wire("SEND", {"destination": "/q"}), "Connecting", ["SEND", "nothing was said"]),
+    (V1_2, wire("SEND", {"destination": "/q"}), "Connecting", ["SEND", "no CONNECT was sent yet"]),
     (V1_2, wire("FOO"), "Client Frames", ["'FOO'"]),
     (V1_2, wire("x" * 64), "Client Frames", ["'xxx"]),
     (V1_2, b"GET / HTTP/1.1\r\n", "STOMP Frames", ["'GET / HTTP/1.1"]),
@@ -103,7 +102,7 @@ def test_a_broker_says_why_it_refuses_a_first_frame(
 SUBSCRIBED = wire("SUBSCRIBE", {"destination": "/q", "id": "1"})
 IN_SESSION = [
     (V1_2, wire("CONNECT"), "Connecting", ["CONNECT", "the session is open"]),
-    (V1_2, wire("DISCONNECT") + wire("SEND", {"destination": "/q"}), "Connecting", ["SEND", "goodbye"]),
+    (V1_2, wire("DISCONNECT") + wire("SEND", {"destination": "/q"}), "Connecting", ["SEND", "DISCONNECT was sent"]),
     (V1_2, wire("FOO"), "Client Frames", ["'FOO'", "1.2"]),
     (V1_0, wire("NACK", {"message-id": "1"}), "Client Frames", ["'NACK'", "1.0"]),
     (V1_2, wire("SEND", {"x": LONG}), "SEND", ["'destination'", "1.2"]),
@@ -178,7 +177,7 @@ def test_a_client_says_why_it_refuses_a_frame(version: Version, data: bytes, sec
 
 
 HANDSHAKE = [
-    (wire("MESSAGE", {"destination": "/q"}), "Connecting", ["MESSAGE", "asked for a session"]),
+    (wire("MESSAGE", {"destination": "/q"}), "Connecting", ["MESSAGE", "CONNECT was sent"]),
     (wire("CONNECTED", {"version": "1.1"}), "Protocol Negotiation", ["'1.1'", "1.2"]),
     (wire("CONNECTED", {"version": LONG}), "Protocol Negotiation", ["'xxx", "…"]),
     (wire("CONNECTED", {**CONNECTED_OF[V1_2], "heart-beat": "a,b"}), "Heart-beating", ["'a,b'"]),

@@ -134,7 +134,7 @@ def test_a_block_that_raises_nacks_and_raises(talking: Talking) -> None:
     talk.peer.expect("NACK")
 
 
-@pytest.mark.parametrize(("server", "why"), [("ActiveMQ/6.3.1", "not persistent"), ("peer/1", "does not know")])
+@pytest.mark.parametrize(("server", "why"), [("ActiveMQ/6.3.1", "non-persistent"), ("peer/1", "does not know")])
 def test_a_block_that_raises_leaves_what_the_broker_might_not_keep(
     talking: Talking, caplog: pytest.LogCaptureFixture, server: str, why: str
 ) -> None:

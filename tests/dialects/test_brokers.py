@@ -1,4 +1,4 @@
-"""The brokers that stompy knows, and the choice between them."""
+"""The brokers that stompy knows, the choice between them, and what their refusals mean."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from stompy.dialects.brokers import (
     DialectName,
     dialect_named,
     dialect_of,
+    is_client_id_in_use,
+    is_unknown_virtual_host,
     leniency_of,
 )
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Leniency
 from tests.connection.conftest import Talking
 from tests.transport.conftest import Calling
@@ -61,14 +64,14 @@ def test_a_dialect_is_chosen_by_name() -> None:
 @pytest.mark.parametrize("dialect", [ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED])
 def test_an_option_is_either_to_be_had_or_not(dialect: Dialect) -> None:
     options = {one.name for kind in (SendOptions, SubscribeOptions) for one in dataclasses.fields(kind)}
-    assert set(dialect.headers) | set(dialect.without) <= options
-    assert not set(dialect.headers) & set(dialect.without)
+    assert set(dialect.headers) | set(dialect.unsupported) <= options
+    assert not set(dialect.headers) & set(dialect.unsupported)
 
 
 @pytest.mark.parametrize("dialect", [ACTIVEMQ, ARTEMIS, RABBITMQ])
 def test_of_a_known_broker_every_option_is_known(dialect: Dialect) -> None:
     options = {one.name for kind in (SendOptions, SubscribeOptions) for one in dataclasses.fields(kind)}
-    assert set(dialect.headers) | set(dialect.without) == options
+    assert set(dialect.headers) | set(dialect.unsupported) == options
 
 
 def test_the_page_on_features_tells_what_the_tables_say() -> None:
@@ -138,3 +141,15 @@ def test_the_client_id_is_told_and_names_durable_subscriptions(talking: Talking)
     assert talk.request.headers["client-id"] == "me"
     subscription = talk.subscribe("/topic/a", durable="d")
     assert subscription._subscribe_headers()["x-queue-name"] == "me.d"
+
+
+NO_SUCH_HOST = Frame("ERROR", {"message": "Bad CONNECT"}, b"Virtual host 'localhost' access denied")
+WRONG_PASSCODE = Frame("ERROR", {"message": "Bad CONNECT"}, b"Access refused for user 'guest'\n")
+IN_USE = Frame("ERROR", {"message": "Broker: b - Client: me already connected from tcp://127.0.0.1:48770"})
+WRONG_LOGIN = Frame("ERROR", {"message": "User name [me] or password is invalid."})
+
+
+@pytest.mark.parametrize("frame", [NO_SUCH_HOST, WRONG_PASSCODE, IN_USE, WRONG_LOGIN, Frame("ERROR")])
+def test_each_refusal_is_taken_for_what_it_is(frame: Frame) -> None:
+    assert is_unknown_virtual_host(frame) == (frame is NO_SUCH_HOST)
+    assert is_client_id_in_use(frame) == (frame is IN_USE)

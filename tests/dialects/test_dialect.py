@@ -11,7 +11,7 @@ from stompy.dialects.brokers import ACTIVEMQ, ARTEMIS, EMBEDDED, GENERIC, RABBIT
 from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
 from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 
 
 def subscribed(
@@ -63,13 +63,13 @@ def test_expiry_is_a_moment_for_brokers_that_want_one(dialect: Dialect) -> None:
 @pytest.mark.parametrize(
     ("dialect", "asked", "why"),
     [
-        (ACTIVEMQ, {"dedupe_id": "d"}, "delivers a message twice"),
+        (ACTIVEMQ, {"dedupe_id": "d"}, "is delivered twice"),
         (RABBITMQ, {"delay": 1}, "delayed-message plugin"),
         (RABBITMQ, {"group": "g"}, "single active consumer"),
         (RABBITMQ, {"dedupe_id": "d"}, "plugin"),
-        (EMBEDDED, {"dedupe_id": "d"}, "by hand"),
-        (GENERIC, {"priority": 1}, "by hand"),
-        (GENERIC, {"expires": 1}, "by hand"),
+        (EMBEDDED, {"dedupe_id": "d"}, "explicitly"),
+        (GENERIC, {"priority": 1}, "does not know how"),
+        (GENERIC, {"expires": 1}, "does not know how"),
     ],
 )
 def test_what_a_broker_cannot_do_with_a_message_is_refused_and_says_why(
@@ -103,15 +103,15 @@ def test_a_subscription_asks_in_the_brokers_language(
 @pytest.mark.parametrize(
     ("dialect", "asked", "why"),
     [
-        (ARTEMIS, {"prefetch": 2}, "octets"),
-        (ARTEMIS, {"prefetch": 1, "ack": "auto"}, "octets"),
-        (ARTEMIS, {"browse": True, "ack": "auto"}, "forget"),
+        (ARTEMIS, {"prefetch": 2}, "in bytes"),
+        (ARTEMIS, {"prefetch": 1, "ack": "auto"}, "in bytes"),
+        (ARTEMIS, {"browse": True, "ack": "auto"}, "delete"),
         (ARTEMIS, {"exclusive": True}, "broker.xml"),
         (RABBITMQ, {"selector": "a = 1"}, "every message"),
-        (RABBITMQ, {"browse": True, "ack": "auto"}, "forget"),
-        (RABBITMQ, {"exclusive": True}, "ends with its connection"),
-        (GENERIC, {"prefetch": 1}, "by hand"),
-        (GENERIC, {"durable": "d"}, "by hand"),
+        (RABBITMQ, {"browse": True, "ack": "auto"}, "delete"),
+        (RABBITMQ, {"exclusive": True}, "deleted with its connection"),
+        (GENERIC, {"prefetch": 1}, "does not know how"),
+        (GENERIC, {"durable": "d"}, "does not know how"),
         (ACTIVEMQ, {"browse": True, "ack": "auto", "version": Version.V1_0}, "from STOMP 1.1"),
         (ACTIVEMQ, {"browse": True}, "ack must be 'auto'"),
         (ACTIVEMQ, {"durable": "d", "client_id": None}, "client_id="),
@@ -188,12 +188,12 @@ def test_a_refused_message_goes_where_the_caller_wants_it(
 @pytest.mark.parametrize(
     ("dialect", "requeue", "why"),
     [
-        (ARTEMIS, None, "takes a NACK for an ACK"),
-        (ARTEMIS, True, "delivered again"),
-        (ACTIVEMQ, True, "delivered again"),
-        (GENERIC, True, "delivered again"),
+        (ARTEMIS, None, "treats a NACK like an ACK"),
+        (ARTEMIS, True, "redeliver"),
+        (ACTIVEMQ, True, "redeliver"),
+        (GENERIC, True, "redeliver"),
         (GENERIC, False, "does not know"),
-        (EMBEDDED, False, "itself counts"),
+        (EMBEDDED, False, "itself decides"),
     ],
 )
 def test_a_refused_message_goes_nowhere_else(dialect: Dialect, requeue: bool | None, why: str) -> None:
@@ -228,13 +228,13 @@ def test_a_header_by_hand_that_does_harm_in_silence_is_refused(
     dialect: Dialect, command: str, header: str, value: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=header):
-        dialect.check_by_hand(command, {"destination": "/queue/a", header: value})
-    GENERIC.check_by_hand(command, {header: value})
+        dialect.check_explicit_headers(command, {"destination": "/queue/a", header: value})
+    GENERIC.check_explicit_headers(command, {header: value})
 
 
 def test_any_other_header_by_hand_is_let_through() -> None:
-    RABBITMQ.check_by_hand("SEND", {"persistent": "true", "selector": "x"})
-    ACTIVEMQ.check_by_hand("SUBSCRIBE", {"selector": "a = 1", "browser": "true"})
+    RABBITMQ.check_explicit_headers("SEND", {"persistent": "true", "selector": "x"})
+    ACTIVEMQ.check_explicit_headers("SUBSCRIBE", {"selector": "a = 1", "browser": "true"})
 
 
 def test_a_message_that_may_come_twice_says_so_to_the_broker_where_it_listens() -> None:
@@ -243,5 +243,5 @@ def test_a_message_that_may_come_twice_says_so_to_the_broker_where_it_listens() 
 
 
 def test_it_tells_what_can_be_asked() -> None:
-    assert ACTIVEMQ.can("persistent")
-    assert not GENERIC.can("persistent")
+    assert ACTIVEMQ.supports("persistent")
+    assert not GENERIC.supports("persistent")

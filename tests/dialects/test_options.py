@@ -58,7 +58,7 @@ def test_nothing_is_subscribed_to_with_a_value_out_of_range(wrong: dict[str, Any
 
 @pytest.mark.parametrize("other", [{"durable": "me"}, {"exclusive": True}])
 def test_browsing_goes_with_nothing_that_takes_messages(other: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="browse looks"):
+    with pytest.raises(ConfigurationError, match="browse reads"):
         SubscribeOptions(browse=True, **other)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
 from tests.support.reference import PROFILES, Decoded
 
 DRAFT, V1_0, V1_1, V1_2, HANDSHAKE = PROFILES

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency, Limits
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2, bad, frame, good
 
 ONE_LINE = Limits(max_headers=1, max_header_line=8, max_body=3)
@@ -196,7 +195,7 @@ DRAFT_RULES = [
     good(
         "empty lines before the command", "D10-02", (DRAFT,), b"\n \n\r\n \r\nSEND\n\nx\0 \n", frame("SEND", body=b"x")
     ),
-    bad("a space before the command", "D10-02", (DRAFT,), b"\n SEND\n\nx\0", "only line ends may stand"),
+    bad("a space before the command", "D10-02", (DRAFT,), b"\n SEND\n\nx\0", "only line ends are allowed"),
     good("commands in any case", "D10-03 A-01", (DRAFT,), b"sEnD\n\nx\0", frame("SEND", body=b"x")),
     good("a body-less command in any case", "D10-03 D10-14", (DRAFT,), b"connect\n\nx\0", frame("CONNECT")),
     good("a CR after the command", "D10-04", (DRAFT,), b"SEND\r\nk:v\n\nx\0", frame("SEND", "k:v", body=b"x")),

@@ -43,8 +43,10 @@ FRAMES = [
     ),
     good("line ends before the first frame", "BNF-01 D10-02", ALL, b"\n\nSEND\ndestination:/q\n\nhi\0", HI),
     good("CR LF before the first frame", "BNF-01", (V1_0, V1_2, HANDSHAKE), b"\r\n\nSEND\ndestination:/q\n\nhi\0", HI),
-    bad("a CR between frames", "BNF-04 A-03", (V1_0, V1_2), b"\rSEND\n\n\0", "only line ends may stand"),
-    bad("two CRs before an LF between frames", "BNF-04", (V1_0, V1_2), b"\r\r\nSEND\n\n\0", "only line ends may stand"),
+    bad("a CR between frames", "BNF-04 A-03", (V1_0, V1_2), b"\rSEND\n\n\0", "only line ends are allowed"),
+    bad(
+        "two CRs before an LF between frames", "BNF-04", (V1_0, V1_2), b"\r\r\nSEND\n\n\0", "only line ends are allowed"
+    ),
     bad("a space before the command", "BNF-04", (V1_2,), b" SEND\n\n\0", "not a STOMP command"),
     good(
         "frames back to back",

@@ -4,7 +4,7 @@ import pytest
 
 from stompy.errors import FrameTooLarge, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Limits
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2
 from tests.support.codec import grammar
 

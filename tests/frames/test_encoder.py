@@ -196,7 +196,7 @@ def test_a_content_length_of_the_caller_must_fit(profile: str) -> None:
     assert written(profile, "SEND", [("content-length", "2")], b"hi") == b"SEND\ncontent-length:2\n\nhi\0"
     assert written(profile, "ACK", [("content-length", "0")]) == b"ACK\ncontent-length:0\n\n\0"
     for wrong in ("1", "3", "02", "", "two"):
-        assert "does not fit a body of 2 octets" in refused(profile, "SEND", [("content-length", wrong)], b"hi")
+        assert "does not match a body of 2 bytes" in refused(profile, "SEND", [("content-length", wrong)], b"hi")
     refused(profile, "SEND", [("content-length", "3"), ("content-length", "2")], b"hi")
     assert written(profile, "SEND", [("content-length", "2"), ("content-length", "3")], b"hi").count(b"length") == 2
 
@@ -219,7 +219,7 @@ def test_the_draft_writes_commands_in_upper_and_names_in_lower_case() -> None:
 @pytest.mark.requirement("D10-08", "D10-01", "D10-05")
 @pytest.mark.parametrize("value", ["a\tb", "\x1b", "a\rb", "a\nb", "\0", "\x7f", " a", "a "])
 def test_the_draft_refuses_values_that_would_not_arrive(value: str) -> None:
-    assert "does not allow the value" in refused(DRAFT, "SEND", [("k", value)])
+    assert "does not allow control characters or outer spaces" in refused(DRAFT, "SEND", [("k", value)])
 
 
 @pytest.mark.parametrize("profile", EVERY)

@@ -1,19 +1,54 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
+from stompy.errors import ConfigurationError
 from stompy.frames.grammar import (
     BODY_COMMANDS,
     CLIENT_COMMANDS,
+    DEFAULT_LIMITS,
+    NEGOTIABLE,
     RAW_COMMANDS,
     SERVER_COMMANDS,
     Leniency,
+    Limits,
+    Version,
     grammar_of,
     handshake_grammar,
+    parse_version,
 )
-from stompy.frames.version import Version
+
+
+def test_a_version_is_written_as_in_the_version_header() -> None:
+    assert [str(version) for version in Version] == ["1.0-draft", "1.0", "1.1", "1.2"]
+
+
+def test_versions_are_ordered_by_age() -> None:
+    assert sorted({Version.V1_2, Version.V1_0, Version.DRAFT, Version.V1_1}) == list(Version)
+    assert max(NEGOTIABLE) is Version.V1_2
+    assert not Version.V1_1 < Version.V1_1
+
+
+@pytest.mark.requirement("A-29")
+def test_the_draft_is_never_negotiated() -> None:
+    assert NEGOTIABLE == (Version.V1_0, Version.V1_1, Version.V1_2)
+
+
+@pytest.mark.requirement("HBT-13")
+def test_1_1_and_newer_have_heartbeats() -> None:
+    assert [version for version in Version if version.has_heartbeats] == [Version.V1_1, Version.V1_2]
+
+
+def test_a_version_is_found_by_its_name() -> None:
+    for version in Version:
+        assert parse_version(version.value) is version
+        assert parse_version(version) is version
+    with pytest.raises(ConfigurationError, match=r"'2\.0': stompy supports 1\.0-draft, 1\.0, 1\.1, 1\.2"):
+        parse_version("2.0")
+
 
 FACETS = ("escapes", "crlf", "bare_cr", "trim", "unexpected_body", "draft")
 
@@ -92,3 +127,25 @@ def test_the_commands_are_those_of_the_specification() -> None:
 def test_a_grammar_is_made_once() -> None:
     assert grammar_of(Version.V1_2) is grammar_of(Version.V1_2)
     assert handshake_grammar() is handshake_grammar()
+
+
+@pytest.mark.requirement("LIM-01")
+def test_there_is_a_limit_for_headers_lines_and_bodies() -> None:
+    assert Limits() == DEFAULT_LIMITS
+    assert (DEFAULT_LIMITS.max_headers, DEFAULT_LIMITS.max_header_line) == (1_000, 65_536)
+    assert (DEFAULT_LIMITS.max_header_block, DEFAULT_LIMITS.max_first_body) == (1024 * 1024, 65_536)
+    assert DEFAULT_LIMITS.max_body == 128 * 1024 * 1024
+    assert Limits(max_headers=0, max_header_line=0, max_body=0).max_body == 0
+
+
+@pytest.mark.parametrize("name", ["max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body"])
+@pytest.mark.parametrize("value", [-1, 1.5, "1", None, True])
+def test_a_limit_is_a_whole_number(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be a whole number"):
+        Limits(**{name: value})
+
+
+def test_the_body_of_a_first_frame_has_the_smaller_of_two_limits() -> None:
+    assert Limits(max_first_body=5, max_body=9).body(first=True) == ("max_first_body", 5)
+    assert Limits(max_first_body=5, max_body=9).body(first=False) == ("max_body", 9)
+    assert Limits(max_first_body=5, max_body=3).body(first=True) == ("max_body", 3)

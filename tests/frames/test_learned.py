@@ -6,11 +6,9 @@ import pytest
 
 from stompy.frames.checks import HeadChecker
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency, grammar_of
+from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits, Version, grammar_of
 from stompy.frames.learned import LearnedHeads, Run, frames_of
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
-from stompy.frames.version import Version
 from tests.frames.case import FINAL, V1_0, V1_1, V1_2, Case
 from tests.frames.test_parser import EVERY_CASE
 from tests.support.codec import another, cut, parser, plain, taught, teach
@@ -203,5 +201,5 @@ def test_a_head_is_learned_once_however_often_it_comes_the_long_way(eol: bytes) 
     heads = LearnedHeads(grammar, HeadChecker(grammar, DEFAULT_LIMITS), DEFAULT_LIMITS)
     line, block = (b"MESSAGE" + eol)[:-1], b"\n" + b"".join(line + eol for line in LINES)
     for _ in range(1000):
-        heads.see("MESSAGE", line, block)
+        heads.observe("MESSAGE", line, block)
     assert len(heads.shapes) == 1

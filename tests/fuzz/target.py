@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
 from tests.frames.cases import GROUPS
 from tests.support.codec import cut, feed_all, grammar, parser, taught
 from tests.support.reference import PROFILES, Decoded, Reference

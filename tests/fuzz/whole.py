@@ -24,7 +24,7 @@ from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError, StompError
 from stompy.frames.frame import Frame
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Limits
 from stompy.transport.sockets import SocketTransport
 from tests.fuzz import target
 from tests.support.codec import cut

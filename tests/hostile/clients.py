@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stompy.broker import User
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Leniency, Limits
 from tests.hostile.script import MIB, Await, Deaf, Drip, Fin, Flood, Rst, Step
 
 HELLO = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
@@ -97,7 +96,7 @@ HANDSHAKES = (
     before("a heavy head", b"CONNECT\n", Flood(b"k:" + b"v" * 60_000 + b"\n", 8 * MIB), words="max_header_block"),
     before("CONNECT of 2^63", b"CONNECT\ncontent-length:9223372036854775808\n\n", words="max_first_body=65536"),
     before("CONNECT with an endless body", b"CONNECT\n\n", Flood(b"x", 8 * MIB), words="max_first_body=65536"),
-    before("SEND before CONNECT", send(), words="may not come"),
+    before("SEND before CONNECT", send(), words="is not allowed"),
     before("a server's frame", b"CONNECTED\nversion:1.2\n\n\0", words="unknown command"),
     before("an unknown frame", b"HELLO\n\n\0", words="unknown command"),
     before("a version that nobody has", b"CONNECT\naccept-version:9.9\nhost:h\n\n\0", words="no common version"),
@@ -125,7 +124,7 @@ HANDSHAKES = (
 )
 
 SESSIONS = (
-    after("a second CONNECT", HELLO, words="CONNECT frame may not come"),
+    after("a second CONNECT", HELLO, words="CONNECT frame is not allowed"),
     after("too many sessions", words="max_sessions=2", options={"max_sessions": 2}, times=2, end="stays"),
     after("a storm of NUL later", Flood(b"\0", 8 * MIB), words="max_eol_rate=10000"),
     after("a storm of NUL and LF", Flood(b"\0\n", 8 * MIB), words="max_eol_rate=10000"),
@@ -160,8 +159,8 @@ SESSIONS = (
     after("SUBSCRIBE twice with one id", SUBSCRIBE + SUBSCRIBE, words="already a subscription"),
     after("an ack mode that is none", b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:never\n\n\0", words="ack"),
     after("UNSUBSCRIBE of nothing", b"UNSUBSCRIBE\nid:1\n\n\0", words="no subscription"),
-    after("ACK of nothing", b"ACK\nid:1\n\n\0", words="no message '1' waits"),
-    after("ACK of another's message", b"ACK\nid:ack-x-1-1\n\n\0", words="waits to be acknowledged"),
+    after("ACK of nothing", b"ACK\nid:1\n\n\0", words="no unacknowledged message '1'"),
+    after("ACK of another's message", b"ACK\nid:ack-x-1-1\n\n\0", words="there is no unacknowledged message"),
     after("COMMIT of nothing", b"COMMIT\ntransaction:t\n\n\0", words="no open transaction"),
     after("BEGIN twice", b"BEGIN\ntransaction:t\n\n\0" * 2, words="already open"),
     after("a prefetch of 2^63", SUBSCRIBE[:-2] + b"prefetch-count:9223372036854775808\n\n\0", words="prefetch-count"),
@@ -257,7 +256,7 @@ SESSIONS = (
     ),
     after("goes on after DISCONNECT", b"DISCONNECT\n\n\0", Flood(send(), 4 * MIB), words=None),
     after("goes on after an ERROR", b"HELLO\n\n\0", Flood(send(), 4 * MIB), words="unknown command"),
-    after("refuses a message for ever", b"NACK\nid:1\n\n\0" * 100, words="no message '1' waits"),
+    after("refuses a message for ever", b"NACK\nid:1\n\n\0" * 100, words="no unacknowledged message '1'"),
     after("1.0 that asks for NACK", b"NACK\nmessage-id:1\n\n\0", words="unknown command", hello=HELLO_1_0),
     after("CR LF in 1.1", b"SEND\r\ndestination:/queue/a\r\n\r\n\0", words="not a STOMP command", hello=HELLO_1_1),
     after(

@@ -114,14 +114,14 @@ HANDSHAKES = (
     before(
         "an ERROR and a flood", b"ERROR\nmessage:no\n\n\0", Flood(message(), 8 * MIB), error=ConnectRefused, words="no"
     ),
-    before("MESSAGE before CONNECTED", message(), words="may not come"),
-    before("RECEIPT before CONNECTED", b"RECEIPT\nreceipt-id:1\n\n\0", words="may not come"),
-    before("a client's frame", b"SEND\ndestination:/queue/a\n\n\0", words="not a command of a server"),
-    before("an unknown frame", b"HELLO\n\n\0", words="not a command of a server"),
+    before("MESSAGE before CONNECTED", message(), words="is not allowed"),
+    before("RECEIPT before CONNECTED", b"RECEIPT\nreceipt-id:1\n\n\0", words="is not allowed"),
+    before("a client's frame", b"SEND\ndestination:/queue/a\n\n\0", words="not a server command"),
+    before("an unknown frame", b"HELLO\n\n\0", words="not a server command"),
     before("a version that nobody offered", b"CONNECTED\nversion:9.9\n\n\0", words="chose version"),
     before("an empty version", b"CONNECTED\nversion:\n\n\0", words="chose version"),
     before(
-        "1.0 to who wants 1.2", b"CONNECTED\n\n\0", error=VersionMismatch, words="1.0 only", options={"versions": "1.2"}
+        "1.0 to who wants 1.2", b"CONNECTED\n\n\0", error=VersionMismatch, words="only 1.0", options={"versions": "1.2"}
     ),
     before("garbage for a heart-beat", b"CONNECTED\nversion:1.2\nheart-beat:often\n\n\0", words="heart-beat"),
     before("a negative heart-beat", b"CONNECTED\nversion:1.2\nheart-beat:-1,-1\n\n\0", words="heart-beat"),
@@ -138,10 +138,10 @@ HANDSHAKES = (
 )
 
 SESSIONS = (
-    after("a second CONNECTED", GREETING, words="CONNECTED frame may not come"),
+    after("a second CONNECTED", GREETING, words="CONNECTED frame is not allowed"),
     after("ERROR, and goes on", b"ERROR\nmessage:no\n\n\0", Flood(message(), 8 * MIB), error=BrokerError, words="no"),
-    after("a client's frame later", b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0", words="not a command of a server"),
-    after("a command in small letters", b"message\n\n\0", words="not a command of a server"),
+    after("a client's frame later", b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0", words="not a server command"),
+    after("a command in small letters", b"message\n\n\0", words="not a server command"),
     after("a command with a space", b"MESSAGE \n\n\0", words="not a STOMP command"),
     after("a storm of NUL later", Flood(b"\0", 8 * MIB), words="not a STOMP command"),
     after("a storm of LF later", Flood(b"\n", 8 * MIB), words="max_eol_rate=10000"),

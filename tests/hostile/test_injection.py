@@ -17,8 +17,8 @@ import stompy
 from stompy.broker import Broker
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Budget, Deadline
-from stompy.frames.headers import Headers
-from stompy.frames.version import Version
+from stompy.frames.frame import Headers
+from stompy.frames.grammar import Version
 from stompy.protocol.client import ClientProtocol
 from stompy.transport.memory import MemoryDialer, MemoryListener
 from tests.hostile.script import WITHIN

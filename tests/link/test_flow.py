@@ -10,7 +10,7 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.link.flow import FlowControl, InboxLimits
-from stompy.protocol.heartbeat import Heartbeats, Pulse
+from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from tests.support.peer import until
 from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
@@ -19,7 +19,7 @@ from tests.transport.conftest import calling as calling
 def gate_of(
     messages: int = 4, octets: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
 ) -> FlowControl:
-    pulse = Pulse(Heartbeats(receive=receive), time.monotonic())
+    pulse = HeartbeatTimer(Heartbeats(receive=receive), time.monotonic())
     return FlowControl(
         InboxLimits(max_messages=messages, max_bytes=octets, hard_max_bytes=hard_bytes, overhead=overhead), pulse
     )
@@ -144,7 +144,7 @@ def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Ca
 
 
 def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
-    pulse = Pulse(Heartbeats(receive=1.0), time.monotonic() - 1000)
+    pulse = HeartbeatTimer(Heartbeats(receive=1.0), time.monotonic() - 1000)
     gate = FlowControl(InboxLimits(max_messages=1), pulse)
     gate.added(1, 0)
     reader = stopped_at(gate, calling)

@@ -19,8 +19,7 @@ from stompy.errors import (
     TlsError,
     VersionMismatch,
 )
-from stompy.frames.limits import Limits
-from stompy.frames.version import Version
+from stompy.frames.grammar import Limits, Version
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
@@ -158,7 +157,7 @@ RABBITMQ = (
         (RABBITMQ, "Bad CONNECT: Access refused for user 'guest'"),
         (wire("ERROR", {"message": "access refused"}), "access refused"),
         (wire("ERROR", {}, b"go away\n"), "go away"),
-        (wire("ERROR"), "ERROR without words"),
+        (wire("ERROR"), "ERROR without an error message"),
     ],
     ids=["activemq", "rabbitmq", "message", "body", "nothing"],
 )
@@ -319,7 +318,7 @@ class RefusedWhileAsking(MemoryTransport):
     """A stream whose other end has given its answer and gone before CONNECT could be sent."""
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        raise ConnectionLost("connection to peer lost: the peer takes no more bytes", outcome="not-sent")
+        raise ConnectionLost("connection to peer lost: the peer accepts no more bytes", outcome="not-sent")
 
 
 @pytest.mark.parametrize(

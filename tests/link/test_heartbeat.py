@@ -42,7 +42,7 @@ def test_traffic_takes_the_place_of_beats(linking: Linking) -> None:
     before = pulse.last_sent
     send(linked.link)
     assert pulse.last_sent > before
-    due = pulse.next_look(pulse.last_sent)
+    due = pulse.next_check(pulse.last_sent)
     assert due is not None
     assert due > 500
 
@@ -187,7 +187,7 @@ def test_a_machine_that_slept_does_not_take_its_own_sleep_for_the_brokers_silenc
     linked = linking(heartbeat=(0.0, 1.0), start=False)
     pulse = linked.link.pulse
     now = pulse.last_heard
-    assert pulse.next_look(now) == pytest.approx(3.0)
+    assert pulse.next_check(now) == pytest.approx(3.0)
     assert not linked.link.flow.dead(now + 3600)  # the look that was planned for then comes an hour late
     linked.link.start()
     linked.peer.deliver("what had arrived meanwhile")

@@ -12,7 +12,7 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLost, FrameTooLarge
 from stompy.frames.frame import Frame
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Limits
 from stompy.link.link import Link
 from stompy.transport.memory import memory_pair
 from tests.link.conftest import Linking

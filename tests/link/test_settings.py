@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from stompy.frames.version import NEGOTIABLE
+from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import LinkSettings
 
 

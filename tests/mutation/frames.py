@@ -7,7 +7,7 @@ TESTS = ("tests/frames/test_parser.py", "tests/frames", "tests/property/test_cod
 
 _PARSER = "stompy/frames/parser.py"
 _CHECKS = "stompy/frames/checks.py"
-_HEADERS = "stompy/frames/headers.py"
+_FRAME = "stompy/frames/frame.py"
 _LEARNED = "stompy/frames/learned.py"
 _GRAMMAR = "stompy/frames/grammar.py"
 _ENCODER = "stompy/frames/encoder.py"
@@ -49,22 +49,22 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_GRAMMAR, '"refuse" if modern and', '"refuse" if not modern and', "bodies refused in the wrong versions"),
     (_GRAMMAR, '        unexpected_body="keep",\n', "", "the body of a CONNECT of 1.0 is refused"),
     (_GRAMMAR, "        lenient_escapes=True,\n", "", "an early ERROR is read strictly"),
-    (_HEADERS, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
+    (_FRAME, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
     (
-        _HEADERS,
+        _FRAME,
         "start = text.find(start_of_line)",
         "start = text.rfind(start_of_line)",
         "peek finds the last repeated header",
     ),
     (
-        _HEADERS,
-        "if grammar.draft:  # there",
-        "if False:  # there",
+        _FRAME,
+        "if grammar.draft:  # names are",
+        "if False:  # names are",
         "names of the draft are case-sensitive to peek",
     ),
-    (_HEADERS, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
-    (_HEADERS, "(name.lower(), value.strip", "(name, value.strip", "names of the draft keep their case"),
-    (_HEADERS, '_ENTRY = re.compile(r"\\n([^:\\n]+):', '_ENTRY = re.compile(r"\\n([^\\n]+):', "the last colon splits"),
+    (_FRAME, 'or "\\\\" in name or', "or", "an escaped name is peeked at raw"),
+    (_FRAME, "(name.lower(), value.strip", "(name, value.strip", "names of the draft keep their case"),
+    (_FRAME, '_ENTRY = re.compile(r"\\n([^:\\n]+):', '_ENTRY = re.compile(r"\\n([^\\n]+):', "the last colon splits"),
     (_ESCAPING, '    if "\\\\\\\\" not in text:\n', "    if True:\n", "unescaping in several passes"),
     (_ESCAPING, "    if not lenient:\n", "    if False:\n", "unescape bears undefined sequences"),
     (
@@ -125,7 +125,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (_PARSER, "elif source[stop]:\n", "elif False:\n", "no NUL behind a counted body"),
     (_PARSER, "        if last:\n", "        if False:\n", "no NUL behind a counted body that came in parts"),
-    (_PARSER, "        if self._grammar.draft:  # there", "        if False:  # there", "content-length in any case"),
+    (_PARSER, "        if self._grammar.draft:  # the", "        if False:  # the", "content-length in any case"),
     (_PARSER, 'text.find("\\ncontent-length:")', 'text.rfind("\\ncontent-length:")', "the last content-length counts"),
     (_PARSER, "if size > limit:\n", "if size > limit + 1:\n", "an octet too many in an uncounted body"),
     (
@@ -162,8 +162,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_PARSER, "runs[-1].names &= shape.names", "pass", "a learned run has names that some of its frames lack"),
     (_LEARNED, "if max(map(len, heads)) > self._harmless:", "if False:", "a learned head is too long"),
     (_LEARNED, "self._off = grammar.draft or grammar", "self._off = grammar", "heads of the draft are learned"),
-    (_LEARNED, "and name not in places:", "and True:", "the last content-length of a learned head counts"),
-    (_LEARNED, 'if bodyless and b"content-length" in places:', "if False:", "a learned RECEIPT has a length"),
+    (_LEARNED, "and name not in groups:", "and True:", "the last content-length of a learned head counts"),
+    (_LEARNED, 'if bodyless and b"content-length" in groups:', "if False:", "a learned RECEIPT has a length"),
     (
         _LEARNED,
         'b"\\r\\n" if self._grammar.crlf and line.endswith(b"\\r") else b"\\n"',

@@ -7,10 +7,8 @@ TESTS = ("tests/protocol", "tests/conformance", "tests/property/test_conversatio
 
 _STATE = "stompy/protocol/state.py"
 _RULES = "stompy/protocol/rules.py"
-_IDS = "stompy/protocol/ids.py"
 _ACK = "stompy/protocol/ack.py"
 _BEAT = "stompy/protocol/heartbeat.py"
-_NEGOTIATION = "stompy/protocol/negotiation.py"
 _CLIENT = "stompy/protocol/client.py"
 _SERVER = "stompy/protocol/server.py"
 
@@ -48,22 +46,22 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_RULES, "mode is None or mode in ACK_MODES", "True", "any ack mode"),
     (_RULES, '    frame.body = b""\n', "", "a body of a 1.0 CONNECT is kept"),
     (_RULES, 'if grammar.unexpected_body == "refuse":', "if False:", "a body of CONNECT is accepted"),
-    (_IDS, "taken = key in self.subscriptions", "taken = False", "one subscription id twice"),
+    (_STATE, "taken = key in self.subscriptions", "taken = False", "one subscription id twice"),
     (
-        _IDS,
+        _STATE,
         'return None if key in self.subscriptions else f"there',
         'return None if key else f"there',
         "UNSUBSCRIBE of an unknown id",
     ),
-    (_IDS, "taken = transaction in self.transactions", "taken = False", "BEGIN twice"),
+    (_STATE, "taken = transaction in self.transactions", "taken = False", "BEGIN twice"),
     (
-        _IDS,
+        _STATE,
         '("SEND", "ACK", "NACK", "COMMIT", "ABORT")',
         '("SEND", "ACK", "COMMIT", "ABORT")',
         "NACK in no transaction",
     ),
-    (_IDS, 'elif command in ("COMMIT", "ABORT"):', 'elif command == "COMMIT":', "ABORT leaves the transaction open"),
-    (_IDS, "f\"@{header('destination')}\"", "f\"#{header('destination')}\"", "a destination taken for an id"),
+    (_STATE, 'elif command in ("COMMIT", "ABORT"):', 'elif command == "COMMIT":', "ABORT leaves the transaction open"),
+    (_STATE, "f\"@{header('destination')}\"", "f\"#{header('destination')}\"", "a destination taken for an id"),
     (_ACK, '{"id": _value(message, "ack")}', '{"id": _value(message, "message-id")}', "1.2 ACK by message-id"),
     (_ACK, 'command == "NACK" and not version.has_heartbeats', "False", "NACK written in 1.0"),
     (
@@ -98,14 +96,14 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_BEAT, "SEND_SHARE = 0.6", "SEND_SHARE = 1.0", "a beat at the last moment"),
     (_BEAT, "DEFAULT_TOLERANCE = 3.0", "DEFAULT_TOLERANCE = 2.0", "no patience for a late first beat"),
     (_BEAT, "self.receive * max(tolerance, _LEAST_TOLERANCE)", "self.receive * tolerance", "no margin of error"),
-    (_BEAT, "if overslept and heard != self._pardoned:", "if False:", "a suspended machine kills the link"),
-    (_BEAT, "if overslept and heard != self._pardoned:", "if overslept:", "sleep keeps a dead peer alive"),
+    (_BEAT, "if late and heard != self._excused:", "if False:", "a suspended machine kills the link"),
+    (_BEAT, "if late and heard != self._excused:", "if late:", "sleep keeps a dead peer alive"),
     (_BEAT, "        self._planned = max(self._planned, now)\n", "", "looks at fixed steps count as sleep"),
-    (_NEGOTIATION, "return max((", "return min((", "the lowest common version"),
-    (_NEGOTIATION, "return (Version.V1_0,)", "return NEGOTIABLE", "no accept-version means anything"),
-    (_NEGOTIATION, 'item.strip(" ")', "item", "spaces in accept-version"),
+    (_RULES, "return max((", "return min((", "the lowest common version"),
+    (_RULES, "return (Version.V1_0,)", "return NEGOTIABLE", "no accept-version means anything"),
+    (_RULES, 'item.strip(" ")', "item", "spaces in accept-version"),
     (
-        _NEGOTIATION,
+        _RULES,
         '",".join(version.value for version in sorted(versions))',
         '",".join(version.value for version in versions)',
         "accept-version not in order",
@@ -209,7 +207,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (
         _SERVER,
-        "            if self._over:\n                break\n            try:",
+        "            if self._has_failed:\n                break\n            try:",
         "            try:",
         "the broker goes on after an offence",
     ),
@@ -219,6 +217,6 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         "return self.error is not None",
         "the broker listens after ERROR",
     ),
-    (_SERVER, "self._ids.note(command, header)", "pass", "the broker books nothing"),
+    (_SERVER, "self._ids.record(command, header)", "pass", "the broker records nothing"),
 ]
 """File, old text (found once), new text, name."""

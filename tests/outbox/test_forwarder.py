@@ -10,7 +10,7 @@ from stompy.broker.faults import Cut as FaultCut
 from stompy.broker.faults import FaultPlan
 from stompy.errors import ConnectError, OutboxFull
 from stompy.frames.frame import Frame
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Limits
 from stompy.outbox.record import Row
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
 from tests.support.peer import Peer, until

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
 from tests.fuzz.target import TIGHT, check_second_trip, check_stream
 from tests.property import strategies
 from tests.support.codec import cut, feed_all, grammar, parser

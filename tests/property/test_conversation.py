@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from stompy.errors import LocalProtocolError, NotConnected
 from stompy.frames.frame import Frame
-from stompy.frames.version import Version
+from stompy.frames.grammar import Version
 from stompy.protocol.ack import Entry, Ledger, ack_headers
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.server import ServerProtocol
@@ -69,7 +69,7 @@ class Conversation(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------- the wire
 
     @initialize()
-    def shake_hands(self) -> None:
+    def do_handshake(self) -> None:
         self.upward += self.client.connect(host="h", login="u", passcode="p")
         self._carry(up=True, size=len(self.upward))
         assert [frame.command for frame in self.heard] == ["CONNECT"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from stompy.errors import FrameTooLarge
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
 from tests.support.codec import cut, parser
 from tests.support.reference import PROFILES

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
-from stompy.frames.version import NEGOTIABLE, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.server import ServerProtocol

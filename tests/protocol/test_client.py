@@ -6,10 +6,9 @@ import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError, NotConnected, RemoteProtocolError, VersionMismatch
 from stompy.frames.frame import Frame
+from stompy.frames.grammar import NEGOTIABLE, Limits, Version
 from stompy.frames.learned import frames_of
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
-from stompy.protocol.client import ClientProtocol, error_text, refusal
+from stompy.protocol.client import ClientProtocol, error_message, explain_refusal
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.state import State
 from tests.protocol.exchange import (
@@ -95,7 +94,7 @@ def test_further_headers_are_sent() -> None:
 @pytest.mark.parametrize("name", ["receipt", "Receipt", "accept-version", "host", "login", "passcode", "heart-beat"])
 def test_the_protocols_own_headers_of_connect_are_not_given_by_hand(name: str, command: str) -> None:
     client = ClientProtocol()
-    with pytest.raises(LocalProtocolError, match=f"header '{name}' of a {command} frame cannot be given by hand"):
+    with pytest.raises(LocalProtocolError, match=f"header '{name}' of a {command} frame is set by stompy itself"):
         client.connect(host="h", login="u", passcode="p", headers={name: "secret"}, command=command)
     assert client.state is State.NEW
 
@@ -118,14 +117,14 @@ def test_1_0_has_no_stomp_frame(version: Version) -> None:
 @pytest.mark.requirement("CON-01")
 @pytest.mark.parametrize("command", ["SEND", "ERROR", "connect", "FOO"])
 def test_only_connect_and_stomp_open_a_session(command: str) -> None:
-    with pytest.raises(LocalProtocolError, match=f"'{command}' may not be sent when nothing was said"):
+    with pytest.raises(LocalProtocolError, match=f"'{command}' cannot be sent: no CONNECT was sent yet"):
         ClientProtocol().connect(host="h", command=command)
 
 
 @pytest.mark.requirement("CON-01", "CON-02")
 def test_connect_is_sent_once() -> None:
     client = asking()
-    with pytest.raises(LocalProtocolError, match="may not be sent when the client asked for a session"):
+    with pytest.raises(LocalProtocolError, match="cannot be sent: CONNECT was sent"):
         client.connect(host="h")
     with pytest.raises(LocalProtocolError):
         client_of(V1_2).connect(host="h")
@@ -161,7 +160,7 @@ def test_a_broker_of_1_0_alone_is_a_mismatch_where_1_0_was_not_offered() -> None
 def test_a_version_that_was_not_offered_is_named() -> None:
     client = asking(V1_1, V1_2)
     client.receive(wire("CONNECTED", {"version": "1.0"}))
-    assert str(client.error) == "the broker chose version '1.0' of 1.1, 1.2 (Protocol Negotiation)"
+    assert str(client.error) == "the broker chose version '1.0', offered were 1.1, 1.2 (Protocol Negotiation)"
 
 
 @pytest.mark.requirement("CON-22", "FRM-11", "A-02", "A-14", "A-24", "CON-16")
@@ -324,7 +323,9 @@ def test_a_session_has_no_other_commands(version: Version) -> None:
     for command in ("FOO", "send", "MESSAGE", "CONNECT", "CONNECTED", "") + (
         () if version in MODERN else ("NACK", "STOMP")
     ):
-        with pytest.raises(LocalProtocolError, match=f"^'{command}' is no frame of a STOMP {version} session"):
+        with pytest.raises(
+            LocalProtocolError, match=f"^'{command}' is not a client frame of a STOMP {version} session"
+        ):
             client.send(command, {"destination": "/q", "message-id": "1"})
     assert client.state is State.CONNECTED
 
@@ -336,10 +337,10 @@ def test_a_session_has_no_other_commands(version: Version) -> None:
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE", "DISCONNECT", "ACK"])
 def test_nothing_is_sent_before_connected(command: str) -> None:
     client = ClientProtocol()
-    with pytest.raises(NotConnected, match="there is no session: nothing was said"):
+    with pytest.raises(NotConnected, match="there is no session: no CONNECT was sent yet"):
         client.send(command, {"destination": "/q"})
     client.connect(host="h")
-    with pytest.raises(NotConnected, match="there is no session: the client asked for a session"):
+    with pytest.raises(NotConnected, match="there is no session: CONNECT was sent"):
         client.send(command, {"destination": "/q"})
 
 
@@ -350,7 +351,7 @@ def test_nothing_is_sent_after_disconnect(version: Version) -> None:
     assert client.send("DISCONNECT", {}).startswith(b"DISCONNECT\n")
     assert client.state is State.DISCONNECTING
     for command in ("SEND", "ACK", "DISCONNECT"):
-        with pytest.raises(NotConnected, match="the client said goodbye"):
+        with pytest.raises(NotConnected, match="DISCONNECT was sent"):
             client.send(command, {"destination": "/q", "message-id": "1"})
 
 
@@ -391,7 +392,7 @@ def test_only_connected_or_error_may_answer_connect(command: str, headers: dict[
 def test_a_connected_that_nobody_asked_for_is_refused() -> None:
     client = ClientProtocol()
     assert client.receive(wire("CONNECTED", {"version": "1.2"})) == []
-    assert str(client.error) == "a CONNECTED frame may not come when nothing was said (Connecting)"
+    assert str(client.error) == "a CONNECTED frame is not allowed: no CONNECT was sent yet (Connecting)"
 
 
 @pytest.mark.requirement("CON-02")
@@ -402,7 +403,7 @@ def test_a_second_connected_is_refused(version: Version) -> None:
         client = ClientProtocol(versions=(DRAFT,) if version is DRAFT else NEGOTIABLE)
         client.connect(host="h")
         assert commands([frame for chunk in chunks for frame in client.receive(chunk)]) == ["CONNECTED"]
-        assert str(client.error) == "a CONNECTED frame may not come when the session is open (Connecting)"
+        assert str(client.error) == "a CONNECTED frame is not allowed: the session is open (Connecting)"
 
 
 @pytest.mark.requirement("SRV-01", "BNF-12")
@@ -412,7 +413,7 @@ def test_a_command_that_is_not_a_servers_is_a_protocol_error(version: Version, c
     client = client_of(version)
     message = wire("MESSAGE", MESSAGE)
     assert commands(client.receive(message + wire(command, {"destination": "/q"}) + message)) == ["MESSAGE"]
-    assert str(client.error) == f"'{command}' is not a command of a server (Server Frames)"
+    assert str(client.error) == f"'{command}' is not a server command (Server Frames)"
     assert client.state is State.FAILED
 
 
@@ -453,7 +454,7 @@ def test_an_error_ends_the_session_and_what_follows_it_is_passed_over(version: V
 @pytest.mark.requirement("SRV-17", "SRV-13", "SRV-14")
 def test_an_error_needs_no_header_and_no_body() -> None:
     (frame,) = read(b"ERROR\n\n\0", version=V1_0)
-    assert error_text(frame) == "the broker sent an ERROR without words"
+    assert error_message(frame) == "the broker sent an ERROR without an error message"
 
 
 RABBIT_REFUSED = (
@@ -506,7 +507,7 @@ def test_an_error_instead_of_connected_is_read_with_its_words(data: bytes, words
         frames = [frame for chunk in chunks for frame in client.receive(chunk)]
         assert commands(frames) == ["ERROR"]
         assert (client.state, client.error, client.version) == (State.FAILED, None, None)
-    assert refusal(frames[0], NEGOTIABLE) == (words, None)
+    assert explain_refusal(frames[0], NEGOTIABLE) == (words, None)
     with pytest.raises(NotConnected):
         client.send("SEND", {"destination": "/q"})
 
@@ -527,7 +528,7 @@ def test_no_common_version_is_told_with_both_lists(
     offered: tuple[Version, ...], header: str, supported: tuple[str, ...]
 ) -> None:
     frame = Frame("ERROR", {"message": "no", "version": header}, b"why")
-    words, mismatch = refusal(frame, offered)
+    words, mismatch = explain_refusal(frame, offered)
     assert words == "no: why"
     assert mismatch is not None
     assert mismatch.offered == tuple(map(str, offered))
@@ -538,12 +539,12 @@ def test_no_common_version_is_told_with_both_lists(
 @pytest.mark.requirement("CON-21")
 def test_a_list_with_a_version_that_was_offered_is_no_mismatch() -> None:
     (frame,) = asking().receive(RABBIT_MISMATCH)
-    assert refusal(frame, NEGOTIABLE)[1] is None
-    assert refusal(frame, (V1_2,))[1] is None
+    assert explain_refusal(frame, NEGOTIABLE)[1] is None
+    assert explain_refusal(frame, (V1_2,))[1] is None
 
 
 def test_the_words_of_an_error_are_cut() -> None:
-    assert len(error_text(Frame("ERROR", {"message": "x" * 1000}, b"y" * 1000))) == 400
+    assert len(error_message(Frame("ERROR", {"message": "x" * 1000}, b"y" * 1000))) == 400
 
 
 # ------------------------------------------------------------------------------------------------- offences, limits

@@ -5,9 +5,17 @@ import math
 
 import pytest
 
-from stompy.errors import ConfigurationError, RemoteProtocolError
-from stompy.frames.version import Version
-from stompy.protocol.heartbeat import DEFAULT_TOLERANCE, SEND_SHARE, HeartbeatOffer, Heartbeats, Pulse
+from stompy.errors import ConfigurationError, LimitExceeded, RemoteProtocolError
+from stompy.frames.grammar import Version
+from stompy.protocol.heartbeat import (
+    DEFAULT_EOL_RATE,
+    DEFAULT_TOLERANCE,
+    SEND_SHARE,
+    HeartbeatOffer,
+    HeartbeatRateLimit,
+    Heartbeats,
+    HeartbeatTimer,
+)
 from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import CONNECT_OF, DRAFT, MODERN, V1_0, V1_2, client_of, server_of, wire
 
@@ -25,9 +33,9 @@ class Clock:
         return self.now
 
 
-def pulse_of(heartbeats: Heartbeats, *, tolerance: float = DEFAULT_TOLERANCE) -> tuple[Pulse, Clock]:
+def pulse_of(heartbeats: Heartbeats, *, tolerance: float = DEFAULT_TOLERANCE) -> tuple[HeartbeatTimer, Clock]:
     clock = Clock()
-    return Pulse(heartbeats, clock.now, tolerance), clock
+    return HeartbeatTimer(heartbeats, clock.now, tolerance), clock
 
 
 # ------------------------------------------------------------------------------------------------------- the header
@@ -181,7 +189,7 @@ def test_without_an_agreement_nothing_is_ever_due() -> None:
     clock.forward(1e9)
     assert not pulse.beat_due(clock.now)
     assert not pulse.dead(clock.now)
-    assert pulse.next_look(clock.now) is None
+    assert pulse.next_check(clock.now) is None
     assert NONE.silence_allowed() is None
     assert NONE.beat_after is None
 
@@ -192,7 +200,7 @@ def test_a_beat_is_due_well_before_the_interval_ends(interval: float) -> None:
     pulse, clock = pulse_of(Heartbeats(send=interval))
     start = clock.now
     assert not pulse.beat_due(clock.forward(interval * SEND_SHARE * 0.9))
-    wait = pulse.next_look(clock.now)
+    wait = pulse.next_check(clock.now)
     assert wait is not None
     assert clock.forward(wait) - start < interval * 0.8
     assert pulse.beat_due(clock.now + 1e-6)
@@ -203,7 +211,7 @@ def test_anything_sent_puts_the_beat_off() -> None:
     pulse, clock = pulse_of(Heartbeats(send=10.0))
     pulse.sent(clock.forward(5.0))
     assert not pulse.beat_due(clock.forward(5.0))
-    assert pulse.next_look(clock.now) == pytest.approx(1.0)
+    assert pulse.next_check(clock.now) == pytest.approx(1.0)
     assert pulse.beat_due(clock.forward(1.0))
 
 
@@ -219,7 +227,7 @@ def test_a_peer_is_never_dead_within_the_interval_and_a_margin(interval: float, 
 @pytest.mark.requirement("HBT-11", "A-46")
 def test_a_silent_peer_is_dead_after_the_tolerance() -> None:
     pulse, clock = pulse_of(Heartbeats(receive=10.0))
-    wait = pulse.next_look(clock.now)
+    wait = pulse.next_check(clock.now)
     assert wait == DEFAULT_TOLERANCE * 10.0
     assert not pulse.dead(clock.forward(wait))
     assert pulse.dead(clock.forward(0.001))
@@ -238,7 +246,7 @@ def test_any_octets_count_as_a_sign_of_life() -> None:
     for _ in range(20):
         pulse.heard(clock.forward(2.9))
         assert not pulse.dead(clock.now)
-    assert pulse.next_look(clock.now) == pytest.approx(3.0)
+    assert pulse.next_check(clock.now) == pytest.approx(3.0)
 
 
 @pytest.mark.requirement("HBT-03")
@@ -251,15 +259,15 @@ def test_a_client_that_only_sends_never_times_out_a_silent_broker() -> None:
 
 def test_the_next_look_is_at_whatever_comes_first() -> None:
     pulse, clock = pulse_of(Heartbeats(send=10.0, receive=1.0))
-    assert pulse.next_look(clock.now) == pytest.approx(3.0)
+    assert pulse.next_check(clock.now) == pytest.approx(3.0)
     pulse.heard(clock.forward(5.5))
-    assert pulse.next_look(clock.now) == pytest.approx(0.5)
-    assert pulse.next_look(clock.forward(100)) == 0.0
+    assert pulse.next_check(clock.now) == pytest.approx(0.5)
+    assert pulse.next_check(clock.forward(100)) == 0.0
 
 
 def test_while_the_clock_stands_still_nothing_changes() -> None:
     pulse, clock = pulse_of(Heartbeats(send=1.0, receive=1.0))
-    looks = {pulse.next_look(clock.now) for _ in range(1000)}
+    looks = {pulse.next_check(clock.now) for _ in range(1000)}
     assert list(looks) == [pytest.approx(SEND_SHARE)]
     assert not pulse.beat_due(clock.now)
     assert not pulse.dead(clock.now)
@@ -272,7 +280,7 @@ def test_while_the_clock_stands_still_nothing_changes() -> None:
 @pytest.mark.parametrize("slept", [40.0, 3600.0, 1e7])
 def test_a_suspended_machine_gives_the_peer_another_chance(slept: float) -> None:
     pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    pulse.next_look(clock.now)
+    pulse.next_check(clock.now)
     assert not pulse.dead(clock.forward(slept))
     # The reader now finds what came while the machine slept.
     pulse.heard(clock.forward(0.1))
@@ -281,32 +289,32 @@ def test_a_suspended_machine_gives_the_peer_another_chance(slept: float) -> None
 
 def test_a_peer_that_went_away_while_the_machine_slept_is_dead_one_silence_later() -> None:
     pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    pulse.next_look(clock.now)
+    pulse.next_check(clock.now)
     assert not pulse.dead(clock.forward(3600.0))
-    wait = pulse.next_look(clock.now) or 0.0
+    wait = pulse.next_check(clock.now) or 0.0
     assert wait == pytest.approx(3.0)
     assert pulse.dead(clock.forward(wait + 0.001))
 
 
 def test_a_machine_that_sleeps_again_and_again_does_not_keep_a_dead_peer_alive() -> None:
     pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    pulse.next_look(clock.now)
+    pulse.next_check(clock.now)
     assert not pulse.dead(clock.forward(3600.0))
-    pulse.next_look(clock.now)
+    pulse.next_check(clock.now)
     assert pulse.dead(clock.forward(3600.0))
 
 
 def test_a_machine_that_sleeps_twice_and_hears_the_peer_between_gives_two_chances() -> None:
     pulse, clock = pulse_of(Heartbeats(receive=1.0))
     for _ in range(2):
-        pulse.next_look(clock.now)
+        pulse.next_check(clock.now)
         assert not pulse.dead(clock.forward(3600.0))
         pulse.heard(clock.forward(0.1))
 
 
 def test_a_look_that_is_a_little_late_is_no_sleep() -> None:
     pulse, clock = pulse_of(Heartbeats(receive=10.0))
-    wait = pulse.next_look(clock.now) or 0.0
+    wait = pulse.next_check(clock.now) or 0.0
     assert pulse.dead(clock.forward(wait + 9.0))
 
 
@@ -321,4 +329,37 @@ def test_after_a_sleep_one_beat_is_due_and_not_all_that_were_missed() -> None:
     assert pulse.beat_due(clock.forward(3600.0))
     pulse.sent(clock.now)
     assert not pulse.beat_due(clock.now)
-    assert pulse.next_look(clock.now) == pytest.approx(SEND_SHARE)
+    assert pulse.next_check(clock.now) == pytest.approx(SEND_SHARE)
+
+
+def test_beats_at_the_allowed_rate_are_borne_with_for_ever() -> None:
+    meter = HeartbeatRateLimit(100, now=0.0)
+    for second in range(1, 1000):
+        meter.check(second * 100, frames=0, now=float(second))
+
+
+def test_ten_seconds_of_them_may_come_at_once_and_one_more_is_a_flood() -> None:
+    meter = HeartbeatRateLimit(100, now=0.0)
+    meter.check(1000, frames=0, now=0.0)
+    with pytest.raises(LimitExceeded, match="max_eol_rate=100") as caught:
+        meter.check(1001, frames=0, now=0.0)
+    assert (caught.value.limit_name, caught.value.limit) == ("max_eol_rate", 100)
+
+
+def test_time_makes_room_again_but_never_more_than_at_first() -> None:
+    meter = HeartbeatRateLimit(100, now=0.0)
+    meter.check(1000, frames=0, now=0.0)
+    meter.check(1500, frames=0, now=5.0)
+    meter.check(2500, frames=0, now=1000.0)
+    with pytest.raises(LimitExceeded):
+        meter.check(2501, frames=0, now=1000.0)
+
+
+def test_line_ends_behind_frames_are_no_flood() -> None:
+    meter = HeartbeatRateLimit(1, now=0.0)
+    for round in range(1, 1000):
+        meter.check(round * 100 * 4, frames=100, now=0.0)
+
+
+def test_the_default_bears_the_shortest_heartbeat_there_is_in_crlf() -> None:
+    assert DEFAULT_EOL_RATE >= 2 * 1000

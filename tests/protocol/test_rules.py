@@ -6,10 +6,10 @@ import pytest
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency, grammar_of
-from stompy.frames.version import Version
+from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, Leniency, Version, grammar_of
 from stompy.protocol import rules
 from stompy.protocol.client import ClientProtocol
+from stompy.protocol.rules import accept_version, checked_versions, highest_common, parse_accept_version
 from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import (
     ALL,
@@ -229,3 +229,60 @@ def test_an_offending_value_is_shown_cut() -> None:
 def test_a_client_offers_a_version() -> None:
     with pytest.raises(LocalProtocolError):
         ClientProtocol(versions=())
+
+
+@pytest.mark.requirement("CON-08")
+@pytest.mark.parametrize("versions", list(itertools.permutations(NEGOTIABLE)), ids=str)
+def test_versions_are_offered_in_increasing_order(versions: tuple[Version, ...]) -> None:
+    assert accept_version(versions) == "1.0,1.1,1.2"
+
+
+@pytest.mark.requirement("CON-19")
+def test_no_accept_version_means_1_0() -> None:
+    assert parse_accept_version(None) == (V1_0,)
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.parametrize(
+    ("value", "versions"),
+    [
+        ("1.0", (V1_0,)),
+        ("1.2,1.0,1.1", (V1_0, V1_1, V1_2)),
+        ("1.0, 1.1 ,  1.2", (V1_0, V1_1, V1_2)),
+        (" 1.1 ", (V1_1,)),
+        ("1.2,1.2", (V1_2,)),
+        ("1.1,2.0", (V1_1,)),
+        ("9.9", ()),
+        ("", ()),
+        (" ", ()),
+        (",", ()),
+        (",1.1,,", (V1_1,)),
+        ("1.10", ()),
+        ("1", ()),
+        ("1.2;1.1", ()),
+        ("1.0-draft", ()),
+    ],
+)
+def test_a_list_of_versions_is_read_in_any_order_and_unknown_ones_are_passed_over(
+    value: str, versions: tuple[Version, ...]
+) -> None:
+    assert parse_accept_version(value) == versions
+
+
+@pytest.mark.requirement("CON-20")
+def test_the_highest_common_version_is_chosen() -> None:
+    subsets = [s for size in range(4) for s in itertools.combinations(NEGOTIABLE, size)]
+    for mine, theirs in itertools.product(subsets, subsets):
+        common = [version for version in NEGOTIABLE if version in mine and version in theirs]
+        assert highest_common(mine, theirs) is (common[-1] if common else None)
+
+
+def test_what_a_side_speaks_is_ordered_and_listed_once() -> None:
+    assert checked_versions([V1_2, V1_0, V1_2]) == (V1_0, V1_2)
+    assert checked_versions([DRAFT, DRAFT]) == (DRAFT,)
+
+
+@pytest.mark.parametrize("versions", [(), (DRAFT, V1_0), (V1_2, DRAFT)], ids=str)
+def test_a_side_speaks_something_and_the_draft_only_by_itself(versions: tuple[Version, ...]) -> None:
+    with pytest.raises(LocalProtocolError, match=r"at least one version is needed; the 1\.0-draft cannot be combined"):
+        checked_versions(versions)

@@ -7,10 +7,8 @@ import pytest
 
 from stompy.errors import FrameTooLarge, LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import Limits
-from stompy.frames.version import NEGOTIABLE, Version
-from stompy.protocol.client import ClientProtocol, refusal
+from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
+from stompy.protocol.client import ClientProtocol, explain_refusal
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import State
 from tests.protocol.exchange import (
@@ -59,7 +57,7 @@ def test_an_accepted_connect_is_answered_by_connected(version: Version, answer: 
     assert commands(server.receive(wire("CONNECT", CONNECT_OF[version]))) == ["CONNECT"]
     assert server.connected("s-1") == answer
     assert server.state is State.CONNECTED
-    with pytest.raises(LocalProtocolError, match="CONNECTED may not be sent when the session is open"):
+    with pytest.raises(LocalProtocolError, match="CONNECTED cannot be sent: the session is open"):
         server.connected("s-1")
 
 
@@ -76,7 +74,7 @@ def test_a_server_is_named_name_and_version() -> None:
         ServerProtocol(server=name)
         assert re.fullmatch(r"[^ /]+(/[^ ]+)?( .+)?", name)
     for name in ("", "/1", "a b", "stompy/1 (comment)", "a/", "a:b", "a\\b/1", "a/1\n", "a/1\n\nb"):
-        with pytest.raises(LocalProtocolError, match="a server is named name/version"):
+        with pytest.raises(LocalProtocolError, match="server must be name/version"):
             ServerProtocol(server=name)
 
 
@@ -85,14 +83,14 @@ def test_a_server_is_named_name_and_version() -> None:
 def test_a_session_id_is_one_that_every_peer_reads_alike(session: str) -> None:
     server = ServerProtocol()
     server.receive(wire("CONNECT", CONNECT_OF[V1_2]))
-    with pytest.raises(LocalProtocolError, match="peers may misread the session id"):
+    with pytest.raises(LocalProtocolError, match="clients may misread the session id"):
         server.connected(session)
     assert server.connected("s-1")
 
 
 @pytest.mark.requirement("CON-02", "CON-23")
 def test_connected_answers_a_connect_only() -> None:
-    with pytest.raises(LocalProtocolError, match="CONNECTED may not be sent when nothing was said"):
+    with pytest.raises(LocalProtocolError, match="CONNECTED cannot be sent: no CONNECT was sent yet"):
         ServerProtocol().connected("s")
 
 
@@ -227,11 +225,11 @@ def test_a_broker_of_1_0_and_1_1_reads_any_list(value: str, version: Version) ->
 @pytest.mark.parametrize(
     ("mine", "value", "shown"),
     [
-        (NEGOTIABLE, "9.9", "accept-version '9.9'"),
-        (NEGOTIABLE, "", "accept-version ''"),
-        ((V1_2,), None, "no accept-version, so 1.0,"),
-        ((V1_1,), "1.0,1.2", "accept-version '1.0,1.2'"),
-        ((V1_0,), "x" * 500, "accept-version 'xxx"),
+        (NEGOTIABLE, "9.9", "CONNECT with accept-version '9.9'"),
+        (NEGOTIABLE, "", "CONNECT with accept-version ''"),
+        ((V1_2,), None, "CONNECT without accept-version"),
+        ((V1_1,), "1.0,1.2", "CONNECT with accept-version '1.0,1.2'"),
+        ((V1_0,), "x" * 500, "CONNECT with accept-version 'xxx"),
     ],
     ids=str,
 )
@@ -242,7 +240,7 @@ def test_no_common_version_is_an_error_that_lists_what_the_broker_speaks(
     why = refused(server, wire("CONNECT", {"host": "h"} if value is None else {"accept-version": value}))
     ours = ",".join(map(str, mine))
     assert why.startswith(f"no common version: {shown}")
-    assert why.endswith(f"was asked of a broker of {ours} (Protocol Negotiation)")
+    assert why.endswith(f"the broker supports {ours} (Protocol Negotiation)")
     assert len(why) < 200
     client = ClientProtocol()
     client.connect(host="h")
@@ -251,7 +249,7 @@ def test_no_common_version_is_an_error_that_lists_what_the_broker_speaks(
     assert frame.body.startswith(why.encode())
     assert server.state is State.FAILED
     offered = [version for version in NEGOTIABLE if version not in mine]
-    words, mismatch = refusal(frame, offered)
+    words, mismatch = explain_refusal(frame, offered)
     assert words == why
     assert mismatch is not None
     assert mismatch.supported == tuple(map(str, mine))
@@ -310,7 +308,7 @@ def test_both_sides_follow_the_same_rules_after_the_handshake(
     common = [version for version in offered if version in spoken]
     if not common:
         (frame,) = client.receive(server.fail(str(server.error)))
-        assert refusal(frame, offered)[1] is not None
+        assert explain_refusal(frame, offered)[1] is not None
         return
     client.receive(server.connected("s"))
     version = common[-1]
@@ -347,7 +345,7 @@ def test_of_a_repeated_header_the_first_counts_and_all_are_kept(version: Version
 def test_the_first_frame_is_connect(version: Version, command: str) -> None:
     server = ServerProtocol(versions=(version,))
     why = refused(server, wire(command, {"destination": "/q", "id": "1"}))
-    assert why == f"a {command} frame may not come when nothing was said (Connecting)"
+    assert why == f"a {command} frame is not allowed: no CONNECT was sent yet (Connecting)"
     assert server.fail(why, offender=server.offender).startswith(b"ERROR\n")
 
 
@@ -355,7 +353,7 @@ def test_the_first_frame_is_connect(version: Version, command: str) -> None:
 @pytest.mark.parametrize("version", ALL, ids=str)
 def test_a_second_connect_is_refused(version: Version) -> None:
     why = refused(server_of(version), wire("CONNECT", CONNECT_OF[version]))
-    assert why == "a CONNECT frame may not come when the session is open (Connecting)"
+    assert why == "a CONNECT frame is not allowed: the session is open (Connecting)"
 
 
 @pytest.mark.requirement("DIS-03", "DIS-07", "DIS-02")
@@ -364,7 +362,7 @@ def test_no_frame_may_come_after_disconnect_but_the_receipt_goes_out(version: Ve
     server = server_of(version)
     disconnect = wire("DISCONNECT", {"receipt": "77"})
     assert commands(server.receive(disconnect + b"\n" + wire("SEND", SEND))) == ["DISCONNECT"]
-    assert str(server.error) == "a SEND frame may not come when the client said goodbye (Connecting)"
+    assert str(server.error) == "a SEND frame is not allowed: DISCONNECT was sent (Connecting)"
     assert parsed(server.send("RECEIPT", {"receipt-id": "77"}), version).headers["receipt-id"] == "77"
     server.end()
     assert server.state is State.CLOSED
@@ -476,7 +474,7 @@ def test_nothing_is_sent_before_connected_or_after_error_or_the_end() -> None:
     ended.end()
     for server in (ServerProtocol(), connecting, failed, ended):
         for command in ("MESSAGE", "RECEIPT"):
-            with pytest.raises(LocalProtocolError, match=f"{command} may not be sent when"):
+            with pytest.raises(LocalProtocolError, match=f"{command} cannot be sent:"):
                 server.send(command, {**MESSAGE, "receipt-id": "1"})
 
 
@@ -488,10 +486,10 @@ def test_nothing_is_sent_before_connected_or_after_error_or_the_end() -> None:
 def test_error_is_sent_once_and_last(version: Version) -> None:
     server = server_of(version)
     server.fail("no")
-    with pytest.raises(LocalProtocolError, match="ERROR may not be sent when the session failed"):
+    with pytest.raises(LocalProtocolError, match="ERROR cannot be sent: the session failed"):
         server.fail("no")
     server.end()
-    with pytest.raises(LocalProtocolError, match="ERROR may not be sent when the stream ended"):
+    with pytest.raises(LocalProtocolError, match="ERROR cannot be sent: the stream ended"):
         server.fail("no")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.transport.tls_options import TlsVersion
+from stompy.transport.tls.options import TlsVersion
 from tests.support.certificates import Certificates
 from tests.support.seed import chance
 

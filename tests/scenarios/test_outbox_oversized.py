@@ -10,7 +10,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.broker.faults import Cut, FaultPlan
-from stompy.frames.limits import Limits
+from stompy.frames.grammar import Limits
 
 MIB = 1024 * 1024
 ABOVE_ALL_BUFFERS = 24 * MIB

@@ -25,11 +25,8 @@ ONCE_A_READ = {
     "link/flow.py",
     "link/link.py",
     "locks.py",
-    "protocol/flood.py",
     "protocol/heartbeat.py",
     "protocol/state.py",
-    "transport/descriptor.py",
-    "transport/poll.py",
     "transport/sockets.py",
 }
 """What is counted, timed and checked for all messages of a read together."""

@@ -21,7 +21,7 @@ from stompy.testing.brokers.settings import BrokerUnavailable
 from stompy.testing.containers import start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
-from stompy.transport.tls_options import Tls, TlsVersion
+from stompy.transport.tls.options import Tls, TlsVersion
 
 LOGIN, PASSCODE = "scenario", "sesame"
 ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"

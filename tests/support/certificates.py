@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from stompy.transport.tls_options import Tls, TlsVersion
+from stompy.transport.tls.options import Tls, TlsVersion
 
 NAMES = ("localhost", "127.0.0.1", "::1")
 

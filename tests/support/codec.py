@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 from stompy.errors import RemoteProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Grammar, Leniency, grammar_of, handshake_grammar
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Grammar, Leniency, Limits, Version, grammar_of, handshake_grammar
 from stompy.frames.parser import Parser
-from stompy.frames.version import Version
 from tests.support.reference import Decoded
 
 

@@ -17,11 +17,9 @@ from stompy.dialects.brokers import GENERIC
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLost, StompTimeout
 from stompy.frames.encoder import encode
-from stompy.frames.frame import Frame
-from stompy.frames.grammar import grammar_of, handshake_grammar
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Frame, Headers
+from stompy.frames.grammar import Version, grammar_of, handshake_grammar, parse_version
 from stompy.frames.learned import frames_of
-from stompy.frames.version import Version, parse_version
 from stompy.link.handshake import open_session
 from stompy.link.link import Link
 from stompy.link.settings import LinkSettings

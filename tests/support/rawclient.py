@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, StompTimeout
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import grammar_of, handshake_grammar
+from stompy.frames.grammar import grammar_of, handshake_grammar, parse_version
 from stompy.frames.parser import Parser
-from stompy.frames.version import parse_version
 
 if TYPE_CHECKING:
     from stompy.frames.frame import Frame

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stompy.frames.grammar import Leniency
-from stompy.frames.limits import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
 
 PROFILES = ("1.0-draft", "1.0", "1.1", "1.2", "handshake")
 """The versions, and the rules of the first frame of each side, before a version is agreed."""

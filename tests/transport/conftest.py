@@ -15,10 +15,10 @@ from stompy.deadline import Deadline
 from stompy.transport.base import Dialer, Listener, Transport
 from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
 from stompy.transport.tcp import TcpDialer, TcpListener
-from stompy.transport.tls import TlsListener, TlsTransport
-from stompy.transport.tls_context import server_context
-from stompy.transport.tls_dialer import TlsDialer
-from stompy.transport.tls_options import TlsVersion
+from stompy.transport.tls.context import server_context
+from stompy.transport.tls.endpoints import TlsDialer, TlsListener
+from stompy.transport.tls.options import TlsVersion
+from stompy.transport.tls.transport import TlsTransport
 from stompy.transport.unix import UnixDialer, UnixListener
 from tests.support.certificates import Certificates
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GIVE_UP = 20.0
 """Seconds after which a test that waits for something has failed."""
 
-_WAITING_PLACES = (("locks.py", "wait"), ("stompy/transport/poll.py", "_by_poll"), ("threading.py", "wait"))
+_WAITING_PLACES = (("locks.py", "wait"), ("stompy/transport/sockets.py", "_by_poll"), ("threading.py", "wait"))
 
 
 class Call(threading.Thread):
@@ -138,7 +138,7 @@ def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
     def accept() -> None:
         transport = listener.accept()
         if isinstance(transport, TlsTransport):
-            transport.shake_hands(Deadline(GIVE_UP))
+            transport.do_handshake(Deadline(GIVE_UP))
         accepted.append(transport)
 
     accepting = Call(accept)

@@ -225,7 +225,7 @@ def test_sendall_after_shutdown_is_lost_with_nothing_sent(pair: Pair) -> None:
 
 def test_a_full_window_ends_sendall_by_its_deadline(pair: Pair) -> None:
     one, other = pair
-    with pytest.raises(SendTimeout, match="did not take our bytes in time") as caught:
+    with pytest.raises(SendTimeout, match="did not accept the bytes in time") as caught:
         one.sendall(BIG, Deadline(0.02))
     assert caught.value.outcome == "unknown"
     fill(one)  # until the outcome is "not-sent"

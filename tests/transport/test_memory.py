@@ -19,7 +19,7 @@ def ample() -> Deadline:
 def test_a_direction_holds_exactly_its_capacity() -> None:
     one, other = memory_pair(capacity=4)
     one.sendall(b"1234", Deadline(0))
-    with pytest.raises(SendTimeout, match="0 of 1 handed over") as caught:
+    with pytest.raises(SendTimeout, match="0 of 1 written") as caught:
         one.sendall(b"5", Deadline(0))
     assert caught.value.outcome == "not-sent"
     other.sendall(b"abcd", Deadline(0))
@@ -29,7 +29,7 @@ def test_a_direction_holds_exactly_its_capacity() -> None:
 
 def test_a_cut_send_leaves_the_part_that_fitted() -> None:
     one, other = memory_pair(capacity=4)
-    with pytest.raises(SendTimeout, match="4 of 6 handed over") as caught:
+    with pytest.raises(SendTimeout, match="4 of 6 written") as caught:
         one.sendall(b"123456", Deadline(0))
     assert caught.value.outcome == "unknown"
     assert other.recv() == b"1234"
@@ -47,7 +47,7 @@ def test_the_peers_shutdown_ends_a_blocked_writer(calling: Calling) -> None:
     writer = calling(lambda: one.sendall(b"abc", ample()))
     writer.until_blocked()
     other.shutdown()
-    with pytest.raises(ConnectionLost, match="the peer takes no more bytes") as caught:
+    with pytest.raises(ConnectionLost, match="the peer accepts no more bytes") as caught:
         writer.result()
     assert caught.value.outcome == "unknown"
 
@@ -108,7 +108,7 @@ def test_close_refuses_dialers_that_wait_for_a_place(calling: Calling) -> None:
 def test_the_pairs_of_a_listener_have_its_capacity() -> None:
     listener = MemoryListener(capacity=2)
     dialed = MemoryDialer(listener, host="b.example").dial(ample())
-    with pytest.raises(SendTimeout, match="2 of 3 handed over"):
+    with pytest.raises(SendTimeout, match="2 of 3 written"):
         dialed.sendall(b"123", Deadline(0))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,11 +17,131 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout
 from stompy.transport import sockets
-from stompy.transport.sockets import SocketTransport
+from stompy.transport.sockets import DescriptorUse, SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from tests.transport.conftest import Calling
+
+
+@pytest.fixture(params=["_by_poll", "_by_selector"])
+def each_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait by each system call that the platform may have."""
+    if not hasattr(sockets, request.param):
+        pytest.skip("not on this platform")
+    monkeypatch.setattr(sockets, "_wait_once", getattr(sockets, request.param))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        yield one, other
+
+
+@pytest.mark.usefixtures("each_wait")
+class TestWaiting:
+    def test_bytes_make_readable(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        one, other = ends
+        assert not sockets.wait_readable(one.fileno(), deadline=Deadline(0))
+        other.send(b"x")
+        assert sockets.wait_readable(one.fileno(), deadline=None)
+
+    def test_the_end_makes_readable(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        one, other = ends
+        other.close()
+        assert sockets.wait_readable(one.fileno(), deadline=None)
+
+    def test_any_of_several_makes_readable(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        one, other = ends
+        one.send(b"x")
+        assert sockets.wait_readable(one.fileno(), other.fileno(), deadline=Deadline(None))
+
+    def test_room_makes_writable(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        one, _ = ends
+        assert sockets.wait_writable(one.fileno(), deadline=None)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one.send(b"x" * 65_536)
+        assert not sockets.wait_writable(one.fileno(), deadline=Deadline(0.001))
+
+    def test_a_deadline_longer_than_one_system_call_may_take_is_waited_for_in_parts(
+        self, ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = ends
+        parts: list[float] = []
+
+        def wait_once(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
+            parts.append(seconds)
+            if len(parts) == 3:
+                other.send(b"x")
+            return really_wait(fds, writing=writing, seconds=seconds)
+
+        really_wait = sockets._wait_once
+        monkeypatch.setattr(sockets, "_LONGEST_WAIT", 0.001)
+        monkeypatch.setattr(sockets, "_wait_once", wait_once)
+        assert sockets.wait_readable(one.fileno(), deadline=Deadline(3600))
+        assert parts == [0.001] * 3
+
+    def test_a_deadline_of_many_years_does_not_overflow(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        one, other = ends
+        other.send(b"x")
+        assert sockets.wait_readable(one.fileno(), deadline=Deadline(1e12))
+
+
+@pytest.fixture
+def released() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def use(released: list[str]) -> DescriptorUse:
+    return DescriptorUse(lambda: released.append("released"))
+
+
+def leave(use: DescriptorUse, user: str) -> None:
+    use.users.discard(user)
+    use.left()
+
+
+def test_an_idle_descriptor_is_released_at_once(use: DescriptorUse, released: list[str]) -> None:
+    use.close()
+    assert released == ["released"]
+
+
+def test_the_last_user_to_leave_releases_it(use: DescriptorUse, released: list[str]) -> None:
+    assert use.enter("a")
+    assert use.enter("b")
+    use.close()
+    leave(use, "a")
+    assert released == []
+    leave(use, "b")
+    assert released == ["released"]
+
+
+def test_an_open_descriptor_is_not_released_by_its_users(use: DescriptorUse, released: list[str]) -> None:
+    assert use.enter("a")
+    leave(use, "a")
+    assert released == []
+    assert not use.closed
+
+
+def test_nobody_enters_a_closed_descriptor(use: DescriptorUse) -> None:
+    assert use.enter("a")
+    use.close()
+    assert use.closed
+    assert not use.enter("b")
+    leave(use, "a")
+    assert not use.enter("b")
+
+
+def test_it_is_released_once_only(use: DescriptorUse, released: list[str]) -> None:
+    use.close()
+    use.close()
+    assert released == ["released"]
 
 
 def ample() -> Deadline:

@@ -53,7 +53,7 @@ class TestDialer:
         assert caught.value.address == f"stomp+unix://{path}"
 
     def test_a_socket_that_nobody_listens_on_is_told(self, stale: Path) -> None:
-        with pytest.raises(ConnectError, match="nobody listens on this socket"):
+        with pytest.raises(ConnectError, match="no process listens on this socket"):
             UnixDialer(stale).dial(ample())
 
     def test_what_is_no_socket_is_told(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class TestDialer:
                 UnixDialer(place).dial(ample())
 
     def test_a_full_queue_ends_by_the_deadline(self, busy: Path) -> None:
-        with pytest.raises(ConnectTimeout, match="queue of who listens there is full"):
+        with pytest.raises(ConnectTimeout, match="queue of the listener is full"):
             UnixDialer(busy).dial(Deadline(0.05))
 
     def test_a_place_in_the_queue_is_waited_for(self, path: Path, calling: Calling) -> None:
@@ -148,7 +148,7 @@ class TestListener:
 
     def test_a_file_of_another_kind_is_not(self, path: Path) -> None:
         path.write_text("notes", encoding="utf-8")
-        with pytest.raises(ConfigurationError, match="something that is not a socket"):
+        with pytest.raises(ConfigurationError, match="the file exists and is not a socket"):
             UnixListener(path)
         assert path.read_text(encoding="utf-8") == "notes"
 

@@ -150,7 +150,7 @@ class Receiver(DaemonThread):
         dialect = dialect_named(connection.dialect)
         # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
         prefetch = 1 if self._unreadable else min(options.prefetch, self._room())
-        countable = dialect.can("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
+        countable = dialect.supports("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
         explicit = dialect.headers.get("prefetch") in options.subscribe_headers
         # At RabbitMQ an ACK in mode `client` would settle what the other subscriptions were sent before.
         alone = len(options.destination) == 1 or dialect.ack_reaches == "subscription"

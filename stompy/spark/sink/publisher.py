@@ -179,7 +179,7 @@ class Publisher:
     def _in_transactions(self, dialect: Dialect, chunk: list[Item]) -> bool:
         if self._transactions != "auto":
             return self._transactions == "true"
-        return not (dialect.can("dedupe_id") and any(identity is not None for _, identity in chunk))
+        return not (dialect.supports("dedupe_id") and any(identity is not None for _, identity in chunk))
 
     def _live(self) -> Connection:
         if self._connection is None or not self._connection.connected:
@@ -197,9 +197,9 @@ class _Frames:
     """What the arguments of a send are, for one broker."""
 
     def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
-        self._drops = dialect.can("dedupe_id")
+        self._drops = dialect.supports("dedupe_id")
         # Where it can be asked for, since a broker may take the STOMP default to be a message that a restart loses.
-        self._persistent = {"auto": True if dialect.can("persistent") else None, "true": True, "false": False}[
+        self._persistent = {"auto": True if dialect.supports("persistent") else None, "true": True, "false": False}[
             persistent
         ]
 

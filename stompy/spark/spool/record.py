@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Headers
 
 _LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, which is as far as Spark's timestamps go."""

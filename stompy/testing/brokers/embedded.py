@@ -21,7 +21,7 @@ from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, Stomp
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
 from stompy.testing.brokers.settings import BrokerSettings
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     from stompy.transport.base import Listener, Transport

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.frames.headers import Headers
+from stompy.frames.frame import Headers
 from stompy.spark.spool.record import fingerprint, record_of, storable
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError, InsecureTls
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.options import Tls
 
 
 def test_it_is_a_value_that_travels() -> None:
@@ -23,15 +23,15 @@ def test_the_password_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"key": "me.key"}, "give cert too"),
+        ({"key": "me.key"}, "set cert too"),
         ({"ca": b"ca.pem"}, "ca must be the path of a file, not bytes"),
         ({"cert": ""}, "cert must be the path"),
         ({"crl": 3}, "crl must be the path"),
         ({"minimum_version": "1.1"}, "'1.2' or '1.3'"),
         ({"maximum_version": "TLSv1.3"}, "'1.2' or '1.3'"),
         ({"minimum_version": "1.3", "maximum_version": "1.2"}, "must not be older"),
-        ({"ca": "ca.pem", "insecure_skip_verification": True}, "mean nothing with insecure_skip_verification"),
-        ({"crl": "crl.pem", "insecure_skip_verification": True}, "mean nothing with insecure_skip_verification"),
+        ({"ca": "ca.pem", "insecure_skip_verification": True}, "have no effect with insecure_skip_verification"),
+        ({"crl": "crl.pem", "insecure_skip_verification": True}, "have no effect with insecure_skip_verification"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
@@ -42,8 +42,8 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("insecure_skip_verification", "does not check the broker's certificate: anybody can pose"),
-        ("insecure_skip_hostname", "does not check the host in its certificate: anybody can pose"),
+        ("insecure_skip_verification", "does not check the broker's certificate: an attacker in the network can"),
+        ("insecure_skip_hostname", "does not check the host in its certificate: an attacker in the network can"),
     ],
 )
 def test_switching_a_check_off_is_loud(name: str, words: str) -> None:

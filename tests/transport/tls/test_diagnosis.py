@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stompy.transport.tls_faults import alert_of, explain, in_short, own_certificate_refused, peer_chain
+from stompy.transport.tls.diagnosis import alert_of, explain, openssl_message, own_certificate_refused, peer_chain
 
 
 def fault(reason: str | None, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
@@ -27,7 +27,7 @@ def certificate(issuer: str = "Somebody", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("written", ["TLSV1_ALERT_UNKNOWN_CA", "tlsv1 alert unknown ca", "SSL/TLS alert unknown ca"])
 def test_an_alert_is_recognised_as_each_release_of_openssl_writes_it(written: str) -> None:
     assert alert_of(fault(written)) == "UNKNOWN_CA"
-    assert own_certificate_refused(fault(written)) == "the peer does not trust the authority of our certificate"
+    assert own_certificate_refused(fault(written)) == "the peer does not trust the authority of the client certificate"
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_what_is_not_about_our_certificate_is_not_taken_for_it(reason: str | Non
         (fault("HTTPS_PROXY_REQUEST"), "not-tls", "does not speak TLS on this port"),
         (fault("TLSV1_ALERT_PROTOCOL_VERSION"), "no-common-version", "no version of TLS in common"),
         (fault("UNSUPPORTED_PROTOCOL"), "no-common-version", "no version of TLS in common"),
-        (fault("SSLV3_ALERT_HANDSHAKE_FAILURE"), "other", "no cipher in common, or it wants a certificate of ours"),
-        (fault("TLSV1_ALERT_INTERNAL_ERROR"), "other", "refused the TLS handshake (internal error)"),
-        (fault("PEER_DID_NOT_RETURN_A_CERTIFICATE"), "client-certificate", "showed no certificate"),
+        (fault("SSLV3_ALERT_HANDSHAKE_FAILURE"), "other", "no cipher in common, or it requires a client certificate"),
+        (fault("TLSV1_ALERT_INTERNAL_ERROR"), "other", "rejected the TLS handshake (internal error)"),
+        (fault("PEER_DID_NOT_RETURN_A_CERTIFICATE"), "client-certificate", "sent no certificate"),
         (fault("BAD_SIGNATURE"), "other", "the TLS handshake failed (bad signature)"),
         (fault("x", ssl.SSLEOFError), "closed", "closed the connection in the TLS handshake; does it speak TLS"),
     ],
@@ -62,24 +62,24 @@ def test_a_handshake_that_failed_is_explained(error: ssl.SSLError, reason: str, 
     ("code", "chain", "reason", "words"),
     [
         (10, [certificate(notAfter="Nov 1")], "expired", "the peer's certificate has expired on Nov 1"),
-        (10, [certificate(), certificate()], "expired", "or one that vouches for it, has expired"),
-        (9, [certificate(notBefore="Nov 1")], "not-yet-valid", "is not valid yet; it begins on Nov 1"),
+        (10, [certificate(), certificate()], "expired", "or that of an authority in its chain, has expired"),
+        (9, [certificate(notBefore="Nov 1")], "not-yet-valid", "is not valid yet; it is valid from Nov 1"),
         (
             62,
             [certificate(subjectAltName=(("DNS", "a"), ("DNS", "b")))],
             "wrong-host",
-            "is for a, b, and not for b.example",
+            "is for a, b, not for b.example",
         ),
-        (62, [certificate()], "wrong-host", "is for no host at all, and not for b.example"),
-        (64, [], "wrong-host", "and not for b.example"),
-        (18, [certificate()], "self-signed", "self-signed; where that is meant, trust it with ca="),
-        (19, [certificate(), certificate("Root")], "unknown-authority", "'Root', an authority that is not trusted"),
-        (20, [certificate("Root")], "unknown-authority", "'Root', an authority that is not trusted"),
-        (20, [certificate("Root")], "unknown-authority", "keeps back the intermediate certificate"),
-        (20, [certificate("Middle"), certificate("Root")], "unknown-authority", "'Root', an authority that is not"),
-        (20, [], "unknown-authority", "somebody, an authority that is not trusted"),
+        (62, [certificate()], "wrong-host", "is for no host, not for b.example"),
+        (64, [], "wrong-host", "not for b.example"),
+        (18, [certificate()], "self-signed", "self-signed; to trust it nevertheless, set ca="),
+        (19, [certificate(), certificate("Root")], "unknown-authority", "'Root', which is not trusted"),
+        (20, [certificate("Root")], "unknown-authority", "'Root', which is not trusted"),
+        (20, [certificate("Root")], "unknown-authority", "did not send an intermediate certificate"),
+        (20, [certificate("Middle"), certificate("Root")], "unknown-authority", "'Root', which is not"),
+        (20, [], "unknown-authority", "an unknown authority, which is not trusted"),
         (23, [certificate()], "revoked", "is revoked"),
-        (3, [certificate("Root")], "no-revocation-list", "'Root', of whom no revocation list was given"),
+        (3, [certificate("Root")], "no-revocation-list", "no revocation list of 'Root'"),
         (26, [certificate()], "bad-certificate", "words of OpenSSL"),
     ],
 )
@@ -101,7 +101,7 @@ def test_an_issuer_is_named_by_its_organisation_where_it_has_no_other_name() -> 
 
 
 def test_the_words_of_openssl_come_without_its_numbers() -> None:
-    assert in_short(fault("BAD_RECORD_MAC")) == "bad record mac"
+    assert openssl_message(fault("BAD_RECORD_MAC")) == "bad record mac"
 
 
 def test_a_session_that_got_no_certificate_has_no_chain() -> None:

@@ -19,9 +19,10 @@ from stompy.errors import ConnectionLost, SendTimeout, StompTimeout, TlsError
 from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpListener
-from stompy.transport.tls import TlsListener, TlsTransport
-from stompy.transport.tls_context import client_context, server_context
-from stompy.transport.tls_options import TlsVersion
+from stompy.transport.tls.context import client_context, server_context
+from stompy.transport.tls.endpoints import TlsListener
+from stompy.transport.tls.options import TlsVersion
+from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
 from tests.support.seed import chance
 from tests.transport.conftest import Calling
@@ -45,9 +46,9 @@ class Ends:
             carriers[1], server_context(certificates.broker_options(version=version)), server_side=True
         )
 
-    def shake_hands(self, calling: Calling) -> None:
-        serving = calling(lambda: self.server.shake_hands(ample()))
-        self.client.shake_hands(ample())
+    def do_handshake(self, calling: Calling) -> None:
+        serving = calling(lambda: self.server.do_handshake(ample()))
+        self.client.do_handshake(ample())
         serving.result()
 
     def close(self) -> None:
@@ -66,15 +67,15 @@ def apart(request: pytest.FixtureRequest, calling: Calling, certificates: Certif
 @pytest.fixture
 def ends(apart: Ends, calling: Calling) -> Ends:
     """Both ends of a session."""
-    apart.shake_hands(calling)
+    apart.do_handshake(calling)
     return apart
 
 
 class TestHandshake:
     def test_a_servers_is_done_by_its_first_reads(self, apart: Ends, calling: Calling) -> None:
         reader = calling(lambda: apart.server.recv(ample()))
-        assert "shaking hands" in repr(apart.client)
-        apart.client.shake_hands(ample())
+        assert "in the handshake" in repr(apart.client)
+        apart.client.do_handshake(ample())
         apart.client.sendall(b"hello", ample())
         assert reader.result() == b"hello"
         assert "open" in repr(apart.client)
@@ -85,7 +86,7 @@ class TestHandshake:
         self.test_a_servers_is_done_by_its_first_reads(apart, calling)
 
     def test_nothing_is_sent_before_there_is_a_session(self, apart: Ends) -> None:
-        with pytest.raises(ConnectionLost, match="there is no TLS session with client") as caught:
+        with pytest.raises(ConnectionLost, match="the TLS handshake with client is not done") as caught:
             apart.server.sendall(b"secret", ample())
         assert caught.value.outcome == "not-sent"
         apart.server.shutdown_write()
@@ -114,7 +115,7 @@ class TestHandshake:
     def test_a_handshake_that_breaks_off_is_the_end(self, octets: bytes, apart: Ends) -> None:
         apart.sockets[0].send(octets)
         apart.sockets[0].shutdown(socket.SHUT_WR)
-        with pytest.raises(ConnectionLost, match="no TLS session with client"):
+        with pytest.raises(ConnectionLost, match="the TLS handshake with client"):
             apart.server.recv(ample())
 
 
@@ -151,13 +152,13 @@ class TestTheEnd:
         server = TlsTransport(
             SocketTransport(theirs, peer="client"), server_context(certificates.broker_options()), server_side=True
         )
-        serving = calling(lambda: server.shake_hands(ample()))
-        client.shake_hands(ample())
+        serving = calling(lambda: server.do_handshake(ample()))
+        client.do_handshake(ample())
         serving.result()
         if rudely:
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         theirs.close()
-        with pytest.raises(TlsError, match="hung up right after the TLS handshake") as caught:
+        with pytest.raises(TlsError, match="closed the connection right after the TLS handshake") as caught:
             client.recv(ample())
         assert caught.value.reason == "closed"
         client.close()
@@ -193,7 +194,7 @@ class TestTheEnd:
         ends.server.sendall(b"crossed", ample())
         assert ends.client.recv(ample()) == b"crossed"
         ends.server.sendall(b"behind", ample())
-        ends.client._incoming.write(ends.client._carrier.recv(ample()))  # received, and not yet decrypted
+        ends.client._incoming.write(ends.client._underlying.recv(ample()))  # received, and not yet decrypted
         ends.client.shutdown_write()
         ends.server.sendall(b" and after", ample())
         ends.server.shutdown_write()
@@ -219,7 +220,7 @@ class TestTheEnd:
             def __getattr__(self, name: str) -> object:
                 return getattr(self.carrier, name)
 
-        ends.client._carrier = Watching(ends.client._carrier)  # type: ignore[assignment]
+        ends.client._underlying = Watching(ends.client._underlying)  # type: ignore[assignment]
         ends.client.sendall(b"x", ample())
         assert told == []
 
@@ -268,12 +269,12 @@ class TestWriting:
                 return 1
 
         drops = Drops()
-        real, ends.client._carrier = ends.client._carrier, drops  # type: ignore[assignment]
+        real, ends.client._underlying = ends.client._underlying, drops  # type: ignore[assignment]
         try:
             with pytest.raises(SendTimeout) as caught:
                 ends.client.sendall(b"x" * 100, Deadline(0))
         finally:
-            ends.client._carrier = real
+            ends.client._underlying = real
         assert caught.value.outcome == "unknown"
         assert drops.taken == 1
 
@@ -318,7 +319,7 @@ class TestReading:
 
 
 def test_a_two_way_flood_with_writers_on_both_sides_arrives_as_it_was(apart: Ends, calling: Calling) -> None:
-    apart.shake_hands(calling)
+    apart.do_handshake(calling)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -359,7 +360,7 @@ def test_closed_sessions_leave_no_descriptor(certificates: Certificates, calling
     before = len(list(Path("/proc/self/fd").iterdir()))
     for version in ("1.2", "1.3"):
         ends = Ends(certificates, version)
-        ends.shake_hands(calling)
+        ends.do_handshake(calling)
         reader = calling(ends.client.recv)
         reader.until_blocked()
         ends.client.shutdown()

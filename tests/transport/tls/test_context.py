@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError, InsecureTls
-from stompy.transport.tls_context import client_context, server_context
-from stompy.transport.tls_options import Tls
+from stompy.transport.tls.context import client_context, server_context
+from stompy.transport.tls.options import Tls
 from tests.support.certificates import Certificates
 
 
@@ -74,17 +74,17 @@ class TestOwnCertificate:
 
     def test_nobody_is_asked_on_the_terminal_for_a_password(self, certificates: Certificates) -> None:
         words = refusal(client_context, Tls(cert=certificates.encrypted("hush")))
-        assert "is encrypted, and there is no password for it" in words
+        assert "is encrypted, and no password is set" in words
 
     def test_a_wrong_password_is_told_and_not_shown(self, certificates: Certificates) -> None:
         words = refusal(client_context, Tls(cert=certificates.encrypted("hush"), password="loud"))
-        assert "the password does not open it" in words
+        assert "the password is wrong" in words
         assert "loud" not in words
 
     def test_a_key_of_another_certificate_is_told(self, certificates: Certificates) -> None:
         words = refusal(client_context, Tls(cert=certificates.client, key=certificates.server))
         assert words.endswith(
-            f"the key in {certificates.server!r} is not that of the certificate in {certificates.client!r}"
+            f"the key in {certificates.server!r} does not belong to the certificate in {certificates.client!r}"
         )
 
     def test_a_file_that_is_missing_is_named(self, certificates: Certificates) -> None:
@@ -100,7 +100,7 @@ class TestOwnCertificate:
         for tls in (Tls(ca=path), Tls(cert=path), Tls(crl=path)):
             words = refusal(client_context, tls)
             assert str(path) in words
-            assert "not in PEM form, or damaged" in words
+            assert "not in PEM format, or corrupt" in words
 
     def test_a_renewed_file_is_read_at_the_next_connect(self, certificates: Certificates, tmp_path: Path) -> None:
         path = tmp_path / "ca.pem"

@@ -1,4 +1,4 @@
-"""`Tls` options to contexts of the `ssl` module; imported only where TLS is used, as importing `ssl` takes time."""
+"""Make `ssl.SSLContext`s of `Tls` settings; imported only where TLS is used, as importing `ssl` takes time."""
 
 from __future__ import annotations
 
@@ -8,69 +8,72 @@ from pathlib import Path as FilePath
 
 from stompy.errors import ConfigurationError
 from stompy.secret import Secret
-from stompy.transport.faults import in_words
-from stompy.transport.tls_options import Path, Tls
+from stompy.transport.diagnosis import describe_os_error
+from stompy.transport.tls.options import Path, Tls
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def client_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context for dialing.
+    """Return the context of a client.
 
     Raises:
-        ConfigurationError: a file cannot be read, or does not hold what it should.
+        ConfigurationError: a file cannot be read, or has the wrong content; or the context is one for servers.
     """
     if isinstance(tls, ssl.SSLContext):
         if tls.protocol == ssl.PROTOCOL_TLS_SERVER:
             raise ConfigurationError("this SSLContext is one for servers; a client needs ssl.create_default_context()")
-        return _settled(tls)
-    context = _trusting(ssl.Purpose.SERVER_AUTH, tls)
+        return _without_renegotiation(tls)
+    context = _default_context(ssl.Purpose.SERVER_AUTH, tls)
     if tls.insecure_skip_verification or tls.insecure_skip_hostname:
         context.check_hostname = False
     if tls.insecure_skip_verification:
         context.verify_mode = ssl.CERT_NONE
-    return _filled(context, tls)
+    return _configured(context, tls)
 
 
 def server_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context for a listener.
+    """Return the context of a listener.
 
     Raises:
-        ConfigurationError: as above; or there is no certificate, or what only clients can be told.
+        ConfigurationError: a file cannot be read, or has the wrong content; there is no certificate; or the settings or
+            the context are for clients.
     """
     if isinstance(tls, ssl.SSLContext):
         if tls.protocol == ssl.PROTOCOL_TLS_CLIENT:
             raise ConfigurationError("this SSLContext is one for clients; a broker needs one for servers")
-        return _settled(tls)
+        return _without_renegotiation(tls)
     if tls.cert is None:
         raise ConfigurationError("a broker with TLS needs a certificate: Tls(cert=..., key=...)")
     if tls.server_name is not None or tls.insecure_skip_verification or tls.insecure_skip_hostname:
         raise ConfigurationError("server_name and insecure_... are for clients, not for a broker")
-    context = _trusting(ssl.Purpose.CLIENT_AUTH, tls)
-    context.num_tickets = 0  # nobody resumes sessions here, and unread tickets would turn a quick close into a reset
+    context = _default_context(ssl.Purpose.CLIENT_AUTH, tls)
+    context.num_tickets = (
+        0  # clients do not resume sessions, and closing with unread tickets would reset the connection
+    )
     if tls.ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-    return _filled(context, tls)
+    return _configured(context, tls)
 
 
-def _settled(context: ssl.SSLContext) -> ssl.SSLContext:
-    # A peer that starts a new handshake within the session (TLS 1.2) would make reading wait for writing.
+def _without_renegotiation(context: ssl.SSLContext) -> ssl.SSLContext:
+    # With a renegotiation (TLS 1.2), reading would have to wait for writing.
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
 
-def _filled(context: ssl.SSLContext, tls: Tls) -> ssl.SSLContext:
+def _configured(context: ssl.SSLContext, tls: Tls) -> ssl.SSLContext:
     context.minimum_version = _VERSIONS[tls.minimum_version]
     if tls.maximum_version is not None:
         context.maximum_version = _VERSIONS[tls.maximum_version]
     if tls.cert is not None:
-        _load_own(context, tls)
+        _load_certificate(context, tls)
     if tls.crl is not None:
-        _revoke(context, tls.crl)
-    return _settled(context)
+        _load_revocation_lists(context, tls.crl)
+    return _without_renegotiation(context)
 
 
-def _trusting(purpose: ssl.Purpose, tls: Tls) -> ssl.SSLContext:
+def _default_context(purpose: ssl.Purpose, tls: Tls) -> ssl.SSLContext:
     if tls.ca is None:
         return ssl.create_default_context(purpose)  # the system's authorities, for a client
     path = FilePath(tls.ca)
@@ -82,7 +85,7 @@ def _trusting(purpose: ssl.Purpose, tls: Tls) -> ssl.SSLContext:
         raise _unusable("the certificates of authorities in", path, error) from error
 
 
-def _revoke(context: ssl.SSLContext, crl: Path) -> None:
+def _load_revocation_lists(context: ssl.SSLContext, crl: Path) -> None:
     path = FilePath(crl)
     try:
         context.load_verify_locations(path)
@@ -91,13 +94,13 @@ def _revoke(context: ssl.SSLContext, crl: Path) -> None:
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
-def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
+def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
     assert tls.cert is not None
     cert, key = FilePath(tls.cert), FilePath(tls.key if tls.key is not None else tls.cert)
     asked = False
 
     def password() -> str:
-        # Without a password of ours OpenSSL would ask on the terminal, and wait there.
+        # Without this function, OpenSSL would prompt for a password on the terminal.
         nonlocal asked
         asked = True
         if isinstance(tls.password, Secret):
@@ -105,7 +108,7 @@ def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
         return tls.password() if callable(tls.password) else ""
 
     for path in (cert, key):
-        # OpenSSL does not say which of the two it cannot read.
+        # OpenSSL does not tell which of the two files it cannot read.
         if not os.access(path, os.R_OK) or not path.is_file():
             why = "it cannot be read" if path.exists() else "there is no such file"
             raise ConfigurationError(f"cannot use the certificate or key in {str(path)!r}: {why}")
@@ -113,10 +116,10 @@ def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
         context.load_cert_chain(cert, key, password)
     except OSError as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            why = f"the key in {str(key)!r} is not that of the certificate in {str(cert)!r}"
+            why = f"the key in {str(key)!r} does not belong to the certificate in {str(cert)!r}"
         elif asked:
             why = f"the key in {str(key)!r} is encrypted, and " + (
-                "there is no password for it" if tls.password is None else "the password does not open it"
+                "no password is set" if tls.password is None else "the password is wrong"
             )
         else:
             raise _unusable("the certificate and key in", cert if key == cert else f"{cert}, {key}", error) from error
@@ -124,5 +127,5 @@ def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
 
 
 def _unusable(what: str, path: Path, error: OSError) -> ConfigurationError:
-    why = "not in PEM form, or damaged" if isinstance(error, ssl.SSLError) else in_words(error)
+    why = "not in PEM format, or corrupt" if isinstance(error, ssl.SSLError) else describe_os_error(error)
     return ConfigurationError(f"cannot use {what} {str(path)!r}: {why}")

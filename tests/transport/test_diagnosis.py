@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
 
@@ -8,7 +10,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.transport.greeting import GREETING_SIZE, protocol_of
+from stompy.transport.diagnosis import GREETING_SIZE, describe_lookup_error, describe_os_error, detect_protocol
 from tests.support.answering import answering
 from tests.support.peer import WITHIN
 
@@ -26,19 +28,19 @@ GREETINGS = [
 
 @pytest.mark.parametrize(("protocol", "answer"), [*GREETINGS, ("TLS", b"\x15\x03\x03\x00\x02\x02\x46"), ("TLS", b"\x16\x03\x01")])  # fmt: skip # noqa: E501
 def test_a_protocol_is_known_by_how_its_peers_begin(protocol: str, answer: bytes) -> None:
-    assert protocol_of(answer[:GREETING_SIZE]) == protocol
+    assert detect_protocol(answer[:GREETING_SIZE]) == protocol
 
 
 @pytest.mark.parametrize("start", [b"ERROR\nmessage:x", b"ERROR\r\nmessage:x"])
 def test_an_answer_of_stomp_is_stomp(start: bytes) -> None:
-    assert protocol_of(start) == "STOMP"
+    assert detect_protocol(start) == "STOMP"
 
 
 @pytest.mark.parametrize(
     "start", [b"", b"\n", b"\n\n\n\n", b"CONNECTED\nversion:", b" ", b"AM", b"\x20\x20abc", b"220 "]
 )
 def test_the_rest_is_not_guessed_at(start: bytes) -> None:
-    assert protocol_of(start) is None
+    assert detect_protocol(start) is None
 
 
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
@@ -80,3 +82,40 @@ def test_a_tls_client_at_a_plain_broker_is_told_so() -> None:
     with Broker() as broker, pytest.raises(stompy.TlsError, match=wanted) as told:
         stompy.connect(broker.url.replace("stomp://", "stomp+ssl://"), connect_timeout=5)
     assert told.value.reason == "not-tls"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ECONNREFUSED, "connection refused"),
+        (errno.ECONNRESET, "connection reset by the peer"),
+        (errno.EHOSTUNREACH, "no route to the host"),
+        (errno.EADDRINUSE, "the address is already in use"),
+    ],
+)
+def test_common_faults_are_in_plain_words(code: int, words: str) -> None:
+    assert describe_os_error(OSError(code, os.strerror(code))) == words
+
+
+def test_other_faults_keep_the_systems_words() -> None:
+    assert describe_os_error(OSError(errno.ENOTDIR, "Not a directory")) == "Not a directory"
+    assert describe_os_error(OSError("odd")) == "odd"
+    assert describe_os_error(TimeoutError()) == "TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (socket.EAI_NONAME, "host name not found: h.example"),
+        (socket.EAI_AGAIN, "the name service gave no answer for h.example; it may do so later"),
+        (socket.EAI_FAIL, "host name lookup failed for h.example: broken"),
+    ],
+)
+def test_lookup_faults_name_the_host(code: int, words: str) -> None:
+    assert describe_lookup_error(socket.gaierror(code, "broken"), host="h.example") == words
+
+
+def test_lookup_faults_that_are_not_the_name_services_keep_their_words() -> None:
+    assert describe_lookup_error(OSError(errno.EMFILE, "x"), host="h") == (
+        "host name lookup failed for h: too many open files in this process"
+    )

@@ -1,0 +1,1 @@
+"""TLS over another transport: settings, contexts, sessions, dialer and listener, error messages."""

@@ -1,0 +1,358 @@
+"""TLS over another transport: an SSL object between two memory buffers, not a wrapped socket.
+
+An SSL object is not thread-safe, and with a wrapped socket a waiting reader blocks the writer. Here the object only
+works on memory, under a lock, and the underlying transport waits, without the lock.
+
+| thread | may call | blocks on |
+|---|---|---|
+| the reader (owner) | `recv`, then `close` | the underlying transport, until its deadline or `shutdown` |
+| one writer at a time | `sendall`, `shutdown_write` | the underlying transport, until its deadline or `shutdown` |
+| any | `shutdown` | nothing |
+
+Lock (rank 5, a leaf): `TlsTransport._lock` guards the SSL object, its buffers and the flags; never held during I/O.
+
+After the handshake the reader never writes. Messages that TLS itself has to send (in TLS 1.3 the answer to KeyUpdate,
+"prior to sending its next Application Data record", RFC 8446, 4.6.3) go out with the next bytes of the writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import ssl
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from stompy.deadline import Budget, Deadline, deadline_of
+from stompy.errors import (
+    ClientCertificateRefused,
+    ConnectionLost,
+    SendTimeout,
+    TlsError,
+)
+from stompy.transport.base import RECV_SIZE, Transport
+from stompy.transport.diagnosis import GREETING_SIZE
+from stompy.transport.tls.diagnosis import explain, openssl_message, own_certificate_refused, peer_chain
+
+if TYPE_CHECKING:
+    from stompy.errors import Outcome
+
+_LOG = logging.getLogger("stompy.transport")
+
+_RECORD = 16_384
+"""The maximum size in bytes of the plain text of a TLS record; OpenSSL reads and writes one record at a time."""
+
+_VERSION_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+"""A fatal alert (protocol_version) for peers that do not speak TLS, to which OpenSSL sends nothing."""
+
+_CHUNK = 16 * _RECORD
+"""Bytes of plain text that are encrypted at a time."""
+
+
+class UnderlyingTransport(Transport, Protocol):
+    """A transport that TLS can run over, with a `send` that may write a part."""
+
+    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
+        ...
+
+
+class TlsTransport:
+    """One end of a TLS connection; see `stompy.transport.base.Transport`.
+
+    The end of the underlying stream is the end of this one, even without the closing alert of TLS, which many brokers
+    do not send. This is safe: STOMP frames have an explicit end, and a session without the RECEIPT for its DISCONNECT
+    counts as lost.
+
+    A `SendTimeout` may leave an incomplete record; the next `sendall` first writes the rest of it.
+
+    Args:
+        underlying: the transport below TLS, which this one then owns.
+        context: the settings.
+        server_side: whether this is the server. The first calls of `recv` then do the handshake.
+        server_name: the expected name of the server, for a client.
+    """
+
+    def __init__(
+        self,
+        underlying: UnderlyingTransport,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_name: str | None = None,
+    ) -> None:
+        self._underlying = underlying
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
+        )
+        self._server_side = server_side
+        self._lock = threading.Lock()
+        self._unsent: memoryview | bytes = b""  # encrypted; used by the writer only
+        self._plain: list[bytes] = []  # decrypted, not yet returned
+        self._ended = False  # the stream of the peer
+        self._error: ssl.SSLError | None = None
+        self.start = b""  # the first bytes of the peer
+        self._handshake_done = False
+        self._failed = False
+        self._received_any = False  # whether a byte of plain text was received
+        self._writing = False
+        self._write_ended = False
+        self._shut = False
+
+    @property
+    def peer(self) -> str:
+        """The name of the peer."""
+        return self._underlying.peer
+
+    @property
+    def tls(self) -> ssl.SSLObject:
+        """The SSL object, for `version()`, `cipher()` and `getpeercert()`."""
+        return self._tls
+
+    # The handshake
+
+    def do_handshake(self, deadline: Deadline) -> None:
+        """Do the handshake; may be called again after a `StompTimeout`.
+
+        Raises:
+            ssl.SSLError: the handshake failed; an alert was sent to the peer.
+            StompTimeout: the deadline passed first.
+            ConnectionLost: the underlying stream broke; `SendTimeout` if the peer does not read.
+        """
+        while not self._handshake_done:
+            with self._lock:
+                try:
+                    self._tls.do_handshake()
+                    self._handshake_done = True
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLError:
+                    self._failed = True
+                    self._try_send(self._outgoing.read() or _VERSION_ALERT)
+                    raise
+                data = self._outgoing.read()
+            if data:
+                self._underlying.sendall(data, deadline)
+            if not self._handshake_done:
+                received = self._underlying.recv(deadline)
+                with self._lock:
+                    self.start = (self.start + received)[:GREETING_SIZE]
+                    if received:
+                        self._incoming.write(received)
+                    else:
+                        self._incoming.write_eof()
+        _LOG.debug("%s: %s, %s", self.peer, self._tls.version(), (self._tls.cipher() or ("?",))[0])
+
+    # Reading
+
+    def recv(self, deadline: Deadline | None = None) -> bytes:
+        """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
+
+        Raises:
+            StompTimeout: the deadline passed.
+            ConnectionLost: the stream broke, or the peer sent invalid TLS; on a server, also if the handshake failed.
+            ClientCertificateRefused: on a client, before the first byte: with TLS 1.3 the server checks the client
+                certificate after the client has completed its handshake. `TlsError` if it then closed the connection
+                without an alert.
+        """
+        if not self._handshake_done and not self._shut:
+            if self._failed:
+                return self._discard(deadline)
+            self._accept_handshake(deadline)
+        while True:
+            with self._lock:
+                data = self._decrypted()
+                self._received_any = self._received_any or bool(data)
+            if data is not None:
+                return data
+            received = self._receive(deadline)
+            with self._lock:
+                if received:
+                    self._incoming.write(received)
+                elif not self._shut:
+                    # OpenSSL is not informed: it would treat this as an attack, and stop writing too.
+                    self._ended = True
+                    _LOG.debug("%s: the stream ended without a closing alert of TLS", self.peer)
+
+    def _receive(self, deadline: Deadline | None) -> bytes:
+        lost: ConnectionLost | None = None
+        try:
+            received = self._underlying.recv(deadline)
+        except ConnectionLost as error:
+            if self._received_any or self._server_side:
+                raise
+            received, lost = b"", error
+        if received or self._shut or self._received_any or self._server_side:
+            return received
+        # ActiveMQ's nio sends no alert when it rejects a client.
+        message = (
+            "the peer closed the connection right after the TLS handshake; it may require a client certificate, or have"
+            " rejected this one"
+        )
+        raise TlsError(message, reason="closed", address=self.peer) from lost
+
+    def _accept_handshake(self, deadline: Deadline | None) -> None:
+        """Do the handshake of a server; after a `StompTimeout` the next call continues it."""
+        try:
+            self.do_handshake(deadline or Deadline(None))
+        except ssl.SSLError as error:
+            _, message = explain(error, wanted="us", chain=peer_chain(self._tls), start=self.start)
+            _LOG.info("%s: the TLS handshake failed: %s", self.peer, message)
+            self._underlying.shutdown_write()  # after the alert
+            raise ConnectionLost(f"the TLS handshake with {self.peer} failed: {message}", outcome="not-sent") from error
+
+    def _discard(self, deadline: Deadline | None) -> bytes:
+        """Read to the end after a failed handshake, as closing with unread bytes could destroy the alert."""
+        while self._underlying.recv(deadline):
+            pass
+        return b""
+
+    def _decrypted(self) -> bytes | None:
+        """Return the plain text so far, `b""` at the end, `None` if more bytes are needed; with the lock held."""
+        if self._shut:
+            return b""
+        self._decrypt(RECV_SIZE)
+        if self._plain:
+            data = b"".join(self._plain)
+            self._plain = [data[RECV_SIZE:]] if len(data) > RECV_SIZE else []
+            return data[:RECV_SIZE]
+        if self._error is not None:
+            raise self._mapped(self._error)
+        return b"" if self._ended else None
+
+    def _decrypt(self, limit: int) -> None:
+        """Decrypt the received bytes, up to about `limit` bytes of plain text; with the lock held."""
+        size = 0
+        while size < limit and not self._ended and self._error is None:
+            try:
+                part = self._tls.read(_RECORD)
+            except ssl.SSLWantReadError:
+                return
+            except ssl.SSLZeroReturnError:
+                part = b""
+            except ssl.SSLError as error:
+                self._error = error
+                return
+            self._ended = not part
+            if part:
+                self._plain.append(part)
+                size += len(part)
+                if not (self._incoming.pending or self._tls.pending()):
+                    return  # faster than the exception of another read
+
+    def _mapped(self, error: ssl.SSLError) -> ConnectionLost | ClientCertificateRefused:
+        refused = None if self._received_any or self._server_side else own_certificate_refused(error)
+        mapped = (
+            ConnectionLost(f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})")
+            if refused is None
+            else ClientCertificateRefused(refused, address=self.peer)
+        )
+        mapped.__cause__ = error
+        return mapped
+
+    # Writing
+
+    def sendall(self, data: bytes, deadline: Budget) -> None:
+        """Encrypt all of `data` and write it to the underlying transport.
+
+        Raises:
+            SendTimeout: the deadline passed first.
+            ConnectionLost: the stream broke or was shut down, or the handshake is not done.
+        """
+        deadline = deadline_of(deadline)
+        with self._lock:
+            self._check_open("not-sent")
+            self._writing = True
+        try:
+            self._flush(deadline, late="not-sent", lost="not-sent")  # the rest of an earlier write
+            at, view = 0, memoryview(data)
+            while at < len(view):
+                if at and deadline.expired:  # a peer that reads slowly must not extend it
+                    raise self._late("unknown")
+                part = view[at : at + _CHUNK]
+                self._encrypt(part, "unknown" if at else "not-sent")
+                self._flush(deadline, late="unknown", lost="unknown" if at else "not-sent")
+                at += len(part)
+        finally:
+            with self._lock:
+                self._writing = False
+
+    def _check_open(self, outcome: Outcome) -> None:
+        if self._shut or self._write_ended:
+            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome=outcome)
+        if not self._handshake_done:
+            raise ConnectionLost(f"the TLS handshake with {self.peer} is not done", outcome=outcome)
+
+    def _encrypt(self, part: memoryview, outcome: Outcome) -> None:
+        with self._lock:
+            self._check_open(outcome)
+            try:
+                while part:
+                    part = part[self._tls.write(part) :]
+            except ssl.SSLError as error:
+                raise ConnectionLost(
+                    f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})", outcome=outcome
+                ) from error
+            self._unsent = memoryview(self._outgoing.read())
+
+    def _flush(self, deadline: Deadline, *, late: Outcome, lost: Outcome) -> None:
+        """Write the encrypted bytes; `late` and `lost` are the outcomes if a timeout or a loss leaves all unwritten."""
+        written = False
+        while self._unsent:
+            try:
+                sent = self._underlying.send(self._unsent, deadline)
+            except SendTimeout as error:
+                raise SendTimeout(str(error), outcome=late) from error
+            except ConnectionLost as error:
+                raise ConnectionLost(str(error), outcome="unknown" if written else lost) from error
+            written = True
+            self._unsent = self._unsent[sent:]
+            if self._unsent and deadline.expired:
+                raise self._late(late)
+
+    def _late(self, outcome: Outcome) -> SendTimeout:
+        return SendTimeout(f"{self.peer} did not accept the bytes in time", outcome=outcome)
+
+    # Closing
+
+    def shutdown(self) -> None:
+        """End both directions and wake waiting threads; from any thread."""
+        with self._lock:
+            alert = b"" if self._shut else self._closing_alert()
+            self._shut = True
+        self._try_send(alert)
+        self._underlying.shutdown()
+
+    def shutdown_write(self) -> None:
+        """End the outgoing direction: the peer reads what was written, then the end."""
+        with self._lock:
+            if self._handshake_done and not self._shut:
+                self._decrypt(2 * RECV_SIZE)  # OpenSSL would reject bytes after our closing alert
+            alert = self._closing_alert()
+            self._write_ended = True
+        self._try_send(alert)
+        self._underlying.shutdown_write()
+
+    def _closing_alert(self) -> bytes:
+        """Return the closing alert, or `b""` if it was sent or would split a record; with the lock held."""
+        if not self._handshake_done or self._writing or self._unsent or self._write_ended:
+            return b""
+        with contextlib.suppress(ssl.SSLError):  # it asks for the alert of the peer, which may never come
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    def _try_send(self, data: bytes) -> None:
+        if data:
+            with contextlib.suppress(ConnectionLost):
+                self._underlying.sendall(data, Deadline(0))
+
+    def close(self) -> None:
+        """Shut down, and close the underlying transport."""
+        self.shutdown()
+        self._underlying.close()
+
+    def __repr__(self) -> str:
+        state = "shut down" if self._shut else "open" if self._handshake_done else "in the handshake"
+        return f"<TlsTransport {self._tls.version() or 'TLS'} over {self._underlying!r}, {state}>"
