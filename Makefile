@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 	bench bench-quick bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
-	@echo "make demo               the tour on the embedded broker"
+	@echo "make demo               each feature, shown on the embedded broker"
 	@echo "make flights            a year of flights through a queue and Spark (BROKER=activemq for a real broker)"
 	@echo "make test               the tests (ARGS=... for pytest, WORKERS=0 for one after the other)"
 	@echo "make test-tools         the tests of tools/"

@@ -15,7 +15,7 @@ from typing import Any
 
 from stompy.broker.broker import Broker
 from stompy.broker.users import User
-from stompy.cli.console import say, tell
+from stompy.cli.console import report, say
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import why
 from stompy.cli.options import add_passcode_options, add_verbose, count, mode, passcode_from, port, seconds
@@ -30,11 +30,11 @@ _PASSCODE = "STOMPY_BROKER_PASSCODE"
 _OF_FRAMES = ("max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body")
 _LIMITS = {
     "max_headers": "header lines in a frame",
-    "max_header_line": "octets of one header line",
-    "max_header_block": "octets of all header lines of a frame",
-    "max_body": "octets of a body",
-    "max_first_body": "octets of the body of a client's first frame",
-    "max_eol_rate": "octets of line ends a second between frames",
+    "max_header_line": "bytes of one header line",
+    "max_header_block": "bytes of all header lines of a frame",
+    "max_body": "bytes of a body",
+    "max_first_body": "bytes of the body of a client's first frame",
+    "max_eol_rate": "bytes of line ends a second between frames",
     "max_sessions": "clients at one time",
     "max_handshakes": "those among them that are not connected yet",
     "max_handshakes_per_address": "those among these that come from one address (default: half of them)",
@@ -42,9 +42,9 @@ _LIMITS = {
     "max_session_transactions": "open transactions of one client",
     "max_queues": "queues",
     "max_queue_messages": "messages in one queue",
-    "max_queue_bytes": "octets in one queue",
-    "max_store_bytes": "octets of all messages",
-    "max_state_bytes": "octets of all else that clients make it keep: unfinished frames, ids, names",
+    "max_queue_bytes": "bytes in one queue",
+    "max_store_bytes": "bytes of all messages",
+    "max_state_bytes": "bytes of everything else that clients make it keep: unfinished frames, ids, names",
     "max_session_state_bytes": "the same for one client",
 }
 
@@ -55,7 +55,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "broker",
         help="run the embedded broker",
         description="Run the embedded broker until SIGINT or SIGTERM. It is for development: everything is in memory, "
-        "and gone when it stops. Its address is the first line of standard output.",
+        "and lost when it stops. Its address is the first line of standard output.",
     )
     group = parser.add_argument_group("broker")
     group.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
@@ -78,7 +78,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         type=Path,
         help='let in the users of FILE: {"LOGIN": {"passcode_hash": ..., "read": [...], "write": [...], "admin": ...}}'
-        " - a destination being its name or a beginning with '*' behind it; 'stompy hash-passcode' makes the hash",
+        " - a destination being its name or a prefix with '*' after it; 'stompy hash-passcode' makes the hash",
     )
     limits = parser.add_argument_group("limits")
     for name, meaning in _LIMITS.items():
@@ -107,17 +107,17 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         users=_users(arguments),
         **_limits(arguments),
     )
-    with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as tell_ready:
+    with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:
         try:
             broker.start()
         except ConfigurationError as error:
             raise Failure(str(error), Exit.CONNECTION) from error
         with broker:
-            tell_ready(f"{broker.url}\n")
+            report_ready(f"{broker.url}\n")
             say(broker.url)
-            tell("for development: everything is in memory, and gone at the end; Ctrl-C ends it")
+            report("for development: everything is in memory and lost at the end; Ctrl-C stops it")
             wait_for_signal()
-    tell("stopped")
+    report("stopped")
     return Exit.OK
 
 
@@ -134,21 +134,21 @@ def _ready_file(path: Path | None) -> Iterator[Callable[[str], None]]:
 
     def write(text: str) -> None:
         part = path.with_name(f"{path.name}.{os.getpid()}")
-        with _told(path):
+        with _writing(path):
             part.write_text(text, encoding="utf-8")
             part.replace(path)
 
-    with _told(path):
+    with _writing(path):
         path.unlink(missing_ok=True)  # a broker that was killed may have left it
     try:
         yield write
     finally:
-        with _told(path):
+        with _writing(path):
             path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

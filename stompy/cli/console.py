@@ -24,26 +24,26 @@ if sys.platform != "win32":
 _FORMAT = "stompy: %(levelname)s: %(name)s: %(message)s"
 
 
-def tell(text: str) -> None:
+def report(text: str) -> None:
     """Write a line about what happens to standard error."""
     _to_stderr(f"stompy: {printable(text)}\n")
 
 
-def tell_error(text: str) -> None:
+def report_error(text: str) -> None:
     """Write the one line that says why the command failed."""
-    tell(f"error: {text}")
+    report(f"error: {text}")
 
 
 def _to_stderr(text: str) -> None:
-    # Nobody is left to hear of a standard error that is closed or broken.
+    # Nobody can read a standard error that is closed or broken.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()
 
 
-def stdin_octets() -> BinaryIO:
-    """Return standard input as octets.
+def stdin_bytes() -> BinaryIO:
+    """Return standard input as bytes.
 
     Raises:
         Failure: it is closed.
@@ -70,10 +70,10 @@ class Output:
             self._stream = io.BufferedWriter(io.FileIO(self._stream.fileno(), "wb", closefd=False))
 
     def write(self, data: bytes) -> None:
-        """Write octets.
+        """Write bytes.
 
         Raises:
-            BrokenPipeError: the reader is gone.
+            BrokenPipeError: the reader has ended.
             Failure: they cannot be written for another reason.
         """
         with _output_errors():
@@ -97,12 +97,12 @@ class Output:
         return False
 
     def await_reader(self, deadline: Deadline) -> int:
-        """Wait until the reader of the pipe has read all that was flushed; return how many octets it has not.
+        """Wait until the reader of the pipe has read all that was flushed; return how many bytes it has not.
 
-        They are 0, unless the reader is gone or the deadline has passed.
+        They are 0, unless the reader has ended or the deadline has passed.
         """
         pause = 0.0005
-        while self._unread() and not self._reader_is_gone() and not deadline.expired:
+        while self._unread() and not self._reader_has_ended() and not deadline.expired:
             time.sleep(deadline.sooner(pause).remaining() or 0.0)
             pause = min(2 * pause, 0.05)
         return self._unread() or 0
@@ -116,15 +116,15 @@ class Output:
             return None
 
     def check_reader(self) -> None:
-        """Notice that the reader of a pipe is gone, which a write would only find out later.
+        """Notice that the reader of a pipe has ended, which a write would only find out later.
 
         Raises:
             BrokenPipeError: it is.
         """
-        if self._reader_is_gone():
+        if self._reader_has_ended():
             raise BrokenPipeError
 
-    def _reader_is_gone(self) -> bool:
+    def _reader_has_ended(self) -> bool:
         events: list[tuple[int, int]] = []
         # Where the system has no poll, or the stream no descriptor, the next write tells.
         with contextlib.suppress(AttributeError, OSError, ValueError):
@@ -172,7 +172,7 @@ def logging_to_stderr(*, verbosity: int, quiet: int = logging.ERROR) -> Iterator
 
     Args:
         verbosity: 1 for what happens to connections, 2 or more for the frames too.
-        quiet: the level for verbosity 0. What a command fails of it tells itself, so that warnings would say it twice.
+        quiet: the level for verbosity 0. A command reports its own failures, so warnings would repeat them.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(_FORMAT))

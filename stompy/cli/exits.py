@@ -37,7 +37,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     """Ended by SIGINT."""
     BROKEN_PIPE = 141
-    """Whoever read the output has gone, as with SIGPIPE."""
+    """The reader of the output has ended, as with SIGPIPE."""
     TERMINATED = 143
     """Ended by SIGTERM."""
 
@@ -73,5 +73,5 @@ def code_of(error: StompError) -> Exit:
 
 
 def interruption(error: KeyboardInterrupt) -> Exit:
-    """Return the exit code for the signal behind `error`."""
+    """Return the exit code for the signal that caused `error`."""
     return Exit.TERMINATED if isinstance(error, Terminated) else Exit.INTERRUPTED

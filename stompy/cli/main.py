@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stompy.cli.broker import add_broker
-from stompy.cli.console import forget_stdout, logging_to_stderr, tell_error
-from stompy.cli.demo import add_demo
+from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
+from stompy.cli.demo.command import add_demo
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.cli.options import Parser, connection_options
 from stompy.cli.ping import add_ping
@@ -81,18 +81,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 def version() -> str:
     """Return the version of stompy."""
-    # The door, which is loaded before any module in its house, has the number.
+    # The package, which is loaded before any module in it, has the number.
     return str(sys.modules["stompy"].__version__)
 
 
 def _fail(message: str, code: Exit) -> int:
-    tell_error(message)
+    report_error(message)
     return int(code)
 
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """Let SIGTERM unwind the command as SIGINT does, so that it says goodbye to the broker."""
+    """Let SIGTERM unwind the command as SIGINT does, so that it disconnects from the broker."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can take signals
         return

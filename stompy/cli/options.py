@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stompy.cli.console import tell_error
+from stompy.cli.console import report_error
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
 from stompy.cli.tls import add_tls_options
@@ -33,8 +33,8 @@ class Parser(argparse.ArgumentParser):
         """Parse, naming unknown options by their names only: their values may be secrets."""
         known, extra = self.parse_known_args(args, namespace)
         late = getattr(known, "late", None)
-        words = [one for one in extra if _is_word(one)]
-        if late is not None and getattr(known, late) is None and len(words) == 1 and words == extra[:1]:
+        rest = [one for one in extra if _is_word(one)]
+        if late is not None and getattr(known, late) is None and len(rest) == 1 and rest == extra[:1]:
             # argparse takes an optional positional as absent when options stand before it.
             setattr(known, late, extra.pop(0))
         if extra:
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit."""
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
-        tell_error(f"{shown} (see '{self.prog} --help')")
+        report_error(f"{shown} (see '{self.prog} --help')")
         sys.exit(Exit.USAGE)
 
 
@@ -86,7 +86,7 @@ def connection_options() -> argparse.ArgumentParser:
         "--heartbeat",
         metavar="SEND,RECEIVE",
         type=heartbeat,
-        help="seconds between heart-beats: ours, and the broker's that we ask for; 0 for none (default: 10,10)",
+        help="seconds between heartbeats: the client's, and those requested of the broker; 0 for none (default: 10,10)",
     )
     group.add_argument(
         "--wait",
@@ -143,7 +143,7 @@ def headers_of(pairs: Sequence[tuple[str, str]], own: Mapping[str, str] | None =
 
     Args:
         pairs: of names and values.
-        own: headers that are not given this way, and what is written instead; empty where nothing is.
+        own: headers that have an option of their own, and that option; empty if there are none.
 
     Raises:
         Failure: one of them is there; or one twice, of which only the first would count (STOMP 1.2, Repeated Header
@@ -165,7 +165,7 @@ def heartbeat(text: str) -> tuple[float, float]:
     """Return the two intervals of `SEND,RECEIVE`; one number stands for both."""
     parts = text.split(",")
     if len(parts) > 2:
-        raise argparse.ArgumentTypeError("heart-beats are written SEND,RECEIVE in seconds, such as 10,10")
+        raise argparse.ArgumentTypeError("heartbeats are written SEND,RECEIVE in seconds, such as 10,10")
     numbers = [_number(part) for part in parts]
     return numbers[0], numbers[-1]
 

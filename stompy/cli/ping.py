@@ -20,8 +20,8 @@ def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     parser = commands.add_parser(
         "ping",
         parents=[common],
-        help="connect, and tell what the broker is",
-        description="Connect, tell what the broker is and what was agreed, and time a round trip.",
+        help="connect, and show what the broker is",
+        description="Connect, show what the broker is and what was agreed, and time a round trip.",
     )
     parser.add_argument(
         "--destination",
@@ -43,7 +43,7 @@ def run_ping(arguments: argparse.Namespace) -> Exit:
         _row("version", f"STOMP {conn.version}")
         _row("session", conn.session or "(does not say)")
         ours, theirs = conn.heartbeat
-        _row("heart-beats", f"ours {_interval(ours)}, the broker's {_interval(theirs)}")
+        _row("heartbeats", f"client {_interval(ours)}, broker {_interval(theirs)}")
         _row("connected in", _milliseconds(time.perf_counter() - started))
         _row("receipt in", _milliseconds(_receipt(conn, arguments.timeout)))
         if arguments.destination is not None:
@@ -53,7 +53,7 @@ def run_ping(arguments: argparse.Namespace) -> Exit:
 
 
 def _receipt(conn: Connection, timeout: float) -> float:
-    """Return the seconds until the broker has confirmed an empty transaction, which leaves nothing behind."""
+    """Return the seconds until the broker has confirmed an empty transaction, which changes nothing."""
     started = time.perf_counter()
     with conn.transaction() as transaction:
         transaction.commit(timeout=timeout)

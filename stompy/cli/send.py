@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from stompy.cli.console import stdin_is_terminal, stdin_octets, tell
+from stompy.cli.console import report, stdin_bytes, stdin_is_terminal
 from stompy.cli.exits import Exit, Failure, code_of, interruption
 from stompy.cli.files import why
 from stompy.cli.options import add_headers, headers_of, seconds
@@ -37,7 +37,7 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
     parser.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or nothing in a pipe, reads stdin")
     body = parser.add_mutually_exclusive_group()
-    body.add_argument("--file", metavar="FILE", help="send the octets of FILE as one message; '-' is stdin")
+    body.add_argument("--file", metavar="FILE", help="send the bytes of FILE as one message; '-' is stdin")
     body.add_argument(
         "--lines", metavar="FILE", help="send each line of FILE, without its LF, as one message; '-' is stdin"
     )
@@ -54,7 +54,7 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
 
 
 def run_send(arguments: argparse.Namespace) -> Exit:
-    """Send what the arguments say, and tell how many messages it was."""
+    """Send what the arguments say, and report how many messages were sent."""
     headers = headers_of(arguments.header, _OWN)
     with _bodies(arguments) as bodies:
         sender = _Sender(arguments, headers)
@@ -67,7 +67,7 @@ def run_send(arguments: argparse.Namespace) -> Exit:
             raise Failure(f"{error}{sender.progress()}", error.code) from error
         except KeyboardInterrupt as signal:
             raise Failure(f"interrupted{sender.progress()}", interruption(signal)) from None
-    tell(f"sent {_messages(sender.sent)} to {arguments.destination}")
+    report(f"sent {_messages(sender.sent)} to {arguments.destination}")
     return Exit.OK
 
 
@@ -133,7 +133,7 @@ def _bodies(arguments: argparse.Namespace) -> Iterator[Iterator[str | bytes]]:
 
 def _opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
     if name == STDIN:
-        return contextlib.nullcontext(stdin_octets())
+        return contextlib.nullcontext(stdin_bytes())
     with _reading(name):
         return open(name, "rb")  # the caller closes it
 
@@ -144,7 +144,7 @@ def _whole(name: str) -> bytes:
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the octets of each line without the one LF that ends it; a last line may lack it."""
+    """Yield the bytes of each line without the one LF that ends it; a last line may lack it."""
     with _reading(name):
         for line in file:
             yield line.removesuffix(b"\n")

@@ -1,4 +1,4 @@
-"""Connecting as the options say, and a goodbye that is sure of itself."""
+"""Connect as the options say, and disconnect with the broker's confirmation."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.transport.address import TLS, Address
 
-_HURRIED_GOODBYE = 2.0
+_SHORT_DISCONNECT = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
 
 
-class Witness(ConnectionListener):
-    """Hears how the session ends.
+class SessionObserver(ConnectionListener):
+    """Notes how the session ends.
 
     Its attributes are final once `disconnect` has returned, which joins the dispatcher.
 
     Attributes:
-        receipts: how many RECEIPT frames came since it listens.
-        reason: of the end; `None` where we ended it.
+        receipts: the number of RECEIPT frames since it was added.
+        reason: why the session ended; `None` if the command ended it.
     """
 
     def __init__(self) -> None:
@@ -50,41 +50,41 @@ class Witness(ConnectionListener):
 
 @contextlib.contextmanager
 def session(arguments: argparse.Namespace) -> Iterator[Connection]:
-    """Connect; at the end of the block disconnect, and be sure that the broker has confirmed it.
+    """Connect; at the end of the block disconnect, and check that the broker has confirmed it.
 
     STOMP 1.2, DISCONNECT: the RECEIPT says that all previous frames have been received by the server. After a block
-    that raised, the goodbye is short and its outcome does not count.
+    that raised, the timeout of DISCONNECT is short and its outcome does not count.
 
     Raises:
         Failure: the broker did not confirm the end of the session.
         StompError: as `connect`; and the reason, where the broker ended the session itself.
     """
-    witness = Witness()
-    conn = open_connection(arguments, witness)
+    observer = SessionObserver()
+    conn = open_connection(arguments, observer)
     try:
         yield conn
     except BaseException as error:
-        conn.disconnect(timeout=_HURRIED_GOODBYE)
-        if isinstance(error, AckError) and witness.reason is not None:
-            raise witness.reason from error  # it could not be acknowledged since the link was lost
+        conn.disconnect(timeout=_SHORT_DISCONNECT)
+        if isinstance(error, AckError) and observer.reason is not None:
+            raise observer.reason from error  # it could not be acknowledged since the link was lost
         raise
-    # All other receipts were waited for, so that a listener that begins here hears of DISCONNECT's alone.
-    goodbye = Witness()
-    conn.add_listener(goodbye)
+    # All other receipts were waited for, so a listener that is added here gets only that of DISCONNECT.
+    last = SessionObserver()
+    conn.add_listener(last)
     conn.disconnect()
-    if witness.reason is not None:
-        raise witness.reason
-    if not goodbye.receipts:
+    if observer.reason is not None:
+        raise observer.reason
+    if not last.receipts:
         raise Failure(
             f"{conn.address} did not confirm the end of the session; the last frames may be lost", Exit.CONNECTION
         )
 
 
-def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connection:
+def open_connection(arguments: argparse.Namespace, observer: SessionObserver) -> Connection:
     """Connect as the options and the environment say; raises as `connect` does.
 
-    A lost connection is not replaced, whatever a failover address says: what of a stream of messages has arrived would
-    not be known.
+    A lost connection is not replaced, whatever a failover address says: it would
+    not be known which messages of a stream have arrived.
     """
     urls = arguments.url or [os.environ.get("STOMPY_URL") or DEFAULT_URL]
     return connect(
@@ -97,7 +97,7 @@ def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connecti
         heartbeat=arguments.heartbeat or DEFAULT_HEARTBEAT,
         startup_timeout=arguments.wait,
         reconnect=False,
-        listeners=[witness],
+        listeners=[observer],
         name="cli",
         proxy=arguments.proxy or os.environ.get("STOMPY_PROXY") or None,
         tls=tls_from(arguments, wanted=any(address.scheme == TLS for address in _addresses(urls))),
@@ -107,7 +107,7 @@ def open_connection(arguments: argparse.Namespace, witness: Witness) -> Connecti
 def _passcode(arguments: argparse.Namespace, urls: list[str]) -> str | None:
     asked_for = arguments.ask_passcode or arguments.passcode_file is not None or arguments.login is not None
     if not asked_for and any(address.passcode is not None for address in _addresses(urls)):
-        return None  # that of the URL is more particular than that of the environment
+        return None  # that of the URL is more specific than that of the environment
     return passcode_from(arguments, "STOMPY_PASSCODE")
 
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.cli.console import say, tell
+from stompy.cli.console import report, say
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_verbose, seconds
 from stompy.connection.connecting import DEFAULT_URL
@@ -43,7 +43,7 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "destination",
         metavar="DESTINATION",
-        help="such as /queue/orders, several with commas between; `status` tells what a spool holds, and ends",
+        help="such as /queue/orders, several with commas between; `status` shows what a spool contains, and ends",
     )
     parser.add_argument("spool_dir", metavar="FOLDER", help="a path or URL that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
@@ -83,7 +83,7 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     finally:
         if pool is not None:
             pool.stop()
-            tell(f"{pool.writer.next} messages in {spool.files.url} so far")
+            report(f"{pool.writer.next} messages in {spool.files.url} so far")
     return Exit.OK
 
 
@@ -142,7 +142,7 @@ def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
         elapsed = time.monotonic() - since
         if shown and elapsed >= _REPORT_INTERVAL:
             now = pool.writer.next
-            tell(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
+            report(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
             before, since, elapsed = now, time.monotonic(), 0.0
         quiet = math.inf if idle_timeout is None else idle_timeout - pool.quiet_for()
         return min(quiet, _REPORT_INTERVAL - elapsed) if shown else quiet

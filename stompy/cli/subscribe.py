@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from stompy.cli.console import Output, forget_stdout, tell
+from stompy.cli.console import Output, forget_stdout, report
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_headers, count, headers_of, seconds
 from stompy.cli.session import session
@@ -62,7 +62,7 @@ def add_subscribe(
         "--format",
         choices=tuple(_FORMATS),
         default="text",
-        help="text: the octets of the body and LF; json: one object a line (default: text)",
+        help="text: the bytes of the body and LF; json: one object a line (default: text)",
     )
     parser.add_argument(
         "--raw", action="store_true", help="do not escape control characters that go to a terminal; it may obey them"
@@ -93,7 +93,7 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
         forget_stdout()
         return Exit.BROKEN_PIPE
     except KeyboardInterrupt as signal:
-        tell(f"interrupted; {printer.written} received")
+        report(f"interrupted; {printer.written} received")
         return interruption(signal)
     if not enough:
         raise Failure(
@@ -151,7 +151,7 @@ class _Printer:
 
     Args:
         output: where to.
-        render: makes octets of a message.
+        render: makes bytes of a message.
         ack: the mode.
         by_reading: whether what was read out of the pipe counts.
 
@@ -190,7 +190,7 @@ class _Printer:
         """Flush, then acknowledge; return whether that could be done with all, before the deadline.
 
         Raises:
-            BrokenPipeError: the reader is gone, and left something unread.
+            BrokenPipeError: the reader has ended, and left something unread.
         """
         if not self._unsettled:
             return True
@@ -223,7 +223,7 @@ class _Printer:
 
 
 def as_text(message: Message) -> bytes:
-    """Return the octets of the body and LF."""
+    """Return the bytes of the body and LF."""
     return message.body + b"\n"
 
 
@@ -236,8 +236,8 @@ def as_shown(message: Message) -> bytes:
 def as_json(message: Message) -> bytes:
     """Return an object with `destination`, `headers`, and `body` or `body_base64`, as ASCII with LF.
 
-    `body` is the text that the octets are in UTF-8, whatever type they are declared to be, so that encoding it again
-    gives the same octets; other bodies are in `body_base64`. Of a repeated header the first value counts (STOMP 1.2,
+    `body` is the text that the bytes are in UTF-8, whatever type they are declared to be, so that encoding it again
+    gives the same bytes; other bodies are in `body_base64`. Of a repeated header the first value counts (STOMP 1.2,
     Repeated Header Entries).
     """
     record: dict[str, object] = {"destination": message.destination, "headers": dict(message.headers)}

@@ -7,7 +7,7 @@ import os
 import warnings
 from pathlib import Path
 
-from stompy.cli.console import tell
+from stompy.cli.console import report
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
 from stompy.errors import InsecureTls
@@ -17,7 +17,7 @@ _FILES = ("ca", "cert", "key")
 
 
 def add_tls_options(group: argparse._ArgumentGroup) -> None:
-    """Add what a command that connects can be told of TLS."""
+    """Add the TLS options of a command that connects."""
     group.add_argument(
         "--tls-ca",
         metavar="FILE",
@@ -28,12 +28,12 @@ def add_tls_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--tls-insecure-skip-verification",
         action="store_true",
-        help="take any certificate of anybody: whoever is on the way can read and change everything, passcodes first",
+        help="accept any certificate: anybody on the network path can read and change everything, passcodes first",
     )
 
 
 def add_broker_tls_options(group: argparse._ArgumentGroup) -> None:
-    """Add what the embedded broker can be told of TLS."""
+    """Add the TLS options of the embedded broker."""
     _add_own(group, "speak TLS, with this certificate", "STOMPY_BROKER_TLS")
     group.add_argument(
         "--tls-ca", metavar="FILE", help="ask clients for a certificate that one of the authorities in FILE has signed"
@@ -55,7 +55,7 @@ def _add_own(group: argparse._ArgumentGroup, what: str, prefix: str) -> None:
 
 
 def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
-    """Return what the options say, and the environment if TLS is wanted anyway; `None` where they say nothing.
+    """Return what the options say, and the environment if TLS is requested anyway; `None` if they say nothing.
 
     Raises:
         ConfigurationError: the options do not go together.
@@ -80,7 +80,7 @@ def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
             insecure_skip_verification=skip,
         )
     if skip:
-        tell("warning: TLS does not check the broker's certificate: anybody can pose as the broker")
+        report("warning: TLS does not check the broker's certificate: anybody can pose as the broker")
     return tls
 
 

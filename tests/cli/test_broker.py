@@ -73,7 +73,7 @@ def test_a_host_that_is_not_ours_is_told(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("argv", "message"),
     [
         (["--user", "ann"], "--user needs a passcode"),
         (["--passcode-file", "f"], "needs --user"),
@@ -85,13 +85,13 @@ def test_a_host_that_is_not_ours_is_told(run: Run) -> None:
     ],
 )
 def test_a_wrong_command_line_starts_nothing(
-    argv: list[str], words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    argv: list[str], message: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f").write_text("sesame", encoding="utf-8")
     result = run("broker", *argv)
     assert result.code == 2
-    assert words in result.error
+    assert message in result.error
 
 
 @pytest.mark.parametrize(

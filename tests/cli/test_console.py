@@ -14,16 +14,16 @@ from stompy.cli.exits import Exit, Failure
 
 
 def test_what_a_broker_says_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    console.tell_error("it\nfailed \x1b[31mbadly")
+    console.report_error("it\nfailed \x1b[31mbadly")
     assert capsys.readouterr().err == "stompy: error: it\\nfailed \\x1b[31mbadly\n"
 
 
 def test_a_closed_standard_error_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    console.tell("to nobody")
+    console.report("to nobody")
 
 
-@pytest.mark.parametrize("make", [console.stdin_octets, console.Output, console.say])
+@pytest.mark.parametrize("make", [console.stdin_bytes, console.Output, console.say])
 def test_a_closed_stream_is_a_clear_failure(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(make)
     monkeypatch.setattr(sys, "stdin", None)
@@ -43,7 +43,7 @@ class Full(io.BytesIO):
 
 
 class Stream:
-    """Standard output over another stream of octets."""
+    """Standard output over another stream of bytes."""
 
     def __init__(self, buffer: io.IOBase) -> None:
         self.buffer = buffer
@@ -57,7 +57,7 @@ def test_output_that_cannot_be_written_is_a_failure(monkeypatch: pytest.MonkeyPa
         output.flush()
 
 
-def test_a_reader_that_is_gone_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_has_ended_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Stream(Full(errno.EPIPE)))
     with pytest.raises(BrokenPipeError):
         console.Output().flush()
@@ -75,10 +75,10 @@ def test_a_closed_pipe_is_noticed_without_a_write(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    octets = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(octets, encoding="ascii"))
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     console.say("né")
-    assert octets.getvalue() == b"n\\xe9\n"
+    assert written.getvalue() == b"n\\xe9\n"
 
 
 def test_output_that_python_would_not_buffer_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

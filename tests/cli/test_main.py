@@ -33,7 +33,7 @@ def test_each_command_has_its_help(command: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("argv", "message"),
     [
         ([], "required: COMMAND"),
         (["fly"], "invalid choice: 'fly'"),
@@ -54,10 +54,10 @@ def test_each_command_has_its_help(command: str, run: Run) -> None:
         (["ping", "--passcode-file", "a", "--ask-passcode"], "not allowed with"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2(argv: list[str], words: str, run: Run) -> None:
+def test_a_wrong_command_line_ends_with_2(argv: list[str], message: str, run: Run) -> None:
     result = run(*argv)
     assert (result.code, result.out) == (2, b"")
-    assert words in result.error
+    assert message in result.error
     assert "sesame" not in result.err
 
 
@@ -68,7 +68,7 @@ def test_every_address_that_was_tried_is_named(run: Run) -> None:
     assert "127.0.0.1:2: connection refused" in result.error
 
 
-def test_a_wrong_login_gets_the_brokers_own_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_login_gets_the_brokers_own_message(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
     with Broker(users={"ann": "other"}) as broker:
         result = run("ping", "--url", broker.url, "--login", "ann", "-vv")

@@ -82,12 +82,12 @@ def test_the_passcode_of_a_file_is_its_first_line(tmp_path: Path) -> None:
     assert options.passcode_from(passcode_arguments(file=str(file)), "UNSET") == " sesam é "
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "No such file"), (b"\xff\n", "not UTF-8")])
-def test_a_passcode_file_that_cannot_be_read_is_named(content: bytes | None, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "message"), [(None, "No such file"), (b"\xff\n", "not UTF-8")])
+def test_a_passcode_file_that_cannot_be_read_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "passcode"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(Failure, match=words) as caught:
+    with pytest.raises(Failure, match=message) as caught:
         options.passcode_from(passcode_arguments(file=str(file)), "UNSET")
     assert str(file) in str(caught.value)
     assert caught.value.code is Exit.DATA

@@ -18,7 +18,7 @@ def test_it_tells_what_the_broker_is(broker: Broker, run: Run) -> None:
     told = rows(result.out)
     assert (result.code, result.err) == (0, "")
     assert (told["server"], told["version"]) == ("stompy-broker", "STOMP 1.2")
-    assert told["heart-beats"] == "ours every 1 s, the broker's none"
+    assert told["heartbeats"] == "client every 1 s, broker none"
     assert told["address"] == broker.url.removeprefix("stomp://")
     assert re.fullmatch(r"\d+\.\d ms", told["receipt in"])
     assert "message in" not in told
@@ -38,9 +38,9 @@ def test_a_broker_that_says_little_is_no_trouble(run: Run) -> None:
         result = run("ping", "--url", broker.url)
     assert result.code == 0
     assert rows(result.out)["version"] == "STOMP 1.0"
-    assert rows(result.out)["heart-beats"] == "ours none, the broker's none"
+    assert rows(result.out)["heartbeats"] == "client none, broker none"
 
 
-def test_words_of_the_broker_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_the_broker_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     ping._row("server", "evil\x1b[2J\nname")
     assert capsys.readouterr().out == "server        evil\\x1b[2J\\nname\n"

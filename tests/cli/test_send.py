@@ -124,16 +124,16 @@ def test_two_sources_of_a_body_are_refused(argv: list[str], run: Run, broker: Br
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("argv", "message"),
     [
         (["--header", "a:b\nc", "--stomp-version", "1.0"], "line end"),
         (["--content-type", "text"], "not a MIME type"),
     ],
 )
-def test_what_stomp_cannot_write_is_not_sent(argv: list[str], words: str, run: Run, broker: Broker) -> None:
+def test_what_stomp_cannot_write_is_not_sent(argv: list[str], message: str, run: Run, broker: Broker) -> None:
     result = run("send", "/queue/a", "x", *argv)
     assert result.code == 5
-    assert words in result.error
+    assert message in result.error
     assert broker.stats().messages_in == 0
 
 
@@ -186,7 +186,7 @@ def test_a_line_end_in_a_header_travels_where_the_version_has_an_escape(broker: 
 
 
 @pytest.mark.parametrize("receipt", [[], ["--receipt"]])
-def test_a_refusal_of_the_broker_is_told_with_its_words(
+def test_a_refusal_of_the_broker_is_reported_with_its_message(
     receipt: list[str], run: Run, stdin: Stdin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stdin(b"1\n2\n3\n")

@@ -18,7 +18,7 @@ REPLAY = ("spark", "replay", "out", "/queue/a", "--checkpoint", "checkpoint")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("spark", "archive", "/queue/a", "out", "--checkpoint", "c"), "--spool"),
         (("spark", "replay", "out"), "--checkpoint"),
@@ -29,10 +29,10 @@ REPLAY = ("spark", "replay", "out", "/queue/a", "--checkpoint", "checkpoint")
         ((*ARCHIVE, "--passcode", "sesame"), "unknown option --passcode"),
     ],
 )
-def test_a_wrong_command_line_is_named(run: Run, arguments: tuple[str, ...], words: str) -> None:
+def test_a_wrong_command_line_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments)
     assert result.code == Exit.USAGE
-    assert words in result.err
+    assert message in result.err
     assert "sesame" not in result.err
 
 

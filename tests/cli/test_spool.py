@@ -78,7 +78,7 @@ def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--prefetch", "many"), "option prefetch must be a whole number of 1 or more"),
         (("--receivers", "0"), "--receivers must be 1 or more here"),
@@ -86,10 +86,10 @@ def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.M
     ],
 )
 @pytest.mark.needs("pyarrow")
-def test_a_wrong_option_is_reported(run: Run, tmp_path: Path, arguments: tuple[str, str], words: str) -> None:
+def test_a_wrong_option_is_reported(run: Run, tmp_path: Path, arguments: tuple[str, str], message: str) -> None:
     result = run("spool", QUEUE, str(tmp_path / "s"), *arguments)
     assert result.code == 2
-    assert words in result.error
+    assert message in result.error
     assert "sesame" not in result.error
 
 

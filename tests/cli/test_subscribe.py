@@ -36,14 +36,14 @@ def fill(broker: Broker, bodies: list[bytes], queue: str = "/queue/a", **headers
             conn.send(queue, body, headers=headers, confirm=True)
 
 
-def test_text_is_the_octets_and_a_line_end(broker: Broker, run: Run) -> None:
+def test_text_is_the_bytes_and_a_line_end(broker: Broker, run: Run) -> None:
     fill(broker, BODIES)
     result = run("subscribe", "/queue/a", "--count", str(len(BODIES)))
     assert (result.code, result.err) == (0, "")
     assert result.out == b"".join(body + b"\n" for body in BODIES)
 
 
-def test_json_is_one_line_a_message_and_keeps_the_octets(broker: Broker, run: Run) -> None:
+def test_json_is_one_line_a_message_and_keeps_the_bytes(broker: Broker, run: Run) -> None:
     fill(broker, BODIES, color="grün", empty="")
     result = run("subscribe", "/queue/a", "--count", str(len(BODIES)), "--format", "json")
     assert result.out.isascii()
@@ -239,7 +239,7 @@ EVIL = b"caf\xc3\xa9\tx\r\n\x1b]0;owned\x07\x1b[2J\x9b2J\xff\xe2\x80\xae\x7f"
 def test_a_terminal_gets_no_orders_from_a_message(more: list[str], broker: Broker, start: Start) -> None:
     fill(broker, [EVIL], evil="\x1b[2J\x7f")
     terminal, stdout = pty.openpty()
-    tty.setraw(stdout)  # so that the terminal itself changes no octet
+    tty.setraw(stdout)  # so that the terminal itself changes no byte
     env = {"STOMPY_URL": broker.url, "PYTHONIOENCODING": "utf-8"}
     process = start("subscribe", "/queue/a", "--count", "1", *more, env=env, stdout=stdout)
     os.close(stdout)
@@ -263,7 +263,7 @@ def test_a_terminal_gets_no_orders_from_a_message(more: list[str], broker: Broke
 
 
 @pytest.mark.parametrize("more", [[], ["--raw"]])
-def test_what_is_no_terminal_gets_the_octets(more: list[str], broker: Broker, run: Run) -> None:
+def test_what_is_no_terminal_gets_the_bytes(more: list[str], broker: Broker, run: Run) -> None:
     fill(broker, [EVIL])
     assert run("subscribe", "/queue/a", "--count", "1", *more).out == EVIL + b"\n"
 

@@ -39,7 +39,7 @@ def test_a_file_of_users_says_who_may_do_what(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (None, "cannot read"),
         ("", "not JSON"),
@@ -54,10 +54,10 @@ def test_a_file_of_users_says_who_may_do_what(tmp_path: Path) -> None:
         ('{"ann": {"passcode_hash": "HASH", "read": "/queue/a"}}', "list of destinations"),
     ],
 )
-def test_a_file_that_is_none_is_told_without_a_passcode(content: str | None, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_told_without_a_passcode(content: str | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "users.json"
     if content is not None:
         file.write_text(content.replace("\xff", '"x"').replace("HASH", HASH), encoding="utf-8")
-    with pytest.raises(Failure, match=words) as caught:
+    with pytest.raises(Failure, match=message) as caught:
         users_of(file)
     assert "sesame" not in str(caught.value)

@@ -6,9 +6,9 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.cli import flights
+from stompy.cli.demo import flights
+from stompy.cli.demo.printer import DemoPrinter
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.stage import Stage
 from tests.cli.conftest import FLIGHTS
 
 
@@ -31,12 +31,12 @@ def test_another_file_may_be_named(tmp_path: Path) -> None:
     assert flights.lines_of(str(file)) == flights.Lines([b"one", b"", b"two"], str(file))
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "cannot read"), (b"", "is empty")])
-def test_a_file_without_lines_is_a_failure(content: bytes | None, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot read"), (b"", "is empty")])
+def test_a_file_without_lines_is_a_failure(content: bytes | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(Failure, match=words) as caught:
+    with pytest.raises(Failure, match=message) as caught:
         flights.lines_of(str(file))
     assert caught.value.code is Exit.DATA
 
@@ -49,11 +49,18 @@ def test_lines_in_another_order_are_found_out(
             self.bodies.reverse()
             super().__call__(message)
 
-    stage = Stage()
+    printer = DemoPrinter()
     with stompy.connect(broker.url) as conn:
-        flights.flights(stage, conn, flights.Lines([b"1", b"2", b"3"], "a list"))
-    assert stage.failed == []
+        flights.flights(printer, conn, flights.Lines([b"1", b"2", b"3"], "a list"))
+    assert printer.failed == []
     monkeypatch.setattr(flights, "Collector", Shuffler)
     with stompy.connect(broker.url) as conn:
-        flights.flights(stage, conn, flights.Lines([b"1", b"2", b"3"], "a list"))
-    assert stage.failed == ["all of them came, byte for byte and in order"]
+        flights.flights(printer, conn, flights.Lines([b"1", b"2", b"3"], "a list"))
+    assert printer.failed == ["all of them came, byte for byte and in order"]
+
+
+def test_the_flights_in_the_package_are_of_the_real_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flights, "IN_CHECKOUT", Path("examples/data/missing.ndjson"))
+    lines = set(flights.lines_of(None).bodies)
+    assert len(lines) == 12
+    assert lines <= set(FLIGHTS.read_bytes().split(b"\n"))

@@ -1,4 +1,4 @@
-"""What `stompy demo` prints on: numbered steps, what happened, and checks."""
+"""What `stompy demo` prints: numbered steps, what happened, and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 80
 _INDENT = "   "
 
 
-class Stage:
+class DemoPrinter:
     """Prints steps at 80 columns, and keeps count of what was checked.
 
     Attributes:
@@ -29,7 +29,7 @@ class Stage:
 
     @contextmanager
     def step(self, title: str, meaning: str) -> Iterator[None]:
-        """Begin a step; an error of the library in it fails the step and ends the block, not the tour."""
+        """Begin a step; an error of the library in it fails the step and ends the block, not the demo."""
         self._step += 1
         say()
         say(f"{self._step}. {title}")

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from stompy.cli import demo
-from stompy.cli.stage import Stage
+from stompy.cli.demo import command
+from stompy.cli.demo.printer import DemoPrinter
 from tests.cli.conftest import Run, Start
 
 
 @pytest.mark.broker
-def test_the_tour_shows_everything_and_passes(start: Start) -> None:
+def test_the_demo_shows_everything_and_passes(start: Start) -> None:
     process = start("demo")
     out, err = process.communicate(timeout=50)
     text = out.decode()
@@ -22,7 +22,7 @@ def test_the_tour_shows_everything_and_passes(start: Start) -> None:
         "committed",
         "aborted",
         "redelivered=yes",
-        "Heart-beats",
+        "Heartbeats",
         "5,000 messages",
     ):
         assert shown in text
@@ -31,7 +31,7 @@ def test_the_tour_shows_everything_and_passes(start: Start) -> None:
 
 
 def test_a_file_of_ones_own_is_sent(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "STEPS", ())
+    monkeypatch.setattr(command, "STEPS", ())
     file = tmp_path / "mine"
     file.write_bytes(b"1\n2\n")
     result = run("demo", "--file", str(file))
@@ -40,10 +40,10 @@ def test_a_file_of_ones_own_is_sent(run: Run, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_check_that_fails_fails_the_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(stage: Stage, broker: object, conn: object) -> None:
-        stage.check("water runs uphill", holds=False)
+    def broken(printer: DemoPrinter, broker: object, conn: object) -> None:
+        printer.check("water runs uphill", holds=False)
 
-    monkeypatch.setattr(demo, "STEPS", (broken,))
+    monkeypatch.setattr(command, "STEPS", (broken,))
     file = tmp_path / "mine"
     file.write_bytes(b"1\n")
     result = run("demo", "--file", str(file))
@@ -51,7 +51,7 @@ def test_a_check_that_fails_fails_the_demo(run: Run, tmp_path: Path, monkeypatch
     assert b"1 of 3 checks FAILED:\n   water runs uphill\n" in result.out
 
 
-def test_an_unreadable_file_is_told_before_the_tour(run: Run, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_told_before_the_demo(run: Run, tmp_path: Path) -> None:
     result = run("demo", "--file", str(tmp_path / "missing"))
     assert (result.code, result.out) == (5, b"")
     assert "No such file" in result.error

@@ -1,0 +1,1 @@
+"""`stompy demo`: each feature of the library, shown on the embedded broker."""
