@@ -11,12 +11,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from stompy.testing.lane import Lane
-from stompy.testing.loop import READ, WRITE, Loop
-from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
+from stompy.testing.directions import (
+    DIRECTIONS,
+    Direction,
+    DirectionFaults,
+    Ending,
+    FaultControls,
+    ProxyDirection,
+    check_ending,
+)
+from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
 
-State = Literal["dialing", "open", "deaf", "ending", "closed"]
+State = Literal["dialing", "open", "black-hole", "ending", "closed"]
 
 LINGER = 2.0
 """Seconds that both peers get to close, after the proxy has ended the connection in order."""
@@ -26,16 +33,16 @@ _RESET = struct.pack("ii", 1, 0)
 _RUBBISH = 65_536
 
 
-class ProxyLink(Switches):
-    """A client's connection and the one to the broker that belongs to it; its switches are for it alone.
+class ProxyLink(FaultControls):
+    """A client's connection and the one to the broker that belongs to it; its fault controls apply to it alone.
 
     Args:
         client: the client's socket, owned by the link from here on.
         number: from 1, in the order of acceptance.
         target: the broker; `None` for a black hole.
         faults: what is wrong from the start, by direction.
-        record: octets of each direction to remember.
-        window: octets of the kernel's receive buffer; `None` leaves it to the system.
+        record: bytes of each direction to remember.
+        window: bytes of the kernel's receive buffer; `None` leaves it to the system.
         loop: what serves it.
     """
 
@@ -45,16 +52,16 @@ class ProxyLink(Switches):
         *,
         number: int,
         target: Endpoint | None,
-        faults: Mapping[Direction, LaneFaults],
+        faults: Mapping[Direction, DirectionFaults],
         record: int,
         window: int | None,
-        loop: Loop,
+        loop: ProxyEventLoop,
     ) -> None:
         self.number = number
         self._loop = loop
         self._client = client
         self._target = target
-        self._state: State = "deaf" if target is None else "dialing"
+        self._state: State = "black-hole" if target is None else "dialing"
         self._broker = socket.socket(socket.AF_INET if target is None else target.family, socket.SOCK_STREAM)
         self._sockets = [client, self._broker]
         for sock in self._sockets:
@@ -63,22 +70,22 @@ class ProxyLink(Switches):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if window is not None:
             self._broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        up = Lane(client, self._broker, faults=faults["up"], record=record)
-        down = Lane(self._broker, client, faults=faults["down"], record=record)
-        self._lanes: dict[Direction, Lane] = {"up": up, "down": down}
+        up = ProxyDirection(client, self._broker, faults=faults["up"], record=record)
+        down = ProxyDirection(self._broker, client, faults=faults["down"], record=record)
+        self._directions: dict[Direction, ProxyDirection] = {"up": up, "down": down}
         self._give_up_at: float | None = None
 
     # For tests
 
     @property
     def state(self) -> State:
-        """`dialing` the broker, `open`, `deaf` (in a black hole), `ending` (in order, not yet over) or `closed`."""
+        """`dialing` the broker, `open`, `black-hole` (never answered), `ending` (in order, not yet over), `closed`."""
         return self._state
 
     @property
     def running(self) -> bool:
         """Whether it is not over, nor about to be."""
-        return self._state in ("dialing", "open", "deaf")
+        return self._state in ("dialing", "open", "black-hole")
 
     @property
     def closed(self) -> bool:
@@ -86,12 +93,12 @@ class ProxyLink(Switches):
         return self._state == "closed"
 
     def forwarded(self, direction: Direction) -> int:
-        """Return how many octets went through."""
-        return self._lanes[direction].forwarded
+        """Return how many bytes went through."""
+        return self._directions[direction].forwarded
 
     def recorded(self, direction: Direction) -> bytes:
-        """Return the first octets that went through, as many as the proxy records."""
-        return bytes(self._lanes[direction].recorded)
+        """Return the first bytes that went through, as many as the proxy records."""
+        return bytes(self._directions[direction].recorded)
 
     def cut(self, ending: Ending = "fin") -> None:
         """End the connection both ways, now; nothing happens if it is over.
@@ -113,7 +120,7 @@ class ProxyLink(Switches):
     def change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
         """Set faults."""
         for direction in directions:
-            self._lanes[direction].change(changes)
+            self._directions[direction].change(changes)
         self._end_if_due()
 
     def dial(self) -> None:
@@ -129,15 +136,15 @@ class ProxyLink(Switches):
         if self._state == "dialing":
             return {self._client: 0, self._broker: WRITE}
         if self._state == "open":
-            up, down = self._lanes["up"], self._lanes["down"]
+            up, down = self._directions["up"], self._directions["down"]
             return {self._client: _events(up, down, now), self._broker: _events(down, up, now)}
-        # Deaf or ending: what comes is thrown away, so that the end of the stream behind it is found.
-        return {sock: READ for sock in self._sockets if sock is self._client or self._state != "deaf"}
+        # In a black hole or ending: what arrives is discarded, so that the end of the stream after it is found.
+        return {sock: READ for sock in self._sockets if sock is self._client or self._state != "black-hole"}
 
     def due(self, now: float) -> float | None:
         """Return when something held may go on, or the time to close in order is up."""
         if self._state == "open":
-            times = [due for lane in self._lanes.values() if (due := lane.due()) is not None and due > now]
+            times = [due for flow in self._directions.values() if (due := flow.due()) is not None and due > now]
             return min(times, default=None)
         return self._give_up_at
 
@@ -177,7 +184,7 @@ class ProxyLink(Switches):
             self._drop(self._broker)
         self._state = "ending"
         self._give_up_at = time.monotonic() + LINGER
-        # Closed with octets unread, the socket would be reset, and what was sent before could be lost.
+        # Closed with bytes unread, the socket would be reset, and what was sent before could be lost.
         for sock in list(self._sockets):
             try:
                 sock.shutdown(socket.SHUT_WR)
@@ -198,7 +205,7 @@ class ProxyLink(Switches):
         self._state = "open"
 
     def _forward(self, sock: socket.socket, events: int, now: float) -> None:
-        outgoing, incoming = self._lanes["up"], self._lanes["down"]
+        outgoing, incoming = self._directions["up"], self._directions["down"]
         if sock is self._broker:
             outgoing, incoming = incoming, outgoing
         if events & READ and outgoing.wants_to_read:
@@ -213,14 +220,14 @@ class ProxyLink(Switches):
 
     def _end_if_due(self) -> None:
         for direction in DIRECTIONS:
-            lane = self._lanes[direction]
-            if self._state == "open" and lane.is_cut:
-                self.end(lane.faults.ending)
+            flow = self._directions[direction]
+            if self._state == "open" and flow.is_cut:
+                self.end(flow.faults.ending)
 
     def _discard(self, sock: socket.socket) -> None:
         if not sock.recv(_RUBBISH):
             self._drop(sock)
-            if self._state == "deaf":
+            if self._state == "black-hole":
                 self._drop(self._broker)
             self._close_if_empty()
 
@@ -234,9 +241,9 @@ class ProxyLink(Switches):
             self._state = "closed"
 
     def __repr__(self) -> str:
-        octets = " ".join(f"{direction}={self.forwarded(direction)}" for direction in DIRECTIONS)
-        return f"<ProxyLink {self.number} {self._state} {octets}>"
+        counts = " ".join(f"{direction}={self.forwarded(direction)}" for direction in DIRECTIONS)
+        return f"<ProxyLink {self.number} {self._state} {counts}>"
 
 
-def _events(source_of: Lane, sink_of: Lane, now: float) -> int:
+def _events(source_of: ProxyDirection, sink_of: ProxyDirection, now: float) -> int:
     return (READ if source_of.wants_to_read else 0) | (WRITE if sink_of.wants_to_write(now) else 0)

@@ -5,13 +5,13 @@
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, reconnect=True) as conn:
         proxy.cut("rst")                                # every running connection, now
         proxy.stall("down")                             # what the broker says no longer arrives
-        proxy.upcoming.cut_after(100, direction="up")   # each connection from now on, at its 101st octet
-        proxy.running[0].chop()                         # only this connection, octet by octet
+        proxy.upcoming.cut_after(100, direction="up")   # each connection from now on, at its 101st byte
+        proxy.running[0].chop()                         # only this connection, byte by byte
 
-A switch of the proxy itself is for the connections that run and for those to come; `upcoming` is for those to come
-alone, and each of `running` for itself. A call returns when it has taken effect.
+A fault set on the proxy applies to open and future connections; on `upcoming` to future ones only, and on one of
+`running` to that connection. A call returns when it has taken effect.
 
-Threads: one, `stompy-proxy-<port>`; see `stompy.testing.loop`.
+Threads: one, `stompy-proxy-<port>`; see `stompy.testing.proxy_loop`.
 
 | lock | guards | held over I/O? |
 |---|---|---|
@@ -31,10 +31,9 @@ from typing import Any, TypeVar
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnected, StompTimeout
-from stompy.testing.door import Door
-from stompy.testing.loop import Loop
+from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
 from stompy.testing.proxied import ProxyLink
-from stompy.testing.switches import DIRECTIONS, Direction, Ending, LaneFaults, Switches, check_ending
+from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
 from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.tcp import Endpoint, resolve
 
@@ -55,8 +54,8 @@ class ProxyStats:
     Attributes:
         accepted: connections.
         running: connections that are not over.
-        up: octets that went from clients to the broker.
-        down: octets that went from the broker to clients.
+        up: bytes that went from clients to the broker.
+        down: bytes that went from the broker to clients.
     """
 
     accepted: int
@@ -65,12 +64,12 @@ class ProxyStats:
     down: int
 
 
-class _Upcoming(Switches):
-    """The switches for connections to come."""
+class _Upcoming(FaultControls):
+    """The fault controls of future connections."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
-        self.faults: dict[Direction, LaneFaults] = {direction: LaneFaults() for direction in DIRECTIONS}
+        self.faults: dict[Direction, DirectionFaults] = {direction: DirectionFaults() for direction in DIRECTIONS}
 
     def change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
         """Set faults; on the proxy's thread."""
@@ -81,24 +80,24 @@ class _Upcoming(Switches):
         self._call(lambda: self.change(directions, changes))
 
 
-class FaultProxy(Switches):
-    """Forwards TCP connections to a broker, as badly as it is told to.
+class FaultProxy(FaultControls):
+    """Forwards TCP connections to a broker, and injects faults.
 
     It holds at most 64 KiB of each direction; a stalled or slow one is not read, so that the sender's TCP window fills.
     Where an end of a stream comes through it is forwarded, and so is a reset. While a direction is stalled the proxy
     does not see that its sender has gone; such a connection stays until it is resumed, cut, or the proxy is closed.
 
-    Use it as a context manager, or call `start` and `close`. It may be told its faults before it is started.
+    Use it as a context manager, or call `start` and `close`. Faults may be set before it is started.
 
     Args:
         target: the broker, as its URL or as host and port.
         host: where to listen: an IP address of this machine.
         port: 0 takes a free one.
-        record: octets of each direction of each connection to remember, the first ones.
-        window: octets of the kernel's receive buffers on both sides, so that a stall is felt soon; `None` leaves it to
+        record: bytes of each direction of each connection to remember, the first ones.
+        window: bytes of the kernel's receive buffers on both sides, so that a stall is felt soon; `None` leaves it to
             the system, which may take megabytes.
         on_connection: called with each new connection before anything is forwarded, on the proxy's thread; it may use
-            the connection's switches, and must not wait.
+            the connection's fault controls, and must not wait.
 
     Raises:
         ConfigurationError: the target's URL is wrong.
@@ -123,12 +122,12 @@ class FaultProxy(Switches):
         self._upcoming = _Upcoming(self._call)
         self._endpoint: Endpoint | None = None
         self._swallow = False
-        self._loop: Loop | None = None
-        self._door: Door | None = None
+        self._loop: ProxyEventLoop | None = None
+        self._listener: ProxyListener | None = None
         self._changed = threading.Condition(threading.Lock())
         self._turns = 0
         # Replaced as a whole, by the proxy's thread, so that anybody may read it.
-        self._book = _Book((), accepted=0, up=0, down=0)
+        self._links = _Links((), accepted=0, up=0, down=0)
 
     def start(self) -> FaultProxy:
         """Listen, and forward from now on; return the proxy. It can be started once.
@@ -140,10 +139,10 @@ class FaultProxy(Switches):
         if self._loop is not None:
             raise ConfigurationError("a proxy can be started once")
         self._endpoint = resolve(self._target.host, self._target.port, deadline=Deadline(_RESOLVE_TIMEOUT))[0]
-        door = Door(self._host, self._port, window=self._window, enter=self._enter)
-        loop = Loop(f"stompy-proxy-{door.port}", after_turn=self._turned)
-        door.join(loop)
-        self._door = door
+        listener = ProxyListener(self._host, self._port, window=self._window, enter=self._enter)
+        loop = ProxyEventLoop(f"stompy-proxy-{listener.port}", after_turn=self._turned)
+        listener.join(loop)
+        self._listener = listener
         self._loop = loop
         loop.start()
         return self
@@ -168,7 +167,7 @@ class FaultProxy(Switches):
     ) -> None:
         self.close()
 
-    # What it is
+    # State
 
     @property
     def url(self) -> str:
@@ -186,36 +185,36 @@ class FaultProxy(Switches):
         Raises:
             NotConnected: the proxy was not started.
         """
-        if self._door is None:
+        if self._listener is None:
             raise NotConnected("the proxy was not started yet")
-        return self._door.port
+        return self._listener.port
 
     @property
     def running(self) -> tuple[ProxyLink, ...]:
         """The connections that are not over, oldest first."""
-        return tuple(link for link in self._book.links if link.running)
+        return tuple(link for link in self._links.links if link.running)
 
     @property
     def links(self) -> tuple[ProxyLink, ...]:
         """All connections, oldest first; of those that are over the latest 256."""
-        return self._book.links
+        return self._links.links
 
     @property
-    def upcoming(self) -> Switches:
-        """The switches for connections to come."""
+    def upcoming(self) -> FaultControls:
+        """The fault controls of future connections."""
         return self._upcoming
 
     def stats(self) -> ProxyStats:
         """Return the counters of this moment."""
-        book = self._book
+        state = self._links
         return ProxyStats(
-            accepted=book.accepted,
-            running=sum(link.running for link in book.links),
-            up=book.up + sum(link.forwarded("up") for link in book.links),
-            down=book.down + sum(link.forwarded("down") for link in book.links),
+            accepted=state.accepted,
+            running=sum(link.running for link in state.links),
+            up=state.up + sum(link.forwarded("up") for link in state.links),
+            down=state.down + sum(link.forwarded("down") for link in state.links),
         )
 
-    # What can be done to it
+    # Faults
 
     def cut(self, ending: Ending = "fin") -> int:
         """End every running connection both ways, now, and return how many there were; see `ProxyLink.cut`.
@@ -235,7 +234,7 @@ class FaultProxy(Switches):
 
     def refuse(self) -> None:
         """Stop listening: who dials is refused, until `listen`. Running connections go on."""
-        self._call(self._the_door().refuse)
+        self._call(self._the_listener().refuse)
 
     def black_hole(self) -> None:
         """Accept connections and say nothing on them, now or ever; those that run already go on."""
@@ -246,9 +245,9 @@ class FaultProxy(Switches):
         self._call(lambda: self._welcome(swallow=False))
 
     def heal(self) -> None:
-        """Take all faults back, for running connections and those to come; what was cut or swallowed stays so."""
+        """End all faults, of open and future connections; connections that were cut or swallowed stay so."""
         super().heal()
-        if self._door is not None:
+        if self._listener is not None:
             self.listen()
 
     def await_that(self, holds: Callable[[FaultProxy], object], *, timeout: float = 5.0) -> None:
@@ -272,17 +271,17 @@ class FaultProxy(Switches):
 
     def _enter(self, client: socket.socket) -> None:
         assert self._loop is not None
-        book = self._book
+        state = self._links
         link = ProxyLink(
             client,
-            number=book.accepted + 1,
+            number=state.accepted + 1,
             target=None if self._swallow else self._endpoint,
             faults=self._upcoming.faults,
             record=self._record,
             window=self._window,
             loop=self._loop,
         )
-        self._book = book.with_link(link)
+        self._links = state.with_link(link)
         self._loop.add(link)
         try:
             if self._on_connection is not None:
@@ -294,7 +293,7 @@ class FaultProxy(Switches):
 
     def _welcome(self, *, swallow: bool) -> None:
         self._swallow = swallow
-        self._the_door().listen()
+        self._the_listener().listen()
 
     def _turned(self) -> None:
         with self._changed:
@@ -312,30 +311,30 @@ class FaultProxy(Switches):
     def _call(self, function: Callable[[], T]) -> T:
         return function() if self._loop is None else self._loop.call(function)
 
-    def _the_door(self) -> Door:
-        if self._door is None:
+    def _the_listener(self) -> ProxyListener:
+        if self._listener is None:
             raise NotConnected("the proxy was not started yet")
-        return self._door
+        return self._listener
 
     def __repr__(self) -> str:
         state = "new" if self._loop is None else "closed" if self._loop.ended else f"running={len(self.running)}"
-        return f"<FaultProxy {'?' if self._door is None else self.url} -> {self._target} {state}>"
+        return f"<FaultProxy {'?' if self._listener is None else self.url} -> {self._target} {state}>"
 
 
 @dataclass(frozen=True, slots=True)
-class _Book:
-    """The connections of a proxy, and the octets of those that it no longer remembers."""
+class _Links:
+    """The connections of a proxy, and the byte counts of those that it no longer remembers."""
 
     links: tuple[ProxyLink, ...]
     accepted: int
     up: int
     down: int
 
-    def with_link(self, link: ProxyLink) -> _Book:
-        """Return the book with one more connection, and with fewer of those that are over."""
+    def with_link(self, link: ProxyLink) -> _Links:
+        """Return this with one more connection, and with fewer of those that are over."""
         over = [link for link in self.links if link.closed]
         forgotten = set(over[: max(0, len(over) - _REMEMBERED)])
-        return _Book(
+        return _Links(
             (*(link for link in self.links if link not in forgotten), link),
             accepted=self.accepted + 1,
             up=self.up + sum(link.forwarded("up") for link in forgotten),

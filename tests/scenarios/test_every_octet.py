@@ -14,8 +14,8 @@ import stompy
 import stompy.connection.connection
 from stompy.broker import Broker
 from stompy.deadline import Deadline
+from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.switches import Direction, Ending
 from stompy.transport.tcp import TcpDialer
 from tests.support.conversation import NAME, Ways, converse, expected_endings, expected_messages
 from tests.support.peer import until

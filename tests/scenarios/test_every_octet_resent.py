@@ -12,9 +12,9 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.switches import Direction, Ending
 from tests.scenarios.test_every_octet import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
 from tests.support.conversation import NAME, Ways, Wire
 from tests.support.peer import WITHIN, until

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.switches import Direction, Ending
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
 from tests.support.needs import each

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import stompy
+from stompy.testing.directions import Direction
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.switches import Direction
 from tests.support.peer import until
 
 NAME = "cut"

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import stompy
+from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.switches import Direction, Ending
 from tests.support.seed import SEED
 
 Resending: TypeAlias = Literal["connection", "producer"]

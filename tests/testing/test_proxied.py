@@ -9,9 +9,9 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.testing import proxied
+from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.switches import Direction, Ending
 from tests.testing.conftest import WITHIN, Upstream, fill, read, reset, rest, until
 
 Dial = Callable[[int], socket.socket]
@@ -224,7 +224,7 @@ def test_a_black_hole_says_nothing_and_can_be_cut(proxy: FaultProxy, dial: Dial,
     client.sendall(b"hello?")
     proxy.await_that(lambda proxy: proxy.running, timeout=WITHIN)
     (link,) = proxy.running
-    assert link.state == "deaf"
+    assert link.state == "black-hole"
     client.setblocking(False)
     with pytest.raises(BlockingIOError):
         client.recv(1)

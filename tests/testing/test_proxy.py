@@ -13,10 +13,10 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompTimeout
+from stompy.testing.directions import DIRECTIONS, Direction, Ending
 from stompy.testing.listener import RecordingListener
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy, ProxyStats
-from stompy.testing.switches import DIRECTIONS, Direction, Ending
 from tests.testing.conftest import WITHIN, Upstream, descriptors, read, rest, until
 
 Dial = Callable[[int], socket.socket]
@@ -143,7 +143,7 @@ def test_a_black_hole_swallows_new_connections_until_it_listens(
     assert read(client, 1) == b"x"
     proxy.listen()
     through(proxy, dial, upstream)
-    assert [link.state for link in proxy.running] == ["open", "deaf", "open"]
+    assert [link.state for link in proxy.running] == ["open", "black-hole", "open"]
 
 
 def test_healing_opens_the_door_again(proxy: FaultProxy, dial: Dial, upstream: Upstream) -> None:

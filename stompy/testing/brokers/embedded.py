@@ -183,7 +183,7 @@ class FreezableTransport:
         return self._transport.peer
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
-        """Return the next octets; they wait here while frozen."""
+        """Return the next bytes; they wait here while frozen."""
         if not self._received:
             self._received = self._transport.recv(deadline)
         if not self._freezer.wait(self._is_shut, deadline):

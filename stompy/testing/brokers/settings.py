@@ -33,7 +33,7 @@ class BrokerSettings:
         persistent: keep messages on disk, so that they outlive `kill` and `restart`. RabbitMQ always does.
         tls: listen with TLS too, with a certificate of an authority made for the purpose; see `url(tls=True)`.
         client_certificates: the TLS connectors want a certificate of the client, of the same authority.
-        memory_limit: octets of messages in memory, beyond which a broker holds its senders back.
+        memory_limit: bytes of messages in memory, beyond which a broker holds its senders back.
         advisories: whether ActiveMQ sends its advisory messages.
         dead_letter_nonpersistent: whether ActiveMQ keeps also refused messages that are not persistent.
         configuration: more of the broker's own: elements within `<broker>` of activemq.xml or `<core>` of broker.xml,
@@ -55,7 +55,7 @@ class BrokerSettings:
         if self.client_certificates and not self.tls:
             raise ConfigurationError("client_certificates needs tls=True")
         if self.memory_limit is not None and self.memory_limit <= 0:
-            raise ConfigurationError(f"memory_limit is a number of octets above 0, not {self.memory_limit}")
+            raise ConfigurationError(f"memory_limit is a number of bytes above 0, not {self.memory_limit}")
         for login, passcode in (self.users or {}).items():
             if not login or "\0" in login + passcode:
                 raise ConfigurationError("a login is not empty, and neither it nor its passcode holds a NUL")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stompy.testing.directions import Direction
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from stompy.testing.required import broker_or_skip
-from stompy.testing.switches import Direction
 from tests.spark.kill_orders import Order
 from tests.spark.sink_jobs import CHUNK, ROWS, SinkJobs
 from tests.spark.streaming_run import ENOUGH, Target

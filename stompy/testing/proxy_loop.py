@@ -6,7 +6,7 @@
 
 | lock | guards | held over I/O? |
 |---|---|---|
-| `Loop._lock` (a leaf) | the calls that wait for the thread, and whether it still takes any | no |
+| `ProxyEventLoop._lock` (a leaf) | the calls that wait for the thread, and whether it still takes any | no |
 
 A socket with `SO_LINGER` 0 that one thread closes while another is in `recv` on it sends no reset: the system keeps it
 open until that `recv` returns. So nobody but this thread closes, and none of its calls blocks.
@@ -15,6 +15,8 @@ open until that `recv` returns. So nobody but this thread closes, and none of it
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import selectors
 import socket
 import threading
@@ -23,8 +25,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from stompy.errors import NotConnected
+from stompy.errors import ConfigurationError, NotConnected
 from stompy.threads import DaemonThread
+from stompy.transport.address import host_port
+from stompy.transport.diagnosis import describe_os_error
+
+_LOG = logging.getLogger("stompy.testing")
+
+_TRIES = 100
+_PAUSE = 0.01
+"""Seconds between two tries to have the port back, or to accept while the system refuses."""
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
@@ -37,7 +47,7 @@ class Member(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it is over; the loop then lets go of it."""
+        """Whether it is over; the loop then removes it."""
         ...
 
     def wanted(self, now: float) -> Mapping[socket.socket, int]:
@@ -57,11 +67,11 @@ class Member(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the sockets, each given to `Loop.close_socket`."""
+        """Close the sockets, each given to `ProxyEventLoop.close_socket`."""
         ...
 
 
-class Loop(DaemonThread):
+class ProxyEventLoop(DaemonThread):
     """Serves members until it is stopped.
 
     Args:
@@ -193,3 +203,110 @@ class Loop(DaemonThread):
         with contextlib.suppress(BlockingIOError):
             while self._woken.recv(4096):
                 pass
+
+
+class ProxyListener:
+    """A listening socket.
+
+    Args:
+        host: an address of this machine.
+        port: 0 takes a free one.
+        window: bytes of the kernel's receive buffer of each connection; `None` leaves it to the system.
+        enter: called with each client's socket.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on.
+    """
+
+    def __init__(self, host: str, port: int, *, window: int | None, enter: Callable[[socket.socket], None]) -> None:
+        self._host = host
+        self._window = window
+        self._loop: ProxyEventLoop | None = None
+        self._enter = enter
+        self._listening = True
+        self.closed = False
+        try:
+            self._sock = self._bind(port)
+            self.port: int = self._sock.getsockname()[1]
+            self._sock.listen(socket.SOMAXCONN)
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {describe_os_error(error)}") from error
+
+    def join(self, loop: ProxyEventLoop) -> None:
+        """Let a loop serve it from now on; before the loop's start."""
+        self._loop = loop
+        loop.add(self)
+
+    def refuse(self) -> None:
+        """Stop listening: who dials, or waits to be accepted, is refused."""
+        if self._listening:
+            self._listening = False
+            self._close_socket()
+            # Bound without listening, the port stays ours, and the system refuses who dials it.
+            self._sock = self._bind_again()
+
+    def listen(self) -> None:
+        """Listen again, on the same port."""
+        if not self._listening:
+            self._listening = True
+            self._sock.listen(socket.SOMAXCONN)
+
+    def _bind(self, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            if os.name == "posix":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._window is not None:  # before listening, as accepted sockets inherit it
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._window)
+            sock.bind((self._host, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _bind_again(self) -> socket.socket:
+        # Somebody who dials just now may have been given this very port for his own end, for a moment.
+        for _ in range(_TRIES):
+            try:
+                return self._bind(self.port)
+            except OSError:
+                time.sleep(_PAUSE)
+        return self._bind(self.port)
+
+    def wanted(self, now: float) -> Mapping[socket.socket, int]:
+        """Watch for clients, while it listens."""
+        return {self._sock: READ if self._listening else 0}
+
+    def due(self, now: float) -> float | None:
+        """Nothing depends on the time."""
+        return None
+
+    def look(self, now: float) -> None:
+        """Nothing depends on the time."""
+
+    def ready(self, sock: socket.socket, events: int, now: float) -> None:
+        """Let a client in."""
+        if not self._listening or sock is not self._sock:
+            return
+        try:
+            client, _ = sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _LOG.warning("the proxy cannot accept: %s", describe_os_error(error))
+            time.sleep(_PAUSE)
+            return
+        self._enter(client)
+
+    def close(self) -> None:
+        """Give the port up."""
+        self.closed = True
+        self._close_socket()
+
+    def _close_socket(self) -> None:
+        if self._loop is None:
+            self._sock.close()
+        else:
+            self._loop.close_socket(self._sock)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.testing.switches import Direction, LaneFaults, Switches, check_ending
+from stompy.testing.directions import Direction, DirectionFaults, FaultControls, check_ending
 
 
-class Recorder(Switches):
+class Recorder(FaultControls):
     def __init__(self) -> None:
         self.changes: list[tuple[tuple[Direction, ...], dict[str, Any]]] = []
 
@@ -47,8 +47,8 @@ def test_healing_sets_every_fault_back() -> None:
     recorder.heal()
     ((directions, changes),) = recorder.changes
     assert directions == ("up", "down")
-    assert LaneFaults(**changes) == LaneFaults()
-    assert set(changes) == set(LaneFaults.__slots__)
+    assert DirectionFaults(**changes) == DirectionFaults()
+    assert set(changes) == set(DirectionFaults.__slots__)
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -72,4 +72,4 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_switches_without_a_proxy_do_nothing() -> None:
     with pytest.raises(NotImplementedError):
-        Switches().stall()
+        FaultControls().stall()

@@ -9,7 +9,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import NotConnected
-from stompy.testing.loop import READ, WRITE, Loop
+from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from tests.testing.conftest import WITHIN
 
 Calling = Callable[[], None]
@@ -18,7 +18,7 @@ Calling = Callable[[], None]
 class Echo:
     """Returns what it reads, doubled; counts its turns."""
 
-    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+    def __init__(self, loop: ProxyEventLoop, sock: socket.socket) -> None:
         self._loop = loop
         self._sock = sock
         self._pending = b""
@@ -55,7 +55,7 @@ class Echo:
 class Served:
     def __init__(self) -> None:
         self.turns = 0
-        self.loop = Loop("stompy-proxy-test", after_turn=self._turned)
+        self.loop = ProxyEventLoop("stompy-proxy-test", after_turn=self._turned)
         self.sock, ours = socket.socketpair()
         self.sock.settimeout(WITHIN)
         ours.setblocking(False)
@@ -130,7 +130,7 @@ def test_calls_that_meet_the_end_are_answered_one_way_or_the_other() -> None:
         served.loop.start()
         answers: list[object] = []
 
-        def ask(loop: Loop = served.loop, answers: list[object] = answers) -> None:
+        def ask(loop: ProxyEventLoop = served.loop, answers: list[object] = answers) -> None:
             for _ in range(20):
                 try:
                     answers.append(loop.call(lambda: 7))
