@@ -207,6 +207,7 @@ dev: $(VENV)/.installed-dev
 lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/words.py
 
 format: dev
 	$(BIN)/ruff check --fix .

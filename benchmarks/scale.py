@@ -36,9 +36,9 @@ class Costs:
 
     Attributes:
         acknowledge: microseconds of CPU to receive and acknowledge a message.
-        connection: octets of memory of an idle connection.
-        message: octets of a message that waits.
-        process: octets of a process that receives.
+        connection: bytes of memory of an idle connection.
+        message: bytes of a message that waits.
+        process: bytes of a process that receives.
         broker: messages a second through the slower of the real brokers, in and out; 0 where none was measured.
     """
 
@@ -74,9 +74,9 @@ class Load:
         fan_out: subscribers that each get all of them.
         work: microseconds of CPU that a handler takes.
         round_trip: seconds from the broker and back.
-        body: octets.
+        body: bytes.
         cores: of a machine.
-        network: octets a second that a machine takes.
+        network: bytes a second that a machine takes.
     """
 
     rate: float
@@ -96,7 +96,7 @@ class Plan:
         processes: with one connection each.
         machines: that they run on.
         prefetch: of each.
-        memory: octets, of a machine.
+        memory: bytes, of a machine.
         waiting: seconds that a message waits for its turn in a process, on average.
         written: messages a second that the broker takes and gives.
         brokers: like the one that was measured; 0 where none was.
@@ -127,7 +127,7 @@ def carried(costs: Costs, load: Load) -> float:
 
 
 def wire(load: Load) -> int:
-    """Return the octets of a message with its headers."""
+    """Return the bytes of a message with its headers."""
     return len(Feed(body=load.body).message(1, b"1"))
 
 
@@ -168,7 +168,7 @@ def waiting(busy: float, seconds: float) -> float:
 
 
 def connections(costs: Costs, memory: float) -> int:
-    """Return how many idle connections a process holds in so many octets."""
+    """Return how many idle connections a process holds in so many bytes."""
     return int((memory - costs.process) / costs.connection)
 
 
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--fan-out", type=int, default=1, help="subscribers that each get all of them")
     parser.add_argument("--work", type=float, default=100.0, help="microseconds of CPU of a handler")
     parser.add_argument("--round-trip", type=float, default=0.001, help="seconds to the broker and back")
-    parser.add_argument("--body", type=int, default=256, help="octets of a body")
+    parser.add_argument("--body", type=int, default=256, help="bytes of a body")
     parser.add_argument("--cores", type=int, default=8, help="of a machine")
     load = Load(**vars(parser.parse_args()))
     costs = Costs.of(results.last())

@@ -36,12 +36,12 @@ class Feed:
     """Which messages a client gets.
 
     Attributes:
-        body: octets of each.
+        body: bytes of each.
         headers: of each; at least the ten that ActiveMQ writes, two of them with escaped colons.
         crlf: lines end with CR LF.
         length: with a content-length.
-        binary: the body has every octet, NUL too, and no content type.
-        write: octets of a write; 0 for as many as the socket takes.
+        binary: the body has every byte, NUL too, and no content type.
+        write: bytes of a write; 0 for as many as the socket takes.
     """
 
     body: int = 256
@@ -68,8 +68,8 @@ class Feed:
             b"content-length:%d" % self.body if self.length else b"redelivered:false",
             *(b"extra-%d:value of header %d" % (extra, extra) for extra in range(10, self.headers)),
         ]
-        octets = bytes(range(256)) if self.binary else bytes(range(32, 127))
-        body = (octets * (self.body // len(octets) + 1))[: self.body]
+        data = bytes(range(256)) if self.binary else bytes(range(32, 127))
+        body = (data * (self.body // len(data) + 1))[: self.body]
         end = b"\r\n" if self.crlf else b"\n"
         return end.join([*lines, b"", body]) + b"\0" + end
 
@@ -96,10 +96,10 @@ def give(transport: socket.socket, order: bytes, subscriptions: Sequence[bytes])
     left = wanted["count"]
     while left:
         number = min(left, at_once)
-        octets = chunk(feed, tuple(subscriptions), number)
-        step = feed.write or len(octets)
-        for start in range(0, len(octets), step):
-            transport.sendall(octets[start : start + step])
+        data = chunk(feed, tuple(subscriptions), number)
+        step = feed.write or len(data)
+        for start in range(0, len(data), step):
+            transport.sendall(data[start : start + step])
         left -= number
 
 
@@ -121,18 +121,18 @@ class Session:
         """Answer until the client has gone."""
         buffer = bytearray()
         try:
-            while octets := self._transport.recv(READ):
+            while data := self._transport.recv(READ):
                 start = len(buffer)
-                buffer += octets
+                buffer += data
                 # The tail of a read is the head of the next.
                 end = buffer.rfind(b"\0", start) + 1
                 if end:
                     answered = self._answer(bytes(buffer[:end]))
                     del buffer[:end]
-                    if not (answered or len(octets) == READ or isinstance(self._transport, ssl.SSLSocket)):
+                    if not (answered or len(data) == READ or isinstance(self._transport, ssl.SSLSocket)):
                         time.sleep(UNHURRIED)
         except OSError:
-            pass  # clients end without a farewell
+            pass  # clients end without DISCONNECT
         finally:
             self._transport.close()
 

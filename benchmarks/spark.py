@@ -152,7 +152,7 @@ def streaming(spark: SparkSession, url: str, folder: Path) -> Iterator[tuple[str
 
 
 def idle(query: StreamingQuery) -> str:
-    """Return what triggers cost that find nothing; Spark tells of them every 200 ms here."""
+    """Return what triggers cost that find nothing; Spark reports them every 200 ms here."""
     while sum(1 for one in query.recentProgress[-BATCHES:] if not one["numInputRows"]) < BATCHES:
         query.awaitTermination(0.5)
     none = [one["durationMs"]["triggerExecution"] for one in query.recentProgress[-BATCHES:]]

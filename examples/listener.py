@@ -1,4 +1,4 @@
-"""Hear of everything on a connection: `python examples/listener.py [URL]`, without a URL on an embedded broker."""
+"""Print what happens on a connection: `python examples/listener.py [URL]`, without a URL on an embedded broker."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from stompy.broker import Broker
 
 
 class Audit(stompy.ConnectionListener):
-    """Prints what it hears; its methods run on the connection's dispatcher thread."""
+    """Prints each event; its methods run on the connection's dispatcher thread."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
 
     def on_connected(self, frame: stompy.Frame) -> None:
-        """Hear of the session."""
+        """Called when a session begins."""
         print("connected, STOMP", frame.headers.get("version", "1.0"))
 
     def on_message(self, message: stompy.Message) -> None:
-        """Hear of a message."""
+        """Called for each message."""
         print("message:", message.text)
         if message.text == "bye":
             self.done.set()
 
     def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        """Hear of the end."""
-        print("disconnected:", reason or "as we wished")
+        """Called when the session ends."""
+        print("disconnected:", reason or "by us")
 
 
 def main(url: str) -> None:
@@ -38,7 +38,7 @@ def main(url: str) -> None:
         conn.send("/topic/examples.news", "hello")
         conn.send("/topic/examples.news", "bye")
         if not audit.done.wait(timeout=5):
-            sys.exit("the messages did not come")
+            sys.exit("the messages did not arrive")
 
 
 if __name__ == "__main__":

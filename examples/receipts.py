@@ -11,7 +11,7 @@ QUEUE = "/queue/examples.receipts"
 
 
 def main(url: str) -> None:
-    """Send a thousand messages with receipts under way, then wait for all of them."""
+    """Send a thousand messages with receipts in flight, then wait for all of them."""
     with stompy.connect(url) as conn:
         receipts = [conn.send(QUEUE, f"message {number}", receipt=True) for number in range(1000)]
         for receipt in receipts:

@@ -36,7 +36,7 @@ def judged(answer: str) -> tuple[str, list[str]]:
         return "pip-audit could not reach its data: nothing was audited", []
     looked_at = [one for one in packages if "skip_reason" not in one]
     found = [
-        f"{one['name']} {one['version']}: {flaw['id']} (mended in {', '.join(flaw['fix_versions']) or 'no version'})"
+        f"{one['name']} {one['version']}: {flaw['id']} (fixed in {', '.join(flaw['fix_versions']) or 'no version'})"
         for one in looked_at
         for flaw in one["vulns"]
         if flaw["id"] not in BORNE_WITH

@@ -1,4 +1,4 @@
-"""The limit: a socket and prepared octets, without a client."""
+"""The limit: a socket and prepared bytes, without a client."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def receive(port: int, feed: Feed) -> Round:
 def send(port: int, feed: Feed) -> Round:
     """Write one prepared frame, one call each."""
     raw = connect(port, feed)
-    octets = frame(QUEUE, b"x" * feed.get("body", len(BODY)))
+    data = frame(QUEUE, b"x" * feed.get("body", len(BODY)))
 
     def run(count: int) -> None:
         for _ in range(count):
-            raw.sendall(octets)
+            raw.sendall(data)
 
     return run
 
@@ -76,11 +76,11 @@ def send_differing(port: int, feed: Feed) -> Round:
 def send_batch(port: int, feed: Feed) -> Round:
     """Write frames by the thousand."""
     raw = connect(port, feed)
-    octets = frame(QUEUE, BODY)
+    data = frame(QUEUE, BODY)
 
     def run(count: int) -> None:
         for start in range(0, count, BATCH):
-            raw.sendall(b"".join([octets for _ in range(min(BATCH, count - start))]))
+            raw.sendall(b"".join([data for _ in range(min(BATCH, count - start))]))
 
     return run
 
@@ -102,11 +102,11 @@ def send_receipts(port: int, feed: Feed) -> Round:
 def latency(port: int, feed: Feed) -> Round:
     """Write a frame and read its reply."""
     raw = connect(port, feed)
-    octets = frame("/control/echo", BODY)
+    data = frame("/control/echo", BODY)
 
     def run(count: int) -> None:
         for _ in range(count):
-            raw.sendall(octets)
+            raw.sendall(data)
             take(raw, 1)
 
     return run
@@ -117,11 +117,11 @@ def through(port: int, feed: Feed) -> Round:
     sender, receiver = (connect(port, {**feed, "subscriptions": 0}) for _ in range(2))
     receiver.sendall(f"SUBSCRIBE\nid:0\ndestination:{OWN_QUEUE}\nack:auto\nreceipt:0\n\n\0".encode())
     take(receiver, 1)
-    octets = frame(OWN_QUEUE, BODY)
+    data = frame(OWN_QUEUE, BODY)
 
     def produce(count: int) -> None:
         for _ in range(count):
-            sender.sendall(octets)
+            sender.sendall(data)
 
     def run(count: int) -> None:
         producer = threading.Thread(target=produce, args=(count,))

@@ -153,7 +153,7 @@ def send_transaction(port: int, feed: Feed) -> Round:
 
 
 def send_receipts(port: int, feed: Feed) -> Round:
-    """Send messages with receipts, as many under way as the feed says, and wait for each."""
+    """Send messages with receipts, as many in flight as the feed says, and wait for each."""
     connection = connect(port, feed)
 
     def run(count: int) -> None:

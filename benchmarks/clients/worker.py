@@ -32,7 +32,7 @@ QUEUE = "/queue/bench"
 OWN_QUEUE = f"{QUEUE}-{uuid.uuid4().hex}"
 """Of a broker that others use too."""
 BATCH = 1000
-"""Messages of a batch, of a transaction, or receipts under way."""
+"""Messages of a batch, of a transaction, or receipts in flight."""
 WAIT = 120.0
 """Seconds after which a measurement has failed."""
 _STATUS = Path("/proc/self/status")
@@ -46,7 +46,7 @@ def cpu() -> float:
 
 
 def memory(name: str = "VmRSS") -> int:
-    """Return the resident memory in octets, `VmHWM` for its peak; where the system does not tell, the peak."""
+    """Return the resident memory in bytes, `VmHWM` for its peak; where the system does not tell, the peak."""
     if not _STATUS.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(name))
@@ -59,7 +59,7 @@ def order(feed: Feed, count: int) -> str:
 
 
 def growth(grow: Callable[[int], object], count: int) -> float:
-    """Return by how many octets the memory grows for each of so many."""
+    """Return by how many bytes the memory grows for each of so many."""
     before = memory()
     grow(count)
     return (memory() - before) / count

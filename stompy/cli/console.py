@@ -59,7 +59,7 @@ def stdin_is_terminal() -> bool:
 
 
 class Output:
-    """Octets to standard output; a message counts as written only after `flush`."""
+    """Writes bytes to standard output; a message counts as written only after `flush`."""
 
     def __init__(self) -> None:
         if sys.stdout is None:

@@ -34,7 +34,7 @@ from stompy.threads import DaemonThread
 _LOG = logging.getLogger("stompy.outbox")
 
 _BATCH_BYTES = 8 * 1024 * 1024
-"""Octets read from disk at once; a single message may have more."""
+"""Bytes read from disk at once; a single message may have more."""
 
 _DISCONNECT = 1.0
 """Seconds for leaving a connection that is of no use any more."""

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("stompy.outbox")
 
 _MAGIC = b"stompy outbox 1\n"
 _SIZE = len(_MAGIC) + 16 + 8 + 8
-"""Octets: magic, identity, commits, checksum; far less than a sector, so that a write is never torn."""
+"""Bytes: magic, identity, commits, checksum; far less than a sector, so that a write is never torn."""
 
 
 class LockFile:

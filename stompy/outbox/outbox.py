@@ -287,7 +287,7 @@ class Outbox:
 
 
 class _Changes:
-    """Tells of changes on disk: to the forwarder, and to who waits for an empty outbox.
+    """Reports changes on disk to the forwarder, and to whoever waits for an empty outbox.
 
     Apart from the outbox, so that its threads do not keep a forgotten one alive.
     """

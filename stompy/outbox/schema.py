@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 _NEW = "-new"
 _INDEX_SIZE = 64 * 1024
-"""Octets; one piece of the log's index has half of that."""
+"""Bytes; one piece of the log's index has half of that."""
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -244,7 +244,7 @@ def read_rows(
 
 
 def write_ledger(db: sqlite3.Connection, ledger: Ledger) -> None:
-    """Replace the ledger, within the transaction that it tells of."""
+    """Replace the ledger, within the transaction that it describes."""
     columns = ledger.columns()
     db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)  # noqa: S608 - names of our own
 

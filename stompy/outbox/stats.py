@@ -1,4 +1,4 @@
-"""What an outbox tells of itself."""
+"""The state of an outbox, and its dead letters."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
 
 KEEP_FREE = 16 * 1024 * 1024
-"""Octets: some times what SQLite's log grows to before it is moved into the file."""
+"""Bytes: some times what SQLite's log grows to before it is moved into the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
         options: fields of `BrokerSettings`; for `embedded` also arguments of `stompy.broker.Broker`.
 
     Raises:
-        BrokerUnavailable: none can be had here; the error lists why each way was passed over.
+        BrokerUnavailable: none can be had here; the error lists why each way was not taken.
         ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
     """
     if kind == "embedded":

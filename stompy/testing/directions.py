@@ -26,7 +26,7 @@ DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 
 HELD = 65_536
-"""Octets that a direction holds; with so many it does not read, so that the sender's TCP window fills up."""
+"""Bytes that a direction holds; with so many it does not read, so that the sender's TCP window fills up."""
 
 _SLICE = 0.01
 """Seconds of a throttled direction's bytes that go out in one write."""

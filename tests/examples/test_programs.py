@@ -17,7 +17,7 @@ PROGRAMS = sorted(path for path in (TOP / "examples").glob("*.py") if not path.n
 SHOWN = {
     "flights.py": "EV           781    17.0",
     "hello.py": "received: hello",
-    "listener.py": "disconnected: as we wished",
+    "listener.py": "disconnected: by us",
     "outbox.py": "confirmed by the broker: 10",
     "receipts.py": "confirmed by the broker: 1000",
     "transaction.py": "received: SOME TEXT",

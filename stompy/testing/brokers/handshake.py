@@ -45,7 +45,7 @@ def ask(
     escape: bool = True,
     tls: ssl.SSLContext | None = None,
 ) -> Answer | None:
-    """Connect, log in and say goodbye; return the answer, or `None` if nobody gave one within two seconds.
+    """Connect, log in and disconnect; return the answer, or `None` if nobody gave one within two seconds.
 
     Args:
         host: where.
@@ -61,18 +61,18 @@ def ask(
         if value is not None:
             lines.append(f"{name}:{_escaped(value) if escape else value}")
     said = "\n".join([*lines, "", "\0"]).encode()
-    received = _exchange(host, port, said, end=b"\0", goodbye=b"DISCONNECT\n\n\0", tls=tls)
+    received = _exchange(host, port, said, end=b"\0", last=b"DISCONNECT\n\n\0", tls=tls)
     return None if received is None else _parse(received)
 
 
 def answers_http(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> bool:
     """Return whether somebody who speaks HTTP is there, as where web sockets are; within two seconds."""
     said = f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
-    return (_exchange(host, port, said, end=b"\r\n", goodbye=b"", tls=tls) or b"").startswith(b"HTTP/")
+    return (_exchange(host, port, said, end=b"\r\n", last=b"", tls=tls) or b"").startswith(b"HTTP/")
 
 
 def _exchange(
-    host: str, port: int, said: bytes, *, end: bytes, goodbye: bytes, tls: ssl.SSLContext | None
+    host: str, port: int, said: bytes, *, end: bytes, last: bytes, tls: ssl.SSLContext | None
 ) -> bytes | None:
     deadline = Deadline(_PATIENCE)
     try:
@@ -82,8 +82,8 @@ def _exchange(
                 sock = stack.enter_context(tls.wrap_socket(sock, server_hostname=host))
             sock.sendall(said)
             received = _read_until(end, sock, deadline)
-            with contextlib.suppress(OSError):  # after an ERROR the broker may be gone already
-                sock.sendall(goodbye)
+            with contextlib.suppress(OSError):  # after an ERROR the broker may have closed already
+                sock.sendall(last)
             return received
     except OSError:
         return None

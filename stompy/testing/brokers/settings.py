@@ -15,7 +15,7 @@ class BrokerUnavailable(RuntimeError):
 
     Attributes:
         kind: of the broker.
-        reasons: why each way of starting one was passed over, in the order of trying.
+        reasons: why each way of starting one was not taken, in the order of trying.
     """
 
     def __init__(self, kind: str, reasons: tuple[str, ...]) -> None:

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.words import CLEAN, TOP, files, found_in, main
+
+
+def test_the_clean_folders_have_none_of_the_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (main([]), capsys.readouterr().out) == (0, "")
+
+
+def test_every_clean_folder_is_there_and_is_read() -> None:
+    for name in CLEAN:
+        assert list(files([TOP / name])), name
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("so many Octets", "bytes"),
+        ("waits for ever", "forever, or without a limit"),
+        ("the broker's own words", "error message"),
+        ("Marks such as `heart-beats`", "heartbeats"),
+    ],
+)
+def test_a_word_is_found_in_any_case_with_its_line(text: str, instead: str) -> None:
+    assert [(line, better) for line, _, better in found_in(f"\n{text}\n")] == [(2, instead)]
+
+
+@pytest.mark.parametrize("text", ["the header `heart-beat`", "`test_every_octet`", "forever", "headwords"])
+def test_other_words_and_names_of_tests_are_left_alone(text: str) -> None:
+    assert list(found_in(text)) == []
+
+
+def test_a_file_or_folder_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "page.md").write_text("under way\n")
+    (tmp_path / "data.bin").write_text("octets\n")
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out == f"{tmp_path}/page.md:1: 'under way': write in flight\n"

@@ -1,0 +1,102 @@
+"""Find words that are not used here, and the term to use instead: `python tools/words.py [PATH ...]`.
+
+The glossary is `docs/reference/glossary.md`. Without paths, everything in `CLEAN` is checked: add a folder there once
+it has none of these words.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+
+CLEAN = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs",
+    "examples",
+    "stompy/cli",
+    "stompy/outbox",
+    "stompy/testing",
+    "tools",
+    "benchmarks",
+)
+
+LEFT_OUT = (
+    "docs/_build",
+    *(f"docs/reference/{name}.md" for name in ("brokers", "activemq", "conformance", "spark-cases", "spark-options")),
+    *(f"docs/topics/spark-{name}.md" for name in ("delivery", "performance")),
+    "docs/how-to/spark.md",
+    "docs/how-to/spark-on-a-cluster.md",
+    "docs/getting-started-spark.md",
+)
+"""Built, or not clean yet."""
+
+INSTEAD = {
+    r"octets?": "bytes",
+    r"for ever": "forever, or without a limit",
+    r"goodbyes?|farewell": "DISCONNECT",
+    r"in vain": "without success",
+    r"borne with|bears? with": "tolerated",
+    r"passed over": "ignored",
+    r"set aside": "dead letter",
+    r"under way": "in flight",
+    r"hears? of|is heard": "called when",
+    r"told of|tells of": "reported",
+    r"heart-beats": "heartbeats",
+    r"the (?:broker|peer)'s (?:own )?words": "error message",
+    r"let (?:her|him|us|them|one|everybody|nobody) in": "accept",
+    r"pacemaker": "heartbeat thread",
+    r"surroundings": "settings",
+    r"onlooker|crew|witness": "the class name in the glossary",
+    r"mended": "fixed",
+    r"(?:the|a) door": "the public package",
+    r"whoever refuses": "rejecting",
+    r"not held": "not protected",
+    r"what is promised": "guarantees",
+    r"laws": "rules",
+}
+"""What is not written, as a regular expression that matches in any case, and what is written instead."""
+
+_NAMES_OF_OTHERS = re.compile(r"`?\btest_\w+|index\.octets|octets=(?=STRAY_MESSAGE)|every_octet\w*")
+"""Names that are given elsewhere: of tests, and of parts that are not clean yet."""
+
+_ENDINGS = {".py", ".pyi", ".md"}
+
+
+def found_in(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of a line, the word in it, and what to write instead."""
+    for number, line in enumerate(text.splitlines(), 1):
+        line = _NAMES_OF_OTHERS.sub("", line)
+        for pattern, instead in INSTEAD.items():
+            for match in re.finditer(rf"\b(?:{pattern})\b", line, re.IGNORECASE):
+                yield number, match[0], instead
+
+
+def files(paths: Iterable[Path], left_out: Iterable[Path] = ()) -> Iterator[Path]:
+    """Yield the files of text at or below the paths, without this one."""
+    excluded = {Path(__file__).resolve(), *left_out}
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.suffix in _ENDINGS and excluded.isdisjoint([file, *file.parents]):
+                yield file
+
+
+def main(arguments: list[str]) -> int:
+    """Print what is found; return 1 if there is something."""
+    paths = [Path(argument).resolve() for argument in arguments] or [TOP / name for name in CLEAN]
+    code = 0
+    for file in files(paths, [TOP / name for name in LEFT_OUT]):
+        for number, word, instead in found_in(file.read_text(encoding="utf-8")):
+            name = file.relative_to(TOP) if file.is_relative_to(TOP) else file
+            print(f"{name}:{number}: {word!r}: write {instead}")
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
