@@ -47,7 +47,7 @@ from stompy.errors import (
 if TYPE_CHECKING:
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
-    from stompy.connection.listener import ConnectionListener
+    from stompy.connection.listeners import ConnectionListener
     from stompy.connection.message import Message
     from stompy.connection.reconnect import Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
@@ -127,7 +127,7 @@ __all__ = [
 
 _LAZY = {
     "Connection": "stompy.connection.connection",
-    "ConnectionListener": "stompy.connection.listener",
+    "ConnectionListener": "stompy.connection.listeners",
     "ConnectionStats": "stompy.connection.stats",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",

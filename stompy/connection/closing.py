@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from stompy.connection.callbacks import Callbacks
 from stompy.connection.config import Config
 from stompy.connection.link_manager import LinkManager
+from stompy.connection.listeners import Callbacks
 from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline

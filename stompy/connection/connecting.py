@@ -13,7 +13,7 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import Config, Login, Order, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
-from stompy.connection.callbacks import Callbacks
 from stompy.connection.closing import Closing
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.encoding import headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import Callbacks, ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.requests import RequestReply
 from stompy.connection.resend_buffer import ResendBuffer

@@ -41,8 +41,8 @@ from stompy.locks import Event, Rank, make_condition
 from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
-    from stompy.connection.callbacks import Callbacks
     from stompy.connection.config import Config
+    from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
     from stompy.connection.subscriptions import SubscriptionTable
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from stompy.connection.acking import Acker
-from stompy.connection.callbacks import Callbacks
 from stompy.connection.dispatcher import Dispatcher, run_reported
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import Callbacks, ConnectionListener
 from stompy.connection.message import Delivery, Message
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.frames.frame import Headers

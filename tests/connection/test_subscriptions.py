@@ -13,7 +13,7 @@ from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
 from stompy.link.link import Link
-from tests.connection.conftest import Talking
+from tests.connection.conftest import Serving, Talking
 from tests.link.conftest import Linking
 from tests.link.conftest import linking as linking
 from tests.support.peer import WITHIN, Linked
@@ -361,3 +361,10 @@ def test_what_is_not_durable_is_not_deleted_and_lives_on(talking: Talking) -> No
         subscription.unsubscribe(delete=True)
     assert not subscription.closed
     assert talk.peer.quiet()
+
+
+def test_a_made_up_subscription_id_avoids_those_that_the_program_chose(serving: Serving) -> None:
+    conn, _ = serving()
+    chosen = [conn.subscribe("/queue/a", id=str(number)).id for number in (1, 2, 4)]
+    made = [conn.subscribe("/queue/a").id for _ in range(3)]
+    assert len({*chosen, *made}) == 6
