@@ -148,9 +148,9 @@ _LAZY = {
     "Version": "stompy.frames.grammar",
     "connect": "stompy.connection.connecting",
 }
-"""What is imported when it is first asked for, since it costs time; type checkers read the imports above."""
+"""Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""
 
-if not TYPE_CHECKING:  # they would take every name for one that is there
+if not TYPE_CHECKING:  # as type checkers would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.connection.dispatcher import Dispatcher, run_reported
+from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.deadline import Deadline
 from tests.connection.conftest import Acting, Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
@@ -69,7 +69,7 @@ def test_what_is_no_exception_ends_no_dispatcher_either(
 
 def test_in_the_main_thread_what_ends_the_program_is_not_held_back() -> None:
     with pytest.raises(SystemExit):
-        run_reported(sys.exit)
+        run_logged(sys.exit)
 
 
 def test_what_was_queued_before_the_stop_still_runs_and_nothing_later(dispatcher: Dispatcher) -> None:
@@ -123,7 +123,7 @@ def test_only_errors_of_user_code_are_swallowed() -> None:
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        run_reported(leave)
+        run_logged(leave)
 
 
 # Calls from inside

@@ -178,7 +178,7 @@ def _converse(
     )
     for subscription in (handled, taken):
         with contextlib.suppress(StompError):
-            conn._subscriptions.add(subscription, timeout=0, tell=False)
+            conn._subscriptions.add(subscription, timeout=0, announce=False)
     if properly:
         with contextlib.suppress(StompError):
             _say(theirs, data)
