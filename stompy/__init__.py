@@ -47,7 +47,7 @@ from stompy.errors import (
 if TYPE_CHECKING:
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
-    from stompy.connection.listener import ConnectionListener
+    from stompy.connection.listeners import ConnectionListener
     from stompy.connection.message import Message
     from stompy.connection.reconnect import Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
@@ -127,7 +127,7 @@ __all__ = [
 
 _LAZY = {
     "Connection": "stompy.connection.connection",
-    "ConnectionListener": "stompy.connection.listener",
+    "ConnectionListener": "stompy.connection.listeners",
     "ConnectionStats": "stompy.connection.stats",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",
@@ -148,9 +148,9 @@ _LAZY = {
     "Version": "stompy.frames.grammar",
     "connect": "stompy.connection.connecting",
 }
-"""What is imported when it is first asked for, since it costs time; type checkers read the imports above."""
+"""Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""
 
-if not TYPE_CHECKING:  # they would take every name for one that is there
+if not TYPE_CHECKING:  # as type checkers would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:

@@ -1,26 +1,26 @@
-"""Locks with ranks: a thread may only take a lock of a higher rank than it holds.
+"""Ranked locks: a thread may only acquire a lock of a higher rank than those it holds.
 
 | rank | lock | guards | held over I/O |
 |---|---|---|---|
-| 0 | call | one thread at a time opens the reply inbox, or closes the connection | yes, up to the caller's deadline |
+| 0 | call | opening the reply inbox, closing the connection | yes, up to the caller's deadline |
 | 1 | link manager | the current link, the closing flag | no |
 | 2 | subscriptions | id to Subscription | no |
-| 3 | write | the order of bytes out | yes, bounded by the send timeout |
+| 3 | write | the order of written bytes | yes, bounded by the send timeout |
 | 4 | protocol | the protocol object | no |
-| 5 | leaf | receipts, gate, inbox, dispatcher queue | no, and it calls nothing |
+| 5 | leaf | receipts, flow control, inbox, dispatcher queue | no, and it calls nothing |
 
-The order is asserted when `checked` is switched on before the locks are made, as the tests do; else a lock is C's own
-and costs nothing more.
+The order is asserted if `checked` is set before the locks are made, as the tests do; otherwise a lock is a plain
+`threading.RLock`.
 
-**Signals.** A signal handler may raise in the main thread wherever CPython looks for signals: where a Python function
-begins, after a call, and where a loop goes back; nowhere else. So a Python `__exit__`, or a `finally` that begins with
-the call of a Python function, can be struck before it has released anything. Hence:
+**Signals.** A signal handler may raise in the main thread wherever CPython checks for signals: at the start of a Python
+function, after a call, and at the end of a loop iteration. So a Python `__exit__`, or a `finally` that begins with a
+call of a Python function, may be interrupted before it has released anything. Therefore:
 
-- What is released at the end of a block is released by one call into C: `with lock`, or a `finally` whose first call
-  is `lock.release()`, `holders.discard(mine)`, `pending.pop(name, None)`.
-- What is taken has a name before it is taken, and it is taken inside of the `try`: the call that takes it may succeed
-  and still raise. For a lock the name is the thread that owns it: releasing another's raises `RuntimeError`, no more.
-- A signal handler may call stompy while its thread holds a lock: locks are reentrant, so it does not wait for itself.
+- A block releases with one call into C: `with lock`, or a `finally` whose first call is `lock.release()`,
+  `holders.discard(holder)` or `pending.pop(name, None)`.
+- A resource is named first and acquired inside the `try`, as the acquiring call may succeed and still raise. A lock is
+  named by its owner thread: releasing a lock that the thread does not own only raises `RuntimeError`.
+- Locks are reentrant, so a signal handler may call stompy while its thread holds one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from stompy.deadline import Deadline
 
 checked = os.environ.get("STOMPY_CHECK_LOCKS", "") not in ("", "0")
-"""Whether locks made from now on assert their order."""
+"""Whether new locks assert their order."""
 
 
 class Rank(enum.IntEnum):
-    """The order in which locks may be taken."""
+    """The order in which locks may be acquired."""
 
     CALL = 0
     LINK_MANAGER = 1
@@ -51,7 +51,7 @@ class Rank(enum.IntEnum):
 
 
 class LockOrderError(AssertionError):
-    """A thread took a lock out of rank."""
+    """A thread acquired a lock out of order."""
 
 
 _held = threading.local()
@@ -66,7 +66,7 @@ def held_ranks() -> list[tuple[Rank, str]]:
 
 
 class CheckedLock:
-    """A lock that knows its rank and asserts the order at every `acquire`."""
+    """A lock that asserts the order at every `acquire`."""
 
     def __init__(self, rank: Rank, name: str) -> None:
         self._lock = threading.RLock()
@@ -74,30 +74,30 @@ class CheckedLock:
         self._name = name
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock.
+        """Acquire the lock.
 
         Raises:
             LockOrderError: this thread holds a lock of the same or a higher rank.
         """
         stack = held_ranks()
         if stack and stack[-1][0] >= self._rank:
-            raise LockOrderError(f"{self._name} (rank {self._rank}) asked for while holding {stack[-1][1]}")
-        taken = self._lock.acquire(blocking, timeout)
-        if taken:
+            raise LockOrderError(f"{self._name} (rank {self._rank}) requested while holding {stack[-1][1]}")
+        acquired = self._lock.acquire(blocking, timeout)
+        if acquired:
             stack.append((self._rank, self._name))
-        return taken
+        return acquired
 
     def release(self) -> None:
-        """Give the lock back; `RuntimeError` where this thread does not hold it."""
+        """Release the lock; `RuntimeError` if this thread does not hold it."""
         self._lock.release()
         held_ranks().remove((self._rank, self._name))
 
     def _at_fork_reinit(self) -> None:
-        """Free it in a forked child."""
+        """Reset the lock in a forked child."""
         self._lock = threading.RLock()
 
     def _is_owned(self) -> bool:
-        """Tell a `threading.Condition` whether this thread holds the lock; else it would find out by taking it."""
+        """Return whether this thread holds the lock; `threading.Condition` would otherwise try to acquire it."""
         return (self._rank, self._name) in held_ranks()
 
     def __enter__(self) -> bool:
@@ -119,96 +119,96 @@ else:
 
 
 class Condition(_RLock):
-    """A lock with `wait` and `notify_all`, as `threading.Condition`, whose `with` is one call into C at either end."""
+    """Like `threading.Condition`, but `with` enters and exits with one call into C each."""
 
     def __init__(self) -> None:
-        self._sleepers: set[Any] = set()
-        _remember(self)
+        self._waiters: set[Any] = set()
+        _track(self)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Give the lock back until notified, and take it again; return `False` where the time ran out first.
+        """Release the lock, wait until notified, and acquire it again; return `False` after the timeout.
 
-        Called with the lock held, once. It is taken again whatever was raised, without asking for signals meanwhile.
+        The lock must be held, once. It is acquired again whatever was raised, with no check for signals in between.
         """
-        sleeper = threading.Lock()
-        sleeper.acquire()
-        mine = (1, threading.get_ident())
+        waiter = threading.Lock()
+        waiter.acquire()
+        owner = (1, threading.get_ident())
         try:
-            self._sleepers.add(sleeper)
+            self._waiters.add(waiter)
             try:
                 self._release_save()
-                return sleeper.acquire(True, -1 if timeout is None else max(0.0, timeout))
+                return waiter.acquire(True, -1 if timeout is None else max(0.0, timeout))
             finally:
-                self._acquire_restore(mine)
+                self._acquire_restore(owner)
         finally:
-            self._sleepers.discard(sleeper)
+            self._waiters.discard(waiter)
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until `predicate()` is true; return what it returned last."""
+        """Wait until `predicate()` is true; return its last value."""
         deadline = Deadline(timeout)
         while not (result := predicate()) and not deadline.expired:
             self.wait(deadline.remaining())
         return result
 
     def notify_all(self) -> None:
-        """Wake all who wait; called with the lock held."""
+        """Wake all waiting threads; called with the lock held."""
         if not self._is_owned():
-            raise RuntimeError("notified without the lock")
-        for sleeper in tuple(self._sleepers):
-            if sleeper.locked():
-                sleeper.release()
+            raise RuntimeError("notify called without the lock")
+        for waiter in tuple(self._waiters):
+            if waiter.locked():
+                waiter.release()
 
     def notify(self, n: int = 1) -> None:
-        """Wake all who wait: one alone might be struck by a signal, and nobody else would look."""
+        """Wake all waiting threads, as a signal might interrupt a single one before it acts."""
         self.notify_all()
 
 
 class Event:
-    """A flag to be waited for, as `threading.Event`, that a signal leaves usable."""
+    """Like `threading.Event`, but still usable after a signal handler raised in a method."""
 
     def __init__(self) -> None:
         self._condition = Condition()
         self._flag = False
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Return whether the flag is set."""
         return self._flag
 
     def set(self) -> None:
-        """Set the flag and wake all who wait."""
+        """Set the flag and wake all waiting threads."""
         with self._condition:
             self._flag = True
             self._condition.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set; return whether it is."""
+        """Wait until the flag is set; return whether it is."""
         with self._condition:
             self._condition.wait_for(self.is_set, timeout)
         return self._flag
 
 
 _all: set[weakref.ref[Any]] = set()
-"""The locks that are: a forked child inherits those that other threads held, which nobody there could release."""
-_gone: deque[weakref.ref[Any]] = deque()
+"""All locks, to reset them in a forked child, where no thread could release those that were held."""
+_freed: deque[weakref.ref[Any]] = deque()
 
 
-def _remember(lock: Any) -> None:
-    """Note a lock until it is freed.
+def _track(lock: Any) -> None:
+    """Remember a lock until it is freed.
 
-    No `WeakSet`: its callbacks are Python code, where threads may switch, and CPython 3.10 corrupts its memory when
-    they do so while an `RLock` is being freed.
+    Not in a `WeakSet`: its callbacks are Python code, where threads may switch, and CPython 3.10 corrupts its memory if
+    they do while an `RLock` is being freed.
     """
-    _all.add(weakref.ref(lock, _gone.append))
-    if _gone:
-        try:  # noqa: SIM105 - a millionth of a second for each receipt
-            _all.discard(_gone.popleft())
+    _all.add(weakref.ref(lock, _freed.append))
+    if _freed:
+        try:  # noqa: SIM105 - faster, and called for each receipt
+            _all.discard(_freed.popleft())
         except IndexError:
             pass  # another thread was first
 
 
 def _free_all() -> None:
-    for remembered in list(_all):
-        lock = remembered()
+    for reference in list(_all):
+        lock = reference()
         if lock is not None:
             lock._at_fork_reinit()
 
@@ -218,14 +218,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class Lock(Protocol):
-    """A reentrant lock that knows the thread that owns it."""
+    """A reentrant lock that knows its owner thread."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it."""
+        """Acquire the lock."""
         ...
 
     def release(self) -> None:
-        """Give it back; `RuntimeError` where this thread does not own it."""
+        """Release the lock; `RuntimeError` if this thread does not own it."""
         ...
 
     def _is_owned(self) -> bool: ...
@@ -236,12 +236,12 @@ class Lock(Protocol):
 
 
 def make_lock(rank: Rank, name: str) -> Lock:
-    """Return a lock of `rank`; `name` is what an assertion calls it."""
+    """Return a lock of `rank`; `name` appears in assertion errors."""
     lock = CheckedLock(rank, name) if checked else cast("Lock", threading.RLock())
-    _remember(lock)
+    _track(lock)
     return lock
 
 
 def make_condition(name: str, rank: Rank = Rank.LEAF) -> threading.Condition:
-    """Return a condition on a lock of `rank`."""
+    """Return a condition with a lock of `rank`."""
     return threading.Condition(cast("Any", make_lock(rank, name))) if checked else Condition()

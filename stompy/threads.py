@@ -1,4 +1,4 @@
-"""Threads of the house: named, daemonic, joinable by a deadline from anywhere."""
+"""Base class of stompy's threads: named, daemonic, joinable with a deadline from any thread."""
 
 from __future__ import annotations
 
@@ -12,49 +12,47 @@ from stompy.locks import Event
 _LOG = logging.getLogger("stompy.link")
 
 
-def is_for_caller(error: BaseException) -> bool:
-    """Return whether an exception from user code must reach the caller: Ctrl-C and `sys.exit` in the main thread.
+def must_propagate(error: BaseException) -> bool:
+    """Return whether an exception from user code must reach the caller: Ctrl-C or `sys.exit` in the main thread.
 
-    Signals arrive there alone. In any other thread such an exception has nobody to end, and is reported like others.
+    In other threads, where signals never arrive, such exceptions are logged like any other.
     """
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
 class DaemonThread:
-    """A thread with one job.
-
-    Daemonic, so that a forgotten connection cannot keep a program from ending.
+    """A daemon thread, so that an unclosed connection cannot keep a program running.
 
     Args:
         name: begins with `stompy-`.
     """
 
     def __init__(self, name: str) -> None:
-        self._thread = threading.Thread(target=self._run_reported, name=name, daemon=True)
-        # `threading` gives a thread its identity before it calls it started, and between the two refuses to join it.
-        self._asked = False
+        self._thread = threading.Thread(target=self._run_logged, name=name, daemon=True)
+        # Not `Thread.ident`: it is set before `threading` allows to join the thread.
+        self._start_requested = False
         self._running = Event()
 
     def start(self) -> None:
-        """Start it.
+        """Start the thread.
 
         Raises:
-            ConnectError: the system has no room for another thread.
+            ConnectError: the system cannot start another thread.
         """
-        self._asked = True
+        self._start_requested = True
         try:
             self._thread.start()
         except BaseException as error:
-            self._asked = False
+            self._start_requested = False
             if isinstance(error, RuntimeError | MemoryError):
                 raise ConnectError(f"the thread {self._thread.name} cannot be started: {error}") from error
             raise
 
     def run(self) -> None:
-        """Do the job; overridden."""
+        """Run the job of the thread; overridden by subclasses."""
         raise NotImplementedError
 
-    def _run_reported(self) -> None:
+    def _run_logged(self) -> None:
         self._running.set()
         try:
             self.run()
@@ -62,25 +60,25 @@ class DaemonThread:
             _LOG.exception("%s ended by a bug in stompy", self._thread.name)
 
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
+        """Return whether the caller is this thread."""
         return threading.current_thread() is self._thread
 
     @property
     def started(self) -> bool:
-        """Whether it was started, and the system had room for it."""
-        return self._asked
+        """Whether the thread was started."""
+        return self._start_requested
 
     @property
     def ended(self) -> bool:
-        """Whether it ran and is over."""
+        """Whether the thread has run and ended."""
         return self._running.is_set() and not self._thread.is_alive()
 
     def join_until(self, deadline: Deadline) -> bool:
-        """Wait for its end; return whether it has ended.
+        """Wait for the thread to end; return whether it has.
 
-        `True` at once from the thread itself, and before its start.
+        Return `True` immediately in the thread itself, and if it was not started.
         """
-        if self.is_current() or not self._asked:
+        if self.is_current() or not self._start_requested:
             return True
         if not self._running.wait(deadline.remaining()):
             return False

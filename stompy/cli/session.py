@@ -14,7 +14,7 @@ from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.errors import AckError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE

@@ -1,6 +1,6 @@
-"""Acknowledging: which message may still be settled, and by which frame.
+"""ACK and NACK: which message may still be acknowledged, and with which frame.
 
-Any thread; a claim is taken under a leaf lock, so that two threads cannot settle one message twice.
+Any thread. A message is claimed under a leaf lock, so that two threads cannot acknowledge it twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG = logging.getLogger("stompy.connection")
 
 
 class Acker:
-    """Sends ACK and NACK for messages of one connection, each message once and over the link it came by."""
+    """Sends ACK and NACK for the messages of one connection, once per message and on the link that delivered it."""
 
     def __init__(self) -> None:
         self._warned = False
@@ -29,39 +29,39 @@ class Acker:
     def acknowledge(
         self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
     ) -> Receipt | None:
-        """Send ACK or NACK for a message over the link it came by; raises as `claim` and `Writer.write` do."""
-        link, waiting = message._link, [message]
+        """Send ACK or NACK for a message; raises as `claim` and `Writer.write` do."""
+        link, unsent = message._link, [message]
 
-        def left() -> None:
-            waiting.clear()
-            if command == "ACK" or not message._link.dialect.nack_is_individual:
+        def written() -> None:
+            unsent.clear()
+            if command == "ACK" or not message._link.dialect.nack_alone:
                 message._cover()
 
         try:
-            head = self.claim(message, command, waiting, requeue=requeue)
+            head = self.claim(message, command, unsent, requeue=requeue)
             handle = link.receipts.make() if receipt else None
-            more = b"" if handle is None else handle._line
-            link.writer.write(b"%b%b\n\0" % (head, more), receipt=handle, on_left=left)
+            extra = b"" if handle is None else handle._line
+            link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, on_written=written)
             return handle
         except BaseException:
-            if waiting:
-                self.give_back(message, waiting)
+            if unsent:
+                self.give_back(message, unsent)
             raise
 
     def refuse(self, message: Message) -> None:
-        """Send NACK for a message whose work failed, if the broker then keeps it and refuses no other with it.
+        """Send NACK for a message whose handler failed, unless the broker would drop it or refuse others with it.
 
         Raises:
-            AckError: it stays unacknowledged, for the reason given.
+            AckError: the message stays unacknowledged, for the reason given.
             StompError: as `acknowledge`.
         """
         dialect = message._link.dialect
-        why = dialect.why_nack_loses(message.headers.peek)
-        if why is None and not dialect.nack_is_individual and not message._is_first:
-            why = "in mode 'client' a NACK would refuse earlier messages with it, which are not settled"
-        if why is not None:
-            raise AckError(why)
-        # Said in so many words, as what RabbitMQ does without them is a setting of its own.
+        reason = dialect.loses_refused(message.headers.peek)
+        if reason is None and not dialect.nack_alone and not message._is_first:
+            reason = "in mode 'client' a NACK would also refuse earlier messages that are not acknowledged yet"
+        if reason is not None:
+            raise AckError(reason)
+        # Explicit, as RabbitMQ's default depends on its configuration.
         self.acknowledge(message, "NACK", requeue=True if dialect.nack == "requeued" else None)
 
     def claim(
@@ -75,23 +75,23 @@ class Acker:
     ) -> bytes:
         """Claim a message for ACK or NACK and return the command and header lines that name it.
 
-        `claimant` is who may give it back; also after this has raised, as a signal may strike when the claim is made.
+        `claimant` may give it back, even if this raised, as a signal may strike after the claim was made.
 
         Raises:
-            AckError: it needs none, has had one, was covered by a later one, its link is gone, or the frame would cover
-                a message whose handler raised.
+            AckError: the message needs no acknowledgement, already has one, its link has ended, or the frame would also
+                acknowledge a message whose handler raised.
             LocalProtocolError: the version has no NACK.
-            ConfigurationError: the broker would do another thing than was asked.
+            ConfigurationError: the broker would not do what was requested.
         """
         if message.ack_mode == "auto":
             raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
         link = message._link
         if not link.alive:
-            raise AckError("the link that this message came by is gone; the broker will deliver it again")
+            raise AckError("the session that delivered this message has ended; the broker will deliver it again")
         head, alone = _head(message, command), False
-        if transaction or command == "NACK" or message._orphaned:
+        if transaction or command == "NACK" or message._unsubscribed:
             dialect = link.dialect
-            if message._orphaned and not dialect.ack_after_unsubscribe:
+            if message._unsubscribed and not dialect.ack_after_unsubscribe:
                 raise AckError("the subscription of this message has ended; the broker will deliver it again")
             if transaction:
                 dialect.check_transacted(command)
@@ -112,20 +112,20 @@ class Acker:
         return head
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
-        """Say, once a connection, that what seems a dead letter is a lost one."""
-        lost = dialect.why_nack_loses(message.headers.peek) if dialect.nack == "dead letter" else None
+        """Warn once per connection if the broker will drop the message instead of dead-lettering it."""
+        lost = dialect.loses_refused(message.headers.peek) if dialect.nack == "dead letter" else None
         if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(
-                "refusing %r of %r drops it (requeue=False says that this is meant): %s",
+                "NACK of %r from %r drops the message (requeue=False silences this warning): %s",
                 message.message_id,
                 message.destination,
                 lost,
             )
 
     def give_back(self, message: Message, claimant: object) -> None:
-        """Undo a claim, if there is one: the frame never left, or its transaction was aborted."""
-        with self.claims:
+        """Undo a claim, if there is one: the frame was not written, or its transaction was aborted."""
+        with self._claims:
             if message._claimant is claimant:
                 message._claim(None, None)
 
@@ -135,7 +135,7 @@ def _head(message: Message, command: str) -> bytes:
     link = message._link
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
-        # Escaped as it came, the token means the same on its way back.
+        # Sent back as received, still escaped.
         token = message.headers.wire("ack")
         if token is not None and "\r" not in token:
             return f"{command}\nid:{token}\n".encode("utf-8", grammar.utf8_errors)

@@ -1,4 +1,4 @@
-"""Batches: frames that wait to leave together, so that many share one write."""
+"""Batches: frames that are collected and written together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from stompy.connection.sending import Sender
 
 _FLUSH_AT = 64 * 1024
-"""Bytes that are worth a write of their own."""
+"""Bytes at which a buffer is written."""
 
 
 class FrameBuffer:
-    """Encoded frames for one link; what is in it has passed every check, but has not left. One thread at a time.
+    """Encoded frames that are waiting to be written to one link. One thread at a time.
 
     Args:
-        link: where they go; the buffer dies with it.
+        link: to write to; the buffer ends with it.
     """
 
     def __init__(self, link: Link) -> None:
@@ -33,25 +33,25 @@ class FrameBuffer:
         self._size = 0
         self._thread = threading.get_ident()
         self.flushed = False
-        """Whether anything has left."""
+        """Whether anything was written."""
         self._failed = False
 
     @property
     def replaceable(self) -> bool:
-        """Whether another may take over without a loss: the link is gone, and all that was in it goes to the next."""
-        return not self.link.alive and not self._failed and self._all_kept()
+        """Whether the link has ended and everything in the buffer will be resent on the next one."""
+        return not self.link.alive and not self._failed and self._all_resendable()
 
     def add(self, data: Encoded, receipt: Receipt | None = None) -> None:
-        """Add a frame, and write all of them out when enough has come together.
+        """Add a frame; write the buffer when it is large enough.
 
         Args:
             data: the frame.
-            receipt: that of the frame.
+            receipt: of the frame.
 
         Raises:
-            LimitExceeded: too many receipts are under way; nothing was added.
+            LimitExceeded: too many receipts are pending; nothing was added.
             NotConnected: the connection was closed.
-            ConnectionLost: the link died.
+            ConnectionLost: the link was lost.
         """
         link = self.link
         if not isinstance(data, bytes):
@@ -67,7 +67,7 @@ class FrameBuffer:
         except BaseException:
             if receipt is not None:
                 link.receipts.forget(receipt)
-                self._receipts = [one for one in self._receipts if one is not receipt]
+                self._receipts = [each for each in self._receipts if each is not receipt]
             raise
         self._size += len(data)
         if self._size >= _FLUSH_AT:
@@ -87,46 +87,45 @@ class FrameBuffer:
             self.link.receipts.forget(receipt)
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Write everything out; raises as `Writer.write` does.
-
-        What is kept for the next link is no loss, so a buffer of nothing else does not complain of a dead one.
-        """
+        """Write the buffer; raises as `Writer.write` does, unless all of it will be resent on the next link."""
         if not self._data:
             return
-        receipts, all_kept = self._receipts, self._all_kept()
+        receipts, all_resendable = self._receipts, self._all_resendable()
         try:
-            self.link.writer.write(b"".join(self._data), frames=len(self._data), on_left=self._left, timeout=timeout)
+            self.link.writer.write(
+                b"".join(self._data), frames=len(self._data), on_written=self._written, timeout=timeout
+            )
         except ConnectionLost:
-            if self.link.alive:  # another frame was in the way for too long: all of it may still leave
+            if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise
-            self._left()
-            if not all_kept:
+            self._written()
+            if not all_resendable:
                 self._failed = True
                 raise
         for receipt in receipts:
             receipt._before_wait = None
 
-    def _left(self) -> None:
+    def _written(self) -> None:
         self._data, self._receipts, self._size, self.flushed = [], [], 0, True
 
     def abandon(self, error: StompError) -> None:
-        """Drop what did not leave, though the link lives on; receipts end with `error`, as no answer can come."""
+        """Drop what was not written, and resolve its receipts as unknown with `error`."""
         receipts = self._receipts
         self._data, self._receipts = [], []
         for receipt in receipts:
             self.link.receipts.forget(receipt)
-            receipt._settle("unknown", error)
+            receipt._resolve("unknown", error)
 
     def _flush_in_own_thread(self) -> None:
         if threading.get_ident() == self._thread:
             self.flush()
 
-    def _all_kept(self) -> bool:
-        return len(self._receipts) == len(self._data) and all(receipt._kept for receipt in self._receipts)
+    def _all_resendable(self) -> bool:
+        return len(self._receipts) == len(self._data) and all(receipt._resendable for receipt in self._receipts)
 
 
 class Batch:
-    """A `with` block whose sends are coalesced; made by `Connection.batch`. It belongs to the thread that opens it.
+    """A `with` block whose sends are written together; returned by `Connection.batch`. For the thread that enters it.
 
     Args:
         sender: of the connection.
@@ -148,9 +147,9 @@ class Batch:
         except StompError as failed:
             if error is None or isinstance(error, Exception):
                 raise
-            # Ctrl-C, say: it must arrive. The receipts tell what became of the frames.
+            # Such as Ctrl-C, which must reach the caller. The receipts have the outcome of the frames.
             error.__context__ = error.__context__ or failed
         except BaseException:
             with contextlib.suppress(StompError):
-                self._sender.close_batch()  # a signal: what has not left yet leaves now
+                self._sender.close_batch()  # a signal: write what is left
             raise

@@ -1,6 +1,6 @@
-"""The end of a connection: the last messages, DISCONNECT, the threads; or without a word. Any thread.
+"""Closing a connection, with or without DISCONNECT. Any thread.
 
-A connection's parts do not know the object that the program holds, so that it can be forgotten and finalised.
+The parts of a connection do not refer to the `Connection` object, so that it can be garbage-collected and then closed.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from stompy.connection.callbacks import Callbacks
 from stompy.connection.config import Config
 from stompy.connection.link_manager import LinkManager
+from stompy.connection.listeners import Callbacks
 from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
@@ -19,9 +19,9 @@ from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.connection")
-_OF_THE_PARENT = "this connection belongs to the parent process; connect anew after a fork"
-_TIME_FOR_WORDS = 0.8
-"""The share of the close deadline that draining and DISCONNECT may take."""
+_FORKED = "this connection belongs to the parent process; connect anew after a fork"
+_DISCONNECT_SHARE = 0.8
+"""Share of the close timeout for draining and DISCONNECT; the rest is for the threads to end."""
 
 
 class Closing:
@@ -30,10 +30,10 @@ class Closing:
     Args:
         config: timeouts.
         name: of the connection.
-        links: the current link and its successors.
-        subscriptions: the subscriptions.
-        callbacks: the dispatchers.
-        unconfirmed: sends that are kept; `None` where none are.
+        links: current and later links.
+        subscriptions: to drain.
+        callbacks: to end.
+        unconfirmed: resend buffer, or `None`.
     """
 
     def __init__(
@@ -51,43 +51,43 @@ class Closing:
         self._subscriptions = subscriptions
         self._callbacks = callbacks
         self._unconfirmed = unconfirmed
-        self._leaving = make_lock(Rank.CALL, "leaving")
-        self._left = Event()
-        self._orphaned = False
+        self._close_lock = make_lock(Rank.CALL, "closing")
+        self._done = Event()
+        self._forked = False
 
     @property
     def closed(self) -> bool:
-        """Whether the owner closed it."""
+        """Whether the connection was closed by us."""
         return self._callbacks.discarding
 
     def disconnect(self, *, timeout: float | None, drain: bool) -> None:
-        """Say goodbye and end the threads; see `Connection.disconnect`."""
-        if self._orphaned:
-            return  # the socket is the parent's too: a word or a shutdown would end its session
+        """Send DISCONNECT and end the threads; see `Connection.disconnect`."""
+        if self._forked:
+            return  # the socket is shared with the parent: a frame or a shutdown would end its session
         deadline = Deadline(self._config.close_timeout if timeout is None else timeout)
         try:
-            if self._left.is_set():
+            if self._done.is_set():
                 pass
-            elif self._leaving.acquire(blocking=False):
+            elif self._close_lock.acquire(blocking=False):
                 remaining = deadline.remaining()
-                # A goodbye that nobody answers must leave the threads some time to end.
-                words = deadline.sooner(None if remaining is None else remaining * _TIME_FOR_WORDS)
-                self._leave(words, drain=drain)
+                # If the broker does not answer DISCONNECT, the threads still need time to end.
+                disconnecting = deadline.sooner(None if remaining is None else remaining * _DISCONNECT_SHARE)
+                self._close(disconnecting, drain=drain)
             elif self._callbacks.is_current():
-                return  # who says goodbye may be waiting for this very callback
+                return  # the closing thread may be waiting for this very callback
             else:
-                self._left.wait(deadline.remaining())
+                self._done.wait(deadline.remaining())
         finally:
-            # A signal may have struck before the goodbye was said: then the next caller says it.
+            # A signal may have interrupted the close: then the next caller repeats it.
             try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
-                self._leaving.release()
+                self._close_lock.release()
             except RuntimeError:
-                pass  # it was not taken
+                pass  # it was not acquired
         self._links.join(deadline)
         if not self._callbacks.join_until(deadline):
             _LOG.warning("a callback of %s still runs at the close deadline", self._name)
 
-    def _leave(self, deadline: Deadline, *, drain: bool) -> None:
+    def _close(self, deadline: Deadline, *, drain: bool) -> None:
         link = self._links.link
         try:
             if drain and link.alive:
@@ -95,17 +95,17 @@ class Closing:
             self._callbacks.discarding = True
             self._links.close()
             if link.alive:
-                link.say_goodbye(deadline)
+                link.disconnect(deadline)
         except StompError as error:
-            # An ERROR is about a frame before DISCONNECT, and may be the last that is ever heard of it.
+            # An ERROR is about an earlier frame, and this may be the only report of it.
             level = logging.WARNING if isinstance(error, BrokerError) else logging.INFO
             _LOG.log(level, "DISCONNECT of %s was not confirmed: %s", self._name, error)
         finally:
             self.abandon()
-            self._left.set()
+            self._done.set()
 
     def _drain(self, deadline: Deadline) -> None:
-        """Let no more messages in, and let user code work off those that were received."""
+        """Accept no more messages, and wait until user code has handled those that were received."""
         subscriptions = self._subscriptions.all()
         for subscription in subscriptions:
             subscription._drain()
@@ -119,39 +119,39 @@ class Closing:
         self._callbacks.wait_idle(deadline)
 
     def abandon(self) -> None:
-        """Close without a word and without waiting."""
+        """Close without DISCONNECT and without waiting."""
         self._callbacks.discarding = True
         self._links.close()
         self._links.link.close()
 
     def give_up(self) -> None:
-        """End the threads of a connection that was never opened."""
+        """End the threads of a connection that failed to open."""
         self._callbacks.discarding = True
         self._callbacks.dispatcher.stop()
         self._callbacks.dispatcher.join_until(Deadline(self._config.close_timeout))
 
-    def forget(self) -> None:
-        """Abandon from another thread, for a finaliser: the thread that it strikes may hold any of our locks."""
+    def close_from_finalizer(self) -> None:
+        """Abandon from a new thread: the thread that runs a finalizer may hold any of our locks."""
         self._callbacks.discarding = True
-        with contextlib.suppress(RuntimeError):  # no thread can be started while the interpreter ends
-            _FinalizerThread(self, name=f"stompy-{self._name}-forgetting").start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started during interpreter shutdown
+            _FinalizerThread(self, name=f"stompy-{self._name}-finalizer").start()
 
-    def orphan(self) -> None:
-        """End this copy in a forked process, which has no threads; the parent's session is not touched."""
-        self._orphaned = self._callbacks.discarding = True
-        reason = ConcurrencyError(_OF_THE_PARENT)
+    def after_fork(self) -> None:
+        """End this copy in a forked child, without touching the parent's session."""
+        self._forked = self._callbacks.discarding = True
+        reason = ConcurrencyError(_FORKED)
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
-        self._links.orphan(reason)
+        self._links.after_fork(reason)
 
 
 class _FinalizerThread(DaemonThread):
-    """Abandons a connection that its user has forgotten."""
+    """Abandons a connection that was garbage-collected without being closed."""
 
     def __init__(self, closing: Closing, *, name: str) -> None:
         super().__init__(name)
         self._closing = closing
 
     def run(self) -> None:
-        """Abandon it."""
+        """Abandon the connection."""
         self._closing.abandon()

@@ -1,4 +1,4 @@
-"""Bodies and header values: text, bytes and JSON to bytes and back (STOMP 1.2, Header content-type)."""
+"""Encoding and decoding of bodies and header values (STOMP 1.2, Header content-type)."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from typing import Any
 from stompy.errors import BodyDecodeError, LocalProtocolError
 
 Body = str | bytes | bytearray | memoryview | bool | int | float | Mapping[str, object] | list[Any] | tuple[Any, ...]
-"""What can be sent: text, bytes, or a value to write as JSON, of which a mapping must be a `dict`."""
+"""Text, bytes, or a value to encode as JSON, in which mappings must be `dict`."""
 
 TEXT_TYPE = "text/plain;charset=utf-8"
 JSON_TYPE = "application/json"
 
 _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"))
-"""Codecs of Python's own that are no charsets: of a long body the first two take hours, and the sender chooses."""
+"""Python codecs that are not charsets. The first two take hours for a long body, and the sender chooses."""
 
 OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-length", "content-type"))
-"""Headers that have an argument of their own."""
+"""Headers that are set by arguments."""
 
 
 def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | None]:
-    """Return bytes and content type of a body.
+    """Return the bytes and the content type of a body.
 
     Args:
-        body: `str` is encoded by the charset of the type (UTF-8 by default), bytes stay as they are, anything else is
-            written as JSON.
-        content_type: `None` takes `text/plain;charset=utf-8` for text, none for bytes, `application/json` for the rest.
+        body: `str` is encoded with the charset of the content type (UTF-8 by default), bytes are sent unchanged,
+            anything else is encoded as JSON.
+        content_type: `None` uses `text/plain;charset=utf-8` for text, none for bytes, `application/json` otherwise.
 
     Raises:
-        LocalProtocolError: the type is not a MIME type, its charset unknown or unable to hold the text, or the body
-            cannot be written as JSON.
+        LocalProtocolError: the content type is not a MIME type, its charset is unknown or cannot encode the text, or
+            the body cannot be encoded as JSON.
     """
     encode, kind = encoding_of(type(body), content_type)
     try:
         return encode(body), kind
     except UnicodeError as error:
-        raise LocalProtocolError(f"the text cannot be written in utf-8: {getattr(error, 'reason', error)}") from None
+        raise LocalProtocolError(f"the text cannot be encoded in utf-8: {getattr(error, 'reason', error)}") from None
 
 
 def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], bytes], str | None]:
-    """Return how bodies of a Python type are encoded, and their content type; raises as `encode_body` does.
+    """Return the encoder for bodies of a Python type, and their content type; raises as `encode_body` does.
 
-    What it returns may raise `UnicodeError` too, as `str.encode` is nearly always it.
+    The encoder may also raise `UnicodeError`, as it is usually `str.encode`.
     """
     if content_type is not None:
         _check_type(content_type)
@@ -53,13 +53,13 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
         return bytes, content_type
     if issubclass(kind, str) and not (content_type is not None and _is_json(content_type)):
         charset = (charset_of(content_type) if content_type else None) or "utf-8"
-        usual = charset.lower() in ("utf-8", "utf8")
-        encode = str.encode if usual else partial(_encode_text, charset=charset)
+        utf8 = charset.lower() in ("utf-8", "utf8")
+        encode = str.encode if utf8 else partial(_encode_text, charset=charset)
         return encode, _with_charset(content_type or TEXT_TYPE)
     if kind is type(None):
         raise LocalProtocolError(
-            "a message has no body of None: for an empty one write b'', for JSON's null 'null' with "
-            "content_type='application/json'"
+            "a body cannot be None: send b'' for an empty body, or 'null' with content_type='application/json' for "
+            "JSON's null"
         )
     content_type = content_type or JSON_TYPE
     return partial(_encode_json, charset=charset_of(content_type) or "utf-8"), content_type
@@ -69,12 +69,12 @@ def _encode_json(body: object, charset: str) -> bytes:
     try:
         text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise LocalProtocolError(f"a body of {type(body).__name__} cannot be written as JSON: {error}") from None
+        raise LocalProtocolError(f"a body of {type(body).__name__} cannot be encoded as JSON: {error}") from None
     return _encode_text(text, charset)
 
 
 def _with_charset(content_type: str) -> str:
-    # A receiver takes a type that is not text for binary, unless the charset says otherwise.
+    # Receivers treat a type other than text as binary unless it has a charset.
     return content_type if charset_of(content_type) is not None else content_type + ";charset=utf-8"
 
 
@@ -91,14 +91,14 @@ def _encode_text(text: str, charset: str) -> bytes:
         raise LocalProtocolError(f"unknown charset {charset[:40]!r} in the content type") from None
     except UnicodeError as error:
         raise LocalProtocolError(
-            f"the text cannot be written in {charset}: {getattr(error, 'reason', error)}"
+            f"the text cannot be encoded in {charset}: {getattr(error, 'reason', error)}"
         ) from None
 
 
 def charset_of(content_type: str) -> str | None:
     """Return the charset that a content type names or implies, or `None` for binary content.
 
-    A `text/` type without a charset is UTF-8; any other type without one is binary. JSON is UTF-8 by its own standard.
+    Without a charset, `text/` and JSON types are UTF-8, and all others are binary.
     """
     kind, *parameters = content_type.split(";")
     for parameter in parameters:
@@ -116,25 +116,25 @@ def _is_json(content_type: str) -> bool:
 
 
 def decode_text(body: bytes, content_type: str | None) -> str:
-    """Return the text of a body by its declared charset.
+    """Return the text of a body, decoded with its declared charset.
 
-    A body without a content type is taken as UTF-8, since 1.0 has no types and ActiveMQ's text messages carry none.
+    Without a content type, UTF-8 is used: STOMP 1.0 and ActiveMQ's text messages have none.
 
     Raises:
-        BodyDecodeError: not text in that charset, or a type that is not text.
+        BodyDecodeError: the body is not text in that charset, or its type is not text.
     """
     charset = "utf-8" if content_type is None else charset_of(content_type)
     if charset is None:
         raise BodyDecodeError(f"a body of type {content_type!r} is binary; use .body", body=body)
     try:
         known = codecs.lookup(charset).name not in _NO_CHARSETS
-    except (LookupError, ValueError):  # a name that cannot be looked up at all
+    except (LookupError, ValueError):  # such as a name with a null byte
         known = False
     if not known:
         raise _unknown_charset(charset, content_type, body)
     try:
         return body.decode(charset)
-    except LookupError:  # a codec, but not one of text
+    except LookupError:  # a codec that is not for text
         raise _unknown_charset(charset, content_type, body) from None
     except UnicodeError as error:
         raise BodyDecodeError(f"the body is not valid {charset}: {error}", body=body) from None
@@ -146,10 +146,10 @@ def _unknown_charset(charset: str, content_type: str | None, body: bytes) -> Bod
 
 
 def decode_json(body: bytes, content_type: str | None) -> Any:
-    """Return the value that a JSON body holds, whatever its declared type.
+    """Return the value in a JSON body, whatever its declared type.
 
     Raises:
-        BodyDecodeError: not JSON.
+        BodyDecodeError: the body is not JSON.
     """
     charset = (charset_of(content_type) if content_type else None) or "utf-8"
     try:
@@ -161,10 +161,10 @@ def decode_json(body: bytes, content_type: str | None) -> Any:
 
 
 def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
-    """Return the headers a caller gave as text: `True` becomes `"true"`, `False` `"false"`, an int its decimal digits.
+    """Return a caller's headers as text: `True` becomes `"true"`, `False` `"false"`, an int its decimal digits.
 
     Raises:
-        LocalProtocolError: a header that has its own argument, or a value of another type.
+        LocalProtocolError: a header that is set by an argument, or a value of another type.
     """
     if not headers:
         return {}

@@ -14,8 +14,8 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
 from stompy.frames.grammar import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.secret import Secret, as_secret, check_text, strip_tracebacks
-from stompy.threads import is_for_caller
+from stompy.secret import Secret, check_text, closed, hidden
+from stompy.threads import must_propagate
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     import ssl
 
 Order = Literal["given", "random", "priority"]
-"""The order of addresses in one pass: as given, by chance, or the first one first and the others by chance."""
+"""The order of addresses in one pass: as given, random, or the first address first and the others random."""
 
 Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
-"""The login, or a function that is asked at each connect; it may return a pair of login and passcode."""
+"""The login, or a function called for each connect, which may also return a pair of login and passcode."""
 Passcode = str | Secret[str] | Callable[[], str | Secret[str]]
-"""The passcode, or a function that is asked at each connect."""
+"""The passcode, or a function called for each connect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(LinkSettings):
-    """All arguments of `connect`; durations in seconds. `vhost` is that of all addresses.
+    """The arguments of `connect`, parsed; durations in seconds. `vhost` overrides that of all addresses.
 
     Attributes:
         addresses: of the brokers.
         order: in which the addresses are tried.
-        login: overrides the address's; a function is asked at each connect.
-        passcode: overrides the address's; a function is asked at each connect. Kept as a `Secret`, never shown.
-        client_id: names this client to the broker, and its durable subscriptions.
-        connect_timeout: for one address: dial, handshake, CONNECTED.
-        startup_timeout: for the first session, with as many attempts as fit in; `None` makes one.
-        close_timeout: the default of `disconnect`.
-        content_length: write `content-length` on SEND; without it ActiveMQ makes a text message.
-        reconnect: how to replace a lost link; `None` does not.
-        resend: bounds of what is sent again where a link died first; `None` sends nothing again.
-        dialect: the name of the broker's dialect; `None` chooses by what CONNECTED says.
+        login: overrides the address's login; a function is called for each connect.
+        passcode: overrides the address's passcode; a function is called for each connect.
+        client_id: the `client-id` header of CONNECT, for durable subscriptions.
+        connect_timeout: for one address, up to CONNECTED.
+        startup_timeout: for all attempts at the first session; `None` makes one attempt.
+        close_timeout: default of `disconnect`.
+        content_length: default of `send`.
+        reconnect: policy for replacing a lost link, or `None`.
+        resend: limits of the resend buffer, or `None`.
+        dialect: name of the broker's dialect; `None` chooses it by CONNECTED.
         name: part of thread names and receipt ids.
-        tls: for `stomp+ssl://` addresses; `None` is the system's authorities and no certificate of ours. An
-            `ssl.SSLContext` makes the value one that cannot be pickled.
-        tcp: how TCP connections are dialed and watched over.
-        proxy: the way to all addresses but Unix sockets.
+        tls: for `stomp+ssl://` addresses; `None` trusts the system's certificate authorities. A config with an
+            `ssl.SSLContext` cannot be pickled.
+        tcp: options of TCP connections.
+        proxy: for all addresses but Unix sockets.
     """
 
     addresses: tuple[Address, ...]
@@ -75,11 +75,11 @@ class Config(LinkSettings):
     proxy: Proxy | None = None
 
     def __post_init__(self) -> None:
-        LinkSettings.__post_init__(self)  # `super()` does not know a class that `slots=True` has made anew
+        LinkSettings.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
         if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
-            # Whoever gives certificates must not be left to believe that the line is protected.
-            raise ConfigurationError("tls was given, but no address has it: write stomp+ssl:// instead of stomp://")
-        object.__setattr__(self, "passcode", as_secret(self.passcode))
+            # Else a caller that gives certificates would believe that the connection is encrypted.
+            raise ConfigurationError("tls was given, but no address uses TLS: write stomp+ssl:// instead of stomp://")
+        object.__setattr__(self, "passcode", hidden(self.passcode))
         for name in ("connect_timeout", "close_timeout"):
             check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
         check_seconds(self.startup_timeout, "startup_timeout", positive=True, finite=True)
@@ -94,27 +94,22 @@ class Config(LinkSettings):
 
     @property
     def client(self) -> str | None:
-        """The client id, however it was given."""
+        """The client id, from `client_id` or from `headers`."""
         return self.client_id if self.client_id is not None else self.headers.get("client-id")
 
     def dialect_for(self, server: str | None) -> Dialect:
-        """Return the dialect to speak with the broker that calls itself `server`."""
+        """Return the configured dialect, or else that of the broker whose CONNECTED has the header `server`."""
         return dialect_of(server) if self.dialect is None else dialect_named(self.dialect)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the passcode: whoever pickles what `connect` was told wants to connect elsewhere."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        """Pickle with the passcode, as another process needs it to connect."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         if isinstance(self.passcode, Secret):
             values["passcode"] = self.passcode.reveal()
-        return _restored, (values,)
+        return _unpickle, (values,)
 
     def credentials(self, address: Address) -> Credentials:
-        """Return login and passcode for one connect to `address`; functions are asked now.
-
-        Raises:
-            ConnectError: a function raised.
-            ConfigurationError: a function returned something else than text.
-        """
+        """Return login and passcode for one connect to `address`; raises as `credentials_now` does."""
         if self.login is None and self.passcode is None:
             return Credentials(address.login, as_secret(address.passcode))
         # A passcode never goes out with another login than the one it was given for.
@@ -123,26 +118,26 @@ class Config(LinkSettings):
 
     def for_address(self, address: Address) -> LinkSettings:
         """Return the settings of a link to `address`."""
-        chosen = None if self.dialect is None else dialect_named(self.dialect)
+        dialect = None if self.dialect is None else dialect_named(self.dialect)
         vhost = self.vhost if self.vhost is not None else address.vhost
-        if vhost is None and chosen is not None:
-            vhost = chosen.host
+        if vhost is None and dialect is not None:
+            vhost = dialect.host
         leniency = self.leniency
-        if leniency is None and chosen is not None:
-            leniency = chosen.leniency
+        if leniency is None and dialect is not None:
+            leniency = dialect.leniency
         headers = self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id}
         return replace(self, vhost=vhost, leniency=leniency, headers=headers, client_id=None)
 
 
-def _restored(values: dict[str, Any]) -> Config:
+def _unpickle(values: dict[str, Any]) -> Config:
     return Config(**values)
 
 
 def addresses_of(url: str | Sequence[str]) -> tuple[Address, ...]:
-    """Return the addresses in `url`, refusing options that nobody reads.
+    """Return the addresses in `url`.
 
     Raises:
-        ConfigurationError: malformed, or an unknown option.
+        ConfigurationError: an address is malformed or has an option, as none are known.
     """
     addresses = parse_addresses(url)
     for address in addresses:
@@ -152,10 +147,10 @@ def addresses_of(url: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 def versions_of(versions: str | Version | Iterable[str | Version]) -> tuple[Version, ...]:
-    """Return versions named by `"1.2"`, a `Version`, or several of them, in increasing order.
+    """Return one or more versions, such as `"1.2"`, as `Version`s in ascending order.
 
     Raises:
-        ConfigurationError: unknown, none at all, or the draft beside others.
+        ConfigurationError: an unknown version, no version, or the draft together with others.
     """
     named = (versions,) if isinstance(versions, (str, Version)) else versions
     parsed = tuple(sorted({parse_version(version) for version in named}))
@@ -165,14 +160,14 @@ def versions_of(versions: str | Version | Iterable[str | Version]) -> tuple[Vers
 
 
 def check_credentials(login: Secret[Login | None], passcode: object) -> Login | None:
-    """Return the login; both must be text or a function.
+    """Return the login, after checking that both are text or a function.
 
     Args:
-        login: hidden, as it may be a pair by mistake, which holds the passcode.
-        passcode: hidden.
+        login: a `Secret`, as it may be a pair that includes the passcode by mistake.
+        passcode: a `Secret`.
 
     Raises:
-        ConfigurationError: one is something else; the error does not show it.
+        ConfigurationError: one is neither; the error does not show it.
     """
     check_text("passcode", passcode)
     if login.reveal() is not None and not callable(login.reveal()):
@@ -181,29 +176,29 @@ def check_credentials(login: Secret[Login | None], passcode: object) -> Login | 
 
 
 def credentials_now(login: Login | None, passcode: Passcode | None, *, address: str) -> Credentials:
-    """Return what to say to the broker now; functions are called, in the thread that connects.
+    """Return the credentials for one connect, calling functions in the thread that connects.
 
     Raises:
-        ConnectError: a function raised; it may do better the next time. Only the type of its own error is shown.
-        ConfigurationError: it returned something else than text.
+        ConnectError: a function raised; retryable. Only the type of its error is shown.
+        ConfigurationError: a function returned something other than text.
     """
     passcode = as_secret(passcode)
     try:
-        return _said(login, passcode, address)
+        return _current_credentials(login, passcode, address)
     except ConfigurationError as error:
-        wrong = error
-    raise strip_tracebacks(wrong)
+        failure = error
+    raise closed(failure)
 
 
-def _said(login: Login | None, passcode: Passcode | None, address: str) -> Credentials:
-    name = _asked(login, "login", address)
+def _current_credentials(login: Login | None, passcode: Passcode | None, address: str) -> Credentials:
+    name = _resolve(login, "login", address)
     if isinstance(name, tuple) and len(name) == 2:
         if passcode is not None:
             raise ConfigurationError("the login function gave a passcode, and passcode= is set too")
         name, code = name
     else:
-        code = _asked(passcode, "passcode", address)
-    code = as_secret(code)
+        code = _resolve(passcode, "passcode", address)
+    code = hidden(code)
     if not isinstance(name, (str, NoneType)) or not isinstance(code, (Secret, NoneType)):
         kinds = f"{type(name).__name__} and {type(code).__name__}"
         raise ConfigurationError(f"login and passcode must be text (str), not {kinds}")
@@ -211,14 +206,14 @@ def _said(login: Login | None, passcode: Passcode | None, address: str) -> Crede
     return Credentials(name, code)
 
 
-def _asked(given: Any, what: str, address: str) -> Any:
+def _resolve(given: Any, what: str, address: str) -> Any:
     if not callable(given):
         return given
     try:
         return given()
     except BaseException as error:
-        if is_for_caller(error):
+        if must_propagate(error):
             raise
         kind = type(error).__name__
-    # Neither its words nor its frames, which would be its cause or context: whoever fetches a token may have it there.
+    # Without the error itself as cause or context: its message and traceback may show a token.
     raise ConnectError(f"the {what} function raised {kind}", address=address)

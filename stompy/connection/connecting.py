@@ -1,4 +1,4 @@
-"""Connecting, and what a process must do for its connections at a fork and at its end."""
+"""`connect`, and what happens to connections at a fork and at exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import Config, Login, Order, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ConnectOptions(TypedDict, total=False):
-    """The keywords of `connect` but for those that an outbox sets itself."""
+    """The keyword arguments of `connect` without those that an outbox sets itself."""
 
     login: Login | None
     passcode: Passcode | None
@@ -68,7 +68,7 @@ DEFAULT_URL = "stomp://localhost:61613"
 _EXIT_TIMEOUT = 2.0
 """Seconds that a connection left open gets for its goodbye when the program ends."""
 
-_open: weakref.WeakSet[Closing] = weakref.WeakSet()
+_connections: weakref.WeakSet[Closing] = weakref.WeakSet()
 
 
 def connect(
@@ -105,66 +105,67 @@ def connect(
     tcp: TcpOptions | None = None,
     proxy: str | None = None,
 ) -> Connection:
-    """Connect to a broker and return when the session is open.
+    """Connect to a broker; return when the session is open.
 
     Args:
-        url: `stomp://[login:passcode@]host[:port][/vhost]`, or `stomp+ssl://` for TLS, or `stomp+unix:///path`; or
-            several of them; or ActiveMQ's `failover:(a,b)?randomize=...`, which also says how to reconnect.
-        order: of several addresses, in each pass: `"given"`, `"random"`, or `"priority"`: the first one first and the
-            others by chance; `None` takes what a `failover:` address says, else `"given"`. Each pass begins anew, so
-            with `"given"` and `"priority"` a connection that is lost returns to the first address if it is back.
-        login: overrides the address's. A function is asked at each connect, the later ones too, and returns the login,
-            or login and passcode as a pair.
-        passcode: overrides the address's. A function is asked at each connect, as for a token that is renewed.
+        url: `stomp://[login:passcode@]host[:port][/vhost]`, `stomp+ssl://...` for TLS, `stomp+unix:///path`; several of
+            these; or ActiveMQ's `failover:(a,b)?randomize=...`, which also sets how to reconnect.
+        order: the order of several addresses: `"given"`, `"random"`, or `"priority"`, which tries the first address
+            first and the others in random order. `None` uses the order of a `failover:` address, else `"given"`. Each
+            attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the first address if
+            it is reachable.
+        login: overrides the address's login. A function is called for each connect, including reconnects; it returns
+            the login, or a pair of login and passcode.
+        passcode: overrides the address's passcode. A function is called for each connect, such as for a token that
+            expires.
         vhost: the `host` header of CONNECT; by default the path of the address, else its host name (RabbitMQ: `/`).
-        client_id: a name for this client that stays the same from run to run; durable subscriptions belong to it.
-        dialect: the broker's kind: `"activemq"`, `"artemis"`, `"rabbitmq"`, `"stompy"` (the embedded one) or
-            `"generic"` (standard STOMP only). `None` takes the one that the broker names when it has answered; naming
-            it matters for what is said before: how a login with special characters is written.
-        versions: the STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
-        heartbeat: seconds between beats: what we can send, what we want to receive; 0 for none.
-        heartbeat_tolerance: silence of this many agreed intervals counts as a dead broker.
+        client_id: identifies this client across restarts; durable subscriptions belong to it.
+        dialect: the kind of broker: `"activemq"`, `"artemis"`, `"rabbitmq"`, `"stompy"` (the embedded broker) or
+            `"generic"` (standard STOMP only). `None` detects it from CONNECTED; set it if the login has characters
+            that STOMP escapes, as brokers differ there.
+        versions: STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
+        heartbeat: seconds between heartbeats: those we can send, those we want to receive; 0 for none.
+        heartbeat_tolerance: number of negotiated intervals without a byte after which the broker counts as dead.
         connect_timeout: seconds for each address, up to CONNECTED.
-        startup_timeout: seconds for the first session: until then, an attempt that failed for a reason that may pass
-            (nobody listens, the name is not known, no answer) is followed by another, with the delays of `reconnect` or
-            of the usual policy. `None` makes one attempt.
-        send_timeout: seconds for one frame to leave.
-        receipt_timeout: default seconds to wait for a receipt, and for a message in `Subscription.receive`.
+        startup_timeout: seconds for the first session: retry failures that may be temporary (connection refused,
+            unknown host name, no answer) with the delays of `reconnect` or its defaults. `None` makes one attempt.
+        send_timeout: seconds for writing one frame.
+        receipt_timeout: default seconds for receipts, and for `Subscription.receive`.
         close_timeout: default seconds for `disconnect`.
-        limits: maxima for a frame of the broker.
-        inbox: how much may wait for user code before the broker is held back.
-        max_receipts: receipts under way at most; one more raises `LimitExceeded`, as do the next two.
-        max_subscriptions: live subscriptions at most.
-        max_transactions: open transactions at most.
-        max_eol_rate: bytes of line ends a second that the broker may send between frames before the link is ended.
-        headers: further headers of CONNECT.
-        content_length: write `content-length` on SEND by default; without it ActiveMQ makes a text message.
-        reconnect: replace a link that is lost: `True`, or a policy; `None` for what the address says, which is not to.
-            The first connect is repeated with `startup_timeout` alone. Subscriptions come back by themselves; `send`
-            waits for the next link, up to the send timeout.
-        resend_unconfirmed: send again, in order, what was sent with `receipt` or `confirm` and not confirmed when its
-            link died; before anybody's new send on the next one. Every copy carries the same header `stompy-dedupe-id`
-            (and `_AMQ_DUPL_ID` for Artemis, which drops the second by itself). `True`, or bounds. Needs `reconnect`.
-        leniency: deviations from the specification to bear with; `None` takes what the broker is known to need.
-        listeners: heard from the first event on.
+        limits: limits on received frames.
+        inbox: limits on messages that wait for user code; above them, reading from the broker pauses.
+        max_receipts: limit of pending receipts; exceeding this or the next two raises `LimitExceeded`.
+        max_subscriptions: limit of active subscriptions.
+        max_transactions: limit of open transactions.
+        max_eol_rate: bytes of line ends per second that the broker may send between frames.
+        headers: added to CONNECT.
+        content_length: whether SEND has `content-length` by default; without it ActiveMQ makes a text message.
+        reconnect: replace a lost session: `True`, a policy, or `None` for that of a `failover:` address, else none.
+            Subscriptions are restored, and `send` waits for the next session, up to the send timeout. The first
+            connect is only retried with `startup_timeout`.
+        resend_unconfirmed: after a reconnect, resend what was sent with `receipt` or `confirm` and not confirmed, in
+            order and before any new send. Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for
+            Artemis, which drops duplicates). `True`, or limits. Requires `reconnect`.
+        leniency: deviations from STOMP to tolerate; `None` uses those that the broker is known to need.
+        listeners: called from the first event on.
         name: part of thread names.
-        tls: for `stomp+ssl://` addresses: whom to trust, our certificate and the like; by default the system's
-            authorities are trusted, and the broker's host name is looked for in its certificate.
-        tcp: where to dial from, and how the kernel watches over the connection.
-        proxy: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`: dial through it; it
-            resolves the broker's name.
+        tls: for `stomp+ssl://`: certificate authorities, client certificate and the like; by default the system's
+            authorities are trusted, and the certificate must have the broker's host name.
+        tcp: source address, keepalive and the like.
+        proxy: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`; the proxy resolves the
+            broker's host name.
 
     Raises:
-        ConfigurationError: an address or a setting is wrong; nothing was sent.
-        ConnectError: no session came about; see the errors below it. With `startup_timeout`, why the last attempt
-            failed.
+        ConfigurationError: an address or a setting is invalid; nothing was sent.
+        ConnectError: no session was opened; its subclasses say why. With `startup_timeout`, the error of the last
+            attempt.
     """
-    # From here on no local variable shows a credential.
-    told, url, passcode = Secret((url, headers)), "", as_secret(passcode)
-    way, proxy = as_secret(proxy), None
-    who, login, headers = Secret(login), None, None
-    login = check_credentials(who, passcode)
-    addresses, failover, fields = _read(told)
+    # From here on, no local variable shows a credential in a traceback.
+    arguments, url, passcode = Secret((url, headers)), "", hidden(passcode)
+    hidden_proxy, proxy = hidden(proxy), None
+    hidden_login, login, headers = Secret(login), None, None
+    login = check_credentials(hidden_login, passcode)
+    addresses, failover, fields = _parse_arguments(arguments)
     policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
     config = Config(
         addresses=addresses,
@@ -196,46 +197,46 @@ def connect(
         name=name,
         tls=tls,
         tcp=tcp or TcpOptions(),
-        proxy=None if way is None else parse_proxy(way),
+        proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
     )
     connection = Connection(config, tuple(listeners))
     connection._open()
-    _open.add(connection._closing)
+    _connections.add(connection._closing)
     return connection
 
 
-def _read(
-    told: Secret[tuple[str | Sequence[str], Mapping[str, object] | None]],
+def _parse_arguments(
+    arguments: Secret[tuple[str | Sequence[str], Mapping[str, object] | None]],
 ) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
-    """Return what the address and the headers say."""
+    """Return the parsed addresses, failover options and headers."""
     try:
-        return _parsed(*told.reveal())
+        return _parse(*arguments.reveal())
     except StompError as error:
         failure = error
     raise strip_tracebacks(failure)
 
 
-def _parsed(
+def _parse(
     url: str | Sequence[str], headers: Mapping[str, object] | None
 ) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
     failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
     return addresses_of(url if failover is None else failover.urls), failover, Secret(user_headers(headers))
 
 
-def _orphan_all() -> None:
-    """Make the connections of a forked child unusable; those of the parent are not touched."""
-    for closing in list(_open):
-        closing.orphan()
+def _after_fork() -> None:
+    """Make the inherited connections unusable in a forked child, without touching the parent's sessions."""
+    for closing in list(_connections):
+        closing.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_orphan_all)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
 def _close_all() -> None:
-    """Say goodbye for connections that the program left open; their messages are with the kernel already."""
-    for closing in list(_open):
+    """Disconnect what the program left open; what it sent was already written."""
+    for closing in list(_connections):
         if not closing.closed:
             try:
                 closing.disconnect(timeout=_EXIT_TIMEOUT, drain=False)

@@ -1,4 +1,4 @@
-"""The connection that users hold."""
+"""`Connection`, the main class of the public API."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
-from stompy.connection.callbacks import Callbacks
 from stompy.connection.closing import Closing
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.encoding import headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import Callbacks, ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.requests import RequestReply
 from stompy.connection.resend_buffer import ResendBuffer
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
-"""What would have to be escaped in the ids that begin with the name, or cannot be in them at all."""
+"""Characters that ids, which begin with the name, cannot have or would have to escape."""
 
 
 class Connection:
-    """A connection to a broker; made by `stompy.connect`. Every method may be called from any thread and any callback.
+    """A connection to a broker, returned by `stompy.connect`. Thread-safe; methods may also be called from callbacks.
 
     Use it as a context manager, or call `disconnect`.
     """
@@ -65,7 +64,7 @@ class Connection:
         self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks, self._unconfirmed)
 
     def _open(self) -> None:
-        """Open the first link; for `connect`, which says what it raises."""
+        """Open the first link; raises as `connect` does."""
         try:
             self._callbacks.dispatcher.start()
             self._links.open()
@@ -73,36 +72,34 @@ class Connection:
             self._closing.give_up()
             raise
 
-    # What it is.
-
     @property
     def connected(self) -> bool:
-        """Whether there is a session now."""
+        """Whether a session is open now."""
         return not self._closing.closed and self._links.link.alive
 
     @property
     def version(self) -> str:
-        """The version spoken, such as `"1.2"`."""
+        """The negotiated STOMP version, such as `"1.2"`."""
         return str(self._links.link.version)
 
     @property
     def server(self) -> str | None:
-        """What the broker calls itself in CONNECTED, or `None`."""
+        """The `server` header of CONNECTED, or `None`."""
         return self._links.link.protocol.server
 
     @property
     def dialect(self) -> str:
-        """The name of the dialect spoken; see `connect`."""
+        """The name of the broker's dialect; see `connect`."""
         return self._links.link.dialect.name
 
     @property
     def session(self) -> str | None:
-        """The broker's id of the session, or `None`."""
+        """The `session` header of CONNECTED, or `None`."""
         return self._links.link.protocol.session
 
     @property
     def heartbeat(self) -> tuple[float, float]:
-        """The agreed intervals in seconds: ours, the broker's; 0 for none."""
+        """The negotiated heartbeat intervals in seconds: ours, the broker's; 0 for none."""
         agreed = self._links.link.protocol.heartbeats
         return agreed.send or 0.0, agreed.receive or 0.0
 
@@ -112,7 +109,7 @@ class Connection:
         return self._links.link.address
 
     def stats(self) -> ConnectionStats:
-        """Return counters and gauges."""
+        """Return counters and gauges of the connection."""
         return measure(self._links, self._subscriptions, self._router, self._replies, self._unconfirmed)
 
     # Sending.
@@ -165,31 +162,31 @@ class Connection:
         dedupe_id: str | None = None,
         timeout: float | None = None,
     ) -> Receipt | None:
-        """Send a message; when it returns, the operating system has every byte (STOMP 1.2, SEND).
+        """Send a message; on return, the operating system has every byte (STOMP 1.2, SEND).
 
         Args:
-            destination: opaque text; the broker gives it its meaning.
-            body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent as they are), or a value to write as JSON.
-            content_type: a MIME type; its charset decides how text is encoded.
-            headers: further headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
-            receipt: ask the broker to confirm, and return the `Receipt`.
-            confirm: the same, and wait for it.
-            content_length: write that header or not; `None` takes the connection's setting.
-            persistent: whether the message survives a restart of the broker; `None` leaves it to the broker.
+            destination: interpreted by the broker.
+            body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
+            content_type: a MIME type; text is encoded with its charset.
+            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
+            receipt: request a receipt and return it.
+            confirm: request a receipt and wait for it.
+            content_length: whether to add that header; `None` uses the connection's setting.
+            persistent: whether the message survives a restart of the broker; `None` uses the broker's default.
             priority: 0 to 9.
             expires: seconds to live.
             delay: seconds until the broker delivers it.
-            group: messages of one group go to one consumer, in order.
-            dedupe_id: the broker drops a message whose id it has seen.
-            timeout: seconds for the frame to leave and, with `confirm`, for the receipt; `None` takes the defaults.
+            group: messages of a group go to one consumer, in order.
+            dedupe_id: the broker drops messages with an id it has seen.
+            timeout: seconds for the write and, with `confirm`, for the receipt; `None` uses the defaults.
 
         Raises:
-            LocalProtocolError: the frame cannot be written; nothing was sent.
-            ConfigurationError: the broker has no way to do what was asked; nothing was sent.
+            LocalProtocolError: the frame cannot be encoded; nothing was sent.
+            ConfigurationError: the broker does not support an option; nothing was sent.
             NotConnected: the connection was closed.
-            ConnectionLost: the link died; `outcome` says whether the broker may have the message.
-            ReceiptTimeout: with `confirm`, the broker did not answer in time.
-            UnconfirmedFull: with `connect(resend_unconfirmed=...)`, too much waits for confirmation; nothing was sent.
+            ConnectionLost: the connection was lost; `outcome` says whether the broker may have the message.
+            ReceiptTimeout: with `confirm`, the broker did not confirm in time.
+            UnconfirmedFull: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
         if timeout is not None:
             check_seconds(timeout)
@@ -204,28 +201,28 @@ class Connection:
         return handle
 
     def batch(self) -> Batch:
-        """Return a batch to be used in a `with` block: this thread's sends in it share writes.
+        """Return a context manager that collects this thread's sends and writes them together.
 
-        What was accepted leaves when enough has come together, at the latest at the end of the block, also of one that
-        raises. Other threads are not affected.
+        Frames are written whenever 64 KiB are collected, and when the block ends, even if it raises.
 
         Raises:
             NotConnected: the connection was closed.
-            ConnectionLost: the link died.
+            ConnectionLost: the connection was lost.
         """
         return Batch(self._sender)
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Write out this thread's batch, and wait until every receipt under way has come.
+        """Write this thread's batch and wait for all pending receipts.
 
-        What was sent without a receipt is not confirmed by this.
+        Messages sent without a receipt are not confirmed.
 
         Args:
-            timeout: seconds for all of it; `None` takes the receipt timeout.
+            timeout: seconds in total; `None` uses the receipt timeout.
 
         Raises:
-            ReceiptTimeout: one did not come in time.
-            BrokerError, ConnectionLost: one of them will not come.
+            ReceiptTimeout: a receipt did not arrive in time.
+            BrokerError: the broker rejected a frame.
+            ConnectionLost: the connection was lost before a receipt arrived.
         """
         deadline = Deadline(self._config.receipt_timeout if timeout is None else timeout)
         self._sender.flush_batch(timeout=deadline.remaining())
@@ -243,29 +240,29 @@ class Connection:
     ) -> Message:
         """Send a request and return its reply.
 
-        The reply comes to a temporary queue of this connection, which all its requests share; it is matched by the
-        `correlation-id` header, which the responder must copy into a message to the destination in `reply-to`.
+        The responder must send the reply to the destination in `reply-to`, with the same `correlation-id`. All requests
+        of a connection share one temporary queue for replies.
 
         Args:
-            destination: where the responder listens.
+            destination: where the responder is subscribed.
             body: as in `send`.
             content_type: as in `send`.
             headers: as in `send`; not `reply-to` or `correlation-id`.
-            timeout: seconds; `None` takes the receipt timeout. A reply that comes later is dropped and counted.
+            timeout: seconds; `None` uses the receipt timeout. Later replies are dropped and counted.
 
         Raises:
             ReceiveTimeout: no reply in time.
-            ConnectionLost: the link died first.
+            ConnectionLost: the connection was lost first.
         """
         seconds = self._config.receipt_timeout if timeout is None else timeout
         return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
 
     def transaction(self) -> Transaction:
-        """Return a transaction to be used in a `with` block: the end commits, an exception aborts.
+        """Return a transaction, a context manager that commits at the end of the block and aborts on an exception.
 
         Raises:
             NotConnected: the connection was closed.
-            ConnectionLost: the link died.
+            ConnectionLost: the connection was lost.
         """
         return Transaction(self._sender, self._acker, content_length=self._config.content_length)
 
@@ -288,41 +285,41 @@ class Connection:
         on_error: OnError = "nack",
         timeout: float | None = None,
     ) -> Subscription:
-        """Subscribe, and return when the broker has confirmed it (STOMP 1.2, SUBSCRIBE).
+        """Subscribe; return when the broker has confirmed (STOMP 1.2, SUBSCRIBE).
 
         Args:
-            destination: opaque text.
+            destination: interpreted by the broker.
             handler: called with each message on the dispatcher thread; without one, iterate over the subscription or
                 call its `receive`.
-            ack: `"auto"` (the broker takes a message as consumed when it has sent it), `"client"` (an ACK covers all
-                earlier messages too) or `"client-individual"`.
-            prefetch: how many unacknowledged messages the broker may send ahead.
-            selector: deliver only messages whose headers fulfil this condition, such as `"colour = 'red'"`.
-            durable: the name under which the broker goes on collecting the messages of a topic while nobody is
-                subscribed. It stays the same from run to run, as must the `client_id` of `connect`;
-                `unsubscribe(delete=True)` ends it.
-            browse: look at the messages of a queue without taking them: iteration ends behind the last.
-            exclusive: of several such consumers of a queue only one gets messages, until it is gone.
-            id: the subscription's id; `None` makes one.
-            headers: further headers.
-            own_thread: run the handler on a thread of this subscription instead of the connection's dispatcher.
-            on_error: in the client modes, what becomes of a message that is not settled when its handler raises.
-                `"nack"`: it is refused where the connected broker is known to deliver it again or to make a dead letter
-                of it, and else left. `"leave"`: it stays unacknowledged, and holds a place in the prefetch.
-            timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
+            ack: `"auto"` (no acknowledgement: messages are consumed when the broker has sent them), `"client"` (an ACK
+                is cumulative) or `"client-individual"`.
+            prefetch: number of unacknowledged messages that the broker may send ahead.
+            selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
+            durable: name of a durable topic subscription, for which the broker stores messages while nobody
+                is subscribed. It requires a `client_id`, and both must be the same in every run;
+                `unsubscribe(delete=True)` deletes it.
+            browse: read the messages of a queue without consuming them; iteration ends after the last one.
+            exclusive: only one of several exclusive consumers of a queue gets messages, until it ends.
+            id: of the subscription; `None` generates one.
+            headers: additional headers.
+            own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
+            on_error: in the client modes, what to do with an unacknowledged message when its handler raises. `"nack"`
+                sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it. `"leave"`
+                leaves it unacknowledged; it still counts towards the prefetch.
+            timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown `ack` or `on_error`, or the broker has no way to do what was asked; nothing
-                was sent.
-            LocalProtocolError: the id is taken, or a header cannot be written.
-            BrokerError: the broker refused.
-            ConnectionLost: the link died.
-            ReceiptTimeout: the broker did not answer in time.
+            ConfigurationError: an unknown `ack` or `on_error`, or the broker does not support an option; nothing was
+                sent.
+            LocalProtocolError: the id is in use, or a header cannot be encoded.
+            BrokerError: the broker rejected the subscription.
+            ConnectionLost: the connection was lost.
+            ReceiptTimeout: the broker did not confirm in time.
         """
         check_ack_mode(ack, on_error)
         check_seconds(timeout)
         if browse and handler is not None:
-            raise ConfigurationError("what is browsed comes to an end, so it is iterated: without a handler")
+            raise ConfigurationError("browse=True takes no handler: iterate over the subscription")
         options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
@@ -344,34 +341,33 @@ class Connection:
         try:
             self._subscriptions.add(subscription, timeout=timeout)
         except BaseException:
-            self._subscriptions.withdraw(subscription)  # also ends the thread that was made for it
+            self._subscriptions.withdraw(subscription)  # also ends its thread
             raise
         return subscription
 
     def add_listener(self, listener: ConnectionListener) -> None:
-        """Add a listener behind those that are there; it hears what happens from now on."""
-        self._callbacks.add_listener(listener)
+        """Add a listener after the existing ones; it is called from the next event on."""
+        self._callbacks.listeners = [*self._callbacks.listeners, listener]
 
     def remove_listener(self, listener: ConnectionListener) -> None:
-        """Remove a listener; unknown ones are passed over."""
-        self._callbacks.remove_listener(listener)
+        """Remove a listener; unknown ones are ignored."""
+        self._callbacks.listeners = [each for each in self._callbacks.listeners if each is not listener]
 
     # Closing.
 
     def disconnect(self, *, timeout: float | None = None, drain: bool = False) -> None:
-        """Close the connection: DISCONNECT, the broker's receipt, then the socket. Idempotent.
+        """Send DISCONNECT, wait for its receipt, then close the connection. Idempotent.
 
-        Whatever the broker and the network do, it does not raise. It returns when the deadline has passed at the
-        latest, whether or not the broker answered. It may be called from a callback. Unacknowledged messages go back to
-        the broker. If a signal handler raises in the middle, call it again.
+        Errors of the broker or the network are logged, not raised. Unacknowledged messages go back to the broker. May
+        be called from a callback. If a signal handler raises during the call, call it again.
 
         Args:
-            timeout: seconds for all of it; `None` takes the close timeout.
-            drain: first let no more messages in and work off what was already received; loops over subscriptions in
-                other threads come to their end.
+            timeout: seconds in total; `None` uses the close timeout.
+            drain: first stop accepting messages and wait until those received are handled; loops over subscriptions in
+                other threads end.
 
         Raises:
-            ConfigurationError: the timeout is no duration; nothing was done.
+            ConfigurationError: the timeout is invalid; nothing was done.
         """
         check_seconds(timeout)
         self._closing.disconnect(timeout=timeout, drain=drain)
@@ -388,10 +384,10 @@ class Connection:
         closing: Closing | None = getattr(self, "_closing", None)
         if closing is not None and not closing.closed:
             warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-            closing.forget()
+            closing.close_from_finalizer()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Connection cannot be pickled; pickle what you would give to connect()")
+        raise TypeError("a Connection cannot be pickled; pickle the arguments of connect() instead")
 
     def __repr__(self) -> str:
         try:

@@ -1,13 +1,13 @@
 """Opening a session with one of several addresses.
 
-| thread | does here | may block on |
+| thread | calls | may block on |
 |---|---|---|
-| the caller of `connect`, later the link manager | `Connector.open` | dial and handshake, each with its deadline |
-| who closes the connection | `Connector.cancel` | nothing |
+| the caller of `connect`, later the reconnect thread | `Connector.open` | dial and handshake, until their deadline |
+| the closing thread | `Connector.cancel` | nothing |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 5 | connector (leaf) | the stream of the handshake, whether it was cancelled | no |
+| 5 | connector (leaf) | the transport of the handshake, whether it was cancelled | no |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOG = logging.getLogger("stompy.connection")
 
 
 def dialer_of(address: Address, config: Config) -> Dialer:
-    """Return what dials `address`."""
+    """Return the dialer for `address`."""
     if address.scheme == UNIX:
         return UnixDialer(address.path or "")
     tcp = (
@@ -45,8 +45,8 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     )
     if address.scheme != TLS:
         return tcp
-    # Imported where it is needed: `ssl` costs a good part of an import of stompy.
-    from stompy.transport.tls.endpoints import TlsDialer
+    # Imported late, as `ssl` is slow to import.
+    from stompy.transport.tls_dialer import TlsDialer
 
     return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 
@@ -65,15 +65,15 @@ class Connector:
         self._cancelled = False
 
     def open(self, deadline: Deadline) -> OpenedSession:
-        """Return a session with the first address that gives one; each has its own connect timeout.
+        """Try the addresses in order, each with its own connect timeout, and return the first session.
 
         Args:
-            deadline: for all of it.
+            deadline: for all addresses together.
 
         Raises:
-            ConnectError: the only address failed, or one refused for good (wrong login, no common version).
-            AllBrokersFailed: all of several addresses failed; it names each.
-            NotConnected: it was cancelled.
+            ConnectError: the only address failed, or one failed with an error that is not retryable.
+            AllBrokersFailed: all of several addresses failed; has the error of each.
+            NotConnected: cancelled.
         """
         attempts: list[ConnectError] = []
         for address in in_order(self._config.addresses, self._config.order):
@@ -87,7 +87,7 @@ class Connector:
         raise AllBrokersFailed(attempts) from attempts[-1]
 
     def cancel(self) -> None:
-        """End a handshake that is under way, and let no other begin. Any thread; never blocks."""
+        """End the current handshake and start no other. Any thread; never blocks."""
         with self._lock:
             self._cancelled = True
             transport = self._transport
@@ -97,18 +97,18 @@ class Connector:
     def _open(self, address: Address, until: Deadline) -> OpenedSession:
         """Open a session with one address."""
         config = self._config
-        dialer = _Watched(dialer_of(address, config), self)
+        dialer = _WatchedDialer(dialer_of(address, config), self)
         settings, credentials = config.for_address(address), config.credentials(address)
         deadline = until.sooner(config.connect_timeout)
         try:
             return self._session(dialer, settings, credentials, deadline)
         except ConnectRefused as refused:
-            if is_client_id_in_use(refused.frame):
-                raise ClientIdInUse(_words(refused), frame=refused.frame, address=refused.address) from refused
-            if settings.vhost is not None or config.dialect is not None or not is_unknown_virtual_host(refused.frame):
+            if client_id_in_use(refused.frame):
+                raise ClientIdInUse(_message(refused), frame=refused.frame, address=refused.address) from refused
+            if settings.vhost is not None or config.dialect is not None or not knows_no_such_host(refused.frame):
                 raise
-        # Nobody named a virtual host, and the specification's default, the machine's name, is none of this broker's.
-        _LOG.info("%s is a RabbitMQ: trying its virtual host %r", dialer.address, RABBITMQ.host)
+        # No virtual host was configured, and RabbitMQ has none of the default name, the host name.
+        _LOG.info("%s is RabbitMQ: trying virtual host %r", dialer.address, RABBITMQ.host)
         return self._session(dialer, replace(settings, vhost=RABBITMQ.host), credentials, deadline)
 
     def _session(
@@ -126,16 +126,16 @@ class Connector:
                 raise NotConnected("the connection was closed")
 
     def watch(self, transport: Transport) -> None:
-        """Take note of the stream that a handshake begins on."""
+        """Remember the transport of a handshake, so that `cancel` can end it."""
         with self._lock:
             self._transport = transport
             cancelled = self._cancelled
         if cancelled:
-            transport.shutdown()  # the handshake finds the end of the stream
+            transport.shutdown()  # the handshake then fails at the end of the stream
 
 
-class _Watched:
-    """A dialer whose streams an connector knows, so that it can end the handshake on them."""
+class _WatchedDialer:
+    """A dialer that hands its transports to the connector, so that it can end the handshake."""
 
     def __init__(self, dialer: Dialer, connector: Connector) -> None:
         self._dialer = dialer
@@ -159,9 +159,9 @@ def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:
     """Return the addresses in the order of one pass."""
     if order == "given":
         return addresses
-    kept = 1 if order == "priority" else 0
-    return [*addresses[:kept], *random.sample(addresses[kept:], len(addresses) - kept)]
+    fixed = 1 if order == "priority" else 0
+    return [*addresses[:fixed], *random.sample(addresses[fixed:], len(addresses) - fixed)]
 
 
-def _words(error: ConnectRefused) -> str:
+def _message(error: ConnectRefused) -> str:
     return str(error).removeprefix(f"{error.address}: ")

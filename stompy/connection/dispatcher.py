@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `stompy-<connection>-dispatcher` | the order of callbacks | its queue, user code | holds a lock in user code |
 
-Whoever has work for it calls `put`, which takes a leaf lock and never blocks; the flow gate bounds what waits.
+Any thread calls `put`, which takes a leaf lock and never blocks; flow control bounds the queue.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 
 from stompy.deadline import Deadline
 from stompy.locks import make_condition
-from stompy.threads import DaemonThread, is_for_caller
+from stompy.threads import DaemonThread, must_propagate
 
 _LOG = logging.getLogger("stompy.connection")
 
 
 class Dispatcher(DaemonThread):
-    """Runs jobs in the order they were put; what a job raises is logged.
+    """Runs jobs in order; exceptions are logged.
 
     Args:
         name: of the thread.
@@ -35,7 +35,7 @@ class Dispatcher(DaemonThread):
         self._busy = False
 
     def put(self, job: Callable[[], None]) -> bool:
-        """Queue a job; return whether that was still possible, which it is not after `stop`."""
+        """Queue a job; return `False` after `stop`."""
         with self._condition:
             if self._stopping:
                 return False
@@ -44,7 +44,7 @@ class Dispatcher(DaemonThread):
             return True
 
     def stop(self, last: Sequence[Callable[[], None]] = ()) -> None:
-        """End after the jobs that are queued now and those in `last`; later ones are refused."""
+        """End after the jobs that are queued now and those in `last`; accept no more."""
         with self._condition:
             if not self._stopping:
                 self._jobs.extend(last)
@@ -52,9 +52,9 @@ class Dispatcher(DaemonThread):
             self._condition.notify_all()
 
     def wait_idle(self, deadline: Deadline) -> bool:
-        """Wait until nothing is queued or running; return whether that came about.
+        """Wait until nothing is queued or running; return `False` at the deadline.
 
-        From the dispatcher itself it returns at once, as it cannot wait for its own callback.
+        Called on the dispatcher itself, it returns immediately.
         """
         if self.is_current():
             return True
@@ -74,14 +74,14 @@ class Dispatcher(DaemonThread):
                     self._condition.wait()
                 job = self._jobs.popleft()
                 self._busy = True
-            run_reported(job)
+            run_logged(job)
 
 
-def run_reported(job: Callable[[], None]) -> None:
-    """Run user code; what it raises is logged, `sys.exit` and its like too, and the connection lives on."""
+def run_logged(job: Callable[[], None]) -> None:
+    """Run user code and log what it raises, including `SystemExit`; see `must_propagate` for the exception."""
     try:
         job()
     except BaseException as error:
-        if is_for_caller(error):
+        if must_propagate(error):
             raise
         _LOG.exception("a callback raised")

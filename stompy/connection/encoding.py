@@ -1,7 +1,7 @@
-"""What a SEND, SUBSCRIBE or UNSUBSCRIBE says: the caller's words, checked, in the broker's dialect. Any thread.
+"""Encoding SEND and SUBSCRIBE in the broker's dialect. Any thread.
 
-The head of a SEND is the same for each message of one kind to one destination, so it is checked and encoded once for
-each link and kept; the caller's further headers, the receipt, the transaction and the length of the body follow it.
+The head of a SEND is the same for all messages of one content type to one destination, so it is checked and encoded
+once per link and cached. The caller's headers, the receipt, the transaction and the body's length follow it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import LARGE_BODY, Encoded, encode_head, encode_lines, finish
 from stompy.link.link import Link
 
-_MOST_HEADS = 1_000
-"""Heads that are kept for a link; a program that sends to more destinations begins anew."""
+_MAX_HEADS = 1_000
+"""Cached heads per link; above this the cache is cleared."""
 
 Head = tuple[bytes, Callable[[Any], bytes]]
-"""The first lines of a SEND, and what encodes its body."""
+"""The first lines of a SEND, and the encoder of its body."""
 
-_LONGEST_HEAD = 1_000
-"""Bytes of a head that is kept."""
+_MAX_HEAD_BYTES = 1_000
+"""Bytes; longer heads are not cached."""
 
-_NOTHING: Mapping[str, object] = {}
+_NO_HEADERS: Mapping[str, object] = {}
 
 
 class SendEncoder:
-    """Composes the SEND frames of one link.
+    """Encodes the SEND frames of one link.
 
     Args:
-        link: where they go; the frames are in its version and its broker's dialect.
+        link: determines the version and the dialect.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self._heads: dict[tuple[str, str | None, type], Head] = {}
         dialect = link.dialect
-        self._set_apart = OWN_HEADERS.union(
-            (pitfall.header for pitfall in dialect.pitfalls if pitfall.command == "SEND"),
+        self._reserved = OWN_HEADERS.union(
+            (pitfall.header for pitfall in dialect.traps if pitfall.command == "SEND"),
             (name for name, _ in dialect.routes.get("SEND", {}).values()),
         )
-        """Headers that the caller may not give, or that something else depends on."""
+        """Headers that the caller may not set, or that need the whole head to be encoded anew."""
 
     def send(
         self,
@@ -52,22 +52,22 @@ class SendEncoder:
         headers: Mapping[str, object] | None,
         options: SendOptions | None,
         content_length: bool,
-        more: bytes = b"",
+        extra: bytes = b"",
     ) -> Encoded:
-        """Return a SEND; user headers come behind the protocol's own.
+        """Return a SEND frame; the arguments up to `options` are those of `Connection.send`.
 
         Args:
-            destination: as `Connection.send`, and so on to `options`.
-            body: likewise.
-            content_type: likewise.
-            headers: likewise.
-            options: likewise.
-            content_length: whether that header is wanted.
-            more: header lines for a receipt or a transaction.
+            destination: see above.
+            body: see above.
+            content_type: see above.
+            headers: see above.
+            options: see above.
+            content_length: whether to add that header.
+            extra: header lines for a receipt or a transaction.
 
         Raises:
-            LocalProtocolError: the frame cannot be written.
-            ConfigurationError: the broker has no way to do what was asked.
+            LocalProtocolError: the frame cannot be encoded.
+            ConfigurationError: the broker does not support an option.
         """
         key = destination, content_type, type(body)
         try:
@@ -75,39 +75,39 @@ class SendEncoder:
         except (KeyError, TypeError):
             head, encode = self._make_head(*key)
         if headers or options is not None:
-            head = self._lengthen(head, key, headers or _NOTHING, options)
+            head = self._extend_head(head, key, headers or _NO_HEADERS, options)
         try:
             data = encode(body)
         except UnicodeError:
-            data, _ = encode_body(body, content_type)  # which says what is wrong
+            data, _ = encode_body(body, content_type)  # raises the proper error
         if data and content_length and len(data) < LARGE_BODY:
-            return b"%b%bcontent-length:%d\n\n%b\0" % (head, more, len(data), data)
-        return finish(head + more, data, grammar=self.link.protocol.grammar, content_length=content_length)
+            return b"%b%bcontent-length:%d\n\n%b\0" % (head, extra, len(data), data)
+        return finish(head + extra, data, grammar=self.link.protocol.grammar, content_length=content_length)
 
     def _make_head(self, destination: str, content_type: str | None, kind: type) -> Head:
         check_destination(destination)
         encode, content_type_sent = encoding_of(kind, content_type)
         fields = headers_of_send(self.link, destination, content_type_sent, None, None)
-        made = encode_head("SEND", fields.items(), grammar=self.link.protocol.grammar), encode
-        if len(made[0]) > _LONGEST_HEAD:
-            return made
-        if len(self._heads) >= _MOST_HEADS:
+        entry = encode_head("SEND", fields.items(), grammar=self.link.protocol.grammar), encode
+        if len(entry[0]) > _MAX_HEAD_BYTES:
+            return entry
+        if len(self._heads) >= _MAX_HEADS:
             self._heads.clear()
-        self._heads[destination, content_type, kind] = made
-        return made
+        self._heads[destination, content_type, kind] = entry
+        return entry
 
-    def _lengthen(
+    def _extend_head(
         self,
         head: bytes,
         key: tuple[str, str | None, type],
         headers: Mapping[str, object],
         options: SendOptions | None,
     ) -> bytes:
-        """Return a head with further headers, of which one that is set apart needs all of it to be made anew."""
+        """Add headers to a head; a reserved header needs the whole head to be encoded anew."""
         link = self.link
-        asked = {} if options is None else link.dialect.send_headers(options)
-        if self._set_apart.isdisjoint(headers) and asked.keys().isdisjoint(headers):
-            lines = [*header_texts(headers), *asked.items()]
+        option_headers = {} if options is None else link.dialect.send_headers(options)
+        if self._reserved.isdisjoint(headers) and option_headers.keys().isdisjoint(headers):
+            lines = [*header_texts(headers), *option_headers.items()]
             return head + encode_lines("SEND", lines, grammar=link.protocol.grammar)
         destination, content_type, kind = key
         _, content_type = encoding_of(kind, content_type)
@@ -144,27 +144,27 @@ def headers_of_subscribe(
     headers: Mapping[str, object] | None,
     client_id: str | None,
 ) -> dict[str, str]:
-    """Return what a SUBSCRIBE says beyond the specification.
+    """Return the headers of a SUBSCRIBE, without `id`, `destination` and `ack`.
 
     Raises:
-        LocalProtocolError: the frame cannot be written.
-        ConfigurationError: the broker has no way to do what was asked.
+        LocalProtocolError: the frame cannot be encoded.
+        ConfigurationError: the broker does not support an option.
     """
     check_destination(destination)
-    by_hand = user_headers(headers)
+    explicit = user_headers(headers)
     dialect = link.dialect
-    dialect.check_explicit_headers("SUBSCRIBE", by_hand)
-    asked = dialect.subscribe_headers(
+    dialect.check_by_hand("SUBSCRIBE", explicit)
+    option_headers = dialect.subscribe_headers(
         options, destination=destination, ack=ack, client_id=client_id, version=link.version
     )
-    return {**dialect.defaults("SUBSCRIBE", destination), **by_hand, **asked}
+    return {**dialect.defaults("SUBSCRIBE", destination), **explicit, **option_headers}
 
 
 def check_destination(destination: object) -> None:
-    """Refuse what cannot be a destination.
+    """Check that a destination is non-empty text.
 
     Raises:
-        LocalProtocolError: not text, or empty.
+        LocalProtocolError: it is not.
     """
     if not isinstance(destination, str) or not destination:
-        raise LocalProtocolError(f"a destination is text of at least one character, not {destination!r}")
+        raise LocalProtocolError(f"a destination must be non-empty text, not {destination!r}")

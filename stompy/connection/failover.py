@@ -1,4 +1,4 @@
-"""ActiveMQ's `failover:(a,b)?option=value` addresses: several brokers and how to come back to them."""
+"""ActiveMQ's `failover:(a,b)?option=value` addresses: several brokers and how to reconnect to them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What a failover address says.
+    """A parsed failover address.
 
     Attributes:
-        urls: the brokers, as one comma-separated text. Not in `repr`, as it may hold passcodes.
-        randomize: try them in an order of chance, which is ActiveMQ's default.
-        priority: try the first one first all the same.
-        policy: how to replace a lost link; `None` for not at all.
+        urls: the brokers, comma-separated. Not in `repr`, as it may contain passcodes.
+        randomize: try them in random order, which is ActiveMQ's default.
+        priority: but try the first one first.
+        policy: for replacing a lost link, or `None`.
     """
 
     urls: str = field(repr=False)
@@ -45,15 +45,15 @@ def is_failover(url: object) -> bool:
 
 
 def parse_failover(url: str) -> Failover:
-    """Return what `url` says.
+    """Parse a failover address.
 
     Known options: `randomize`, `priorityBackup` (the first broker is tried first in each pass; unlike ActiveMQ's
-    client, stompy does not leave a link that works), `initialReconnectDelay` and `maxReconnectDelay` (milliseconds),
-    `maxReconnectAttempts` (-1 for no limit, 0 for none).
+    client, stompy never abandons a working connection to fail back), `initialReconnectDelay` and `maxReconnectDelay`
+    (milliseconds), `maxReconnectAttempts` (-1 for no limit, 0 for none).
 
     Raises:
-        ConfigurationError: malformed, or an option that stompy does not have; the address is not shown, as it may hold
-            a passcode.
+        ConfigurationError: the address is malformed or has an unknown option; the error does not show the address, as
+            it may contain a passcode.
     """
     match = _FORM.fullmatch(url)
     if match is None:
@@ -63,7 +63,7 @@ def parse_failover(url: str) -> Failover:
     parsed = Failover(match["inner"])
     for name, value in parse_qsl(match["options"] or "", keep_blank_values=True):
         if name not in _OPTIONS:
-            raise ConfigurationError(f"unknown failover option {name!r}: stompy has {', '.join(sorted(_OPTIONS))}")
+            raise ConfigurationError(f"unknown failover option {name!r}: stompy supports {', '.join(sorted(_OPTIONS))}")
         parsed = _OPTIONS[name](parsed, name, value)
     return parsed
 

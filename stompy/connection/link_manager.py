@@ -1,16 +1,16 @@
-"""The link manager: the current link, and its successor when it was lost.
+"""The link manager: opens links and replaces lost ones.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| any caller | - | `LinkManager.live`: a link, up to a timeout; `close` never | - |
+| any caller | - | `LinkManager.live`: until there is a link, up to a timeout; `close` never | - |
 | `stompy-<connection>-reconnect`, while down | the attempt | dial, handshake, replay, closing | holds a lock there |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 1 | link manager | the current link, the next one, whether it is final, the order of connected and disconnected | no |
+| 1 | link manager | the current and the next link, whether it is the last, the order of listener events | no |
 
-Closing ends everything at once for who waits, whatever the reconnect thread is at: its handshake or its replay loses
-its stream, a dial ends by its own timeout and what it brings is dropped.
+Closing wakes all waiting callers at once and shuts down the stream of a handshake or a replay; a dial ends by its own
+timeout, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from stompy.connection import reconnect
 from stompy.connection.connector import Connector
-from stompy.connection.reconnect import Reconnect
+from stompy.connection.reconnect import Reconnect, ReconnectThread
 from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
 from stompy.errors import (
@@ -38,22 +38,21 @@ from stompy.errors import (
 from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
-from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
-    from stompy.connection.callbacks import Callbacks
     from stompy.connection.config import Config
+    from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
     from stompy.connection.subscriptions import SubscriptionTable
 
 _LAST_ATTEMPT = 1.0
-"""Seconds that the last attempt at a first link has left, at most."""
+"""Seconds kept for the last attempt to open the first link, at most."""
 
-_LONG_ENOUGH = 1.0
-"""Seconds after which a link has been of use, even if the broker said nothing on it."""
+_USEFUL_AFTER = 1.0
+"""Seconds after which a link counts as useful, even if the broker sent nothing."""
 
-_ROOM_AGAIN = 0.5
-"""Seconds between two tries to start a thread for which the system has no room."""
+_THREAD_RETRY = 0.5
+"""Seconds between attempts to start a thread when the system has no resources for one."""
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -62,12 +61,12 @@ class LinkManager:
     """Opens links, publishes them, and replaces those that are lost.
 
     Args:
-        config: addresses, timeouts, the policy.
+        config: addresses, timeouts, policy.
         name: of the connection.
-        messages: takes the messages of each read; on the reader.
-        subscriptions: makes the subscriptions on each new link.
-        callbacks: told of every change.
-        unconfirmed: sends again what a link has not confirmed; `None` where nothing is.
+        messages: called with the messages of each read, on the reader.
+        subscriptions: restored on each new link.
+        callbacks: called with every change.
+        unconfirmed: resend buffer, or `None`.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class LinkManager:
     ) -> None:
         self._config = config
         self._name = name
-        # What a link tells (`reader.LinkOwner`), with `ended` below.
+        # Together with `ended`, these are `reader.LinkOwner`.
         self.messages, self.receipts, self.call_soon = messages, callbacks.receipts, callbacks.call_soon
         self._subscriptions = subscriptions
         self._callbacks = callbacks
@@ -91,23 +90,23 @@ class LinkManager:
         self._closing = Event()
         self._connector = Connector(config)
         self.ready: Link | None = None
-        """The link to use now, if there is one; it may have died a moment ago."""
-        self._orphaned: ConcurrencyError | None = None
+        """The link to use now, or `None`; it may have ended a moment ago."""
+        self._fork_error: ConcurrencyError | None = None
         self._link: Link | None = None
         self._next: Link | None = None
-        self._told: Link | None = None
-        """The link whose beginning was told of, and not its end."""
+        self._announced: Link | None = None
+        """The link whose `on_connected` was queued, but not yet its `on_disconnected`."""
         self._final = False
         self._down = False
         self._failure: StompError | None = None
-        self._thread: _ReconnectThread | None = None
+        self._thread: ReconnectThread | None = None
         self._generation = 0
         self._failures = 0
         self._published = 0.0
-        self._heard = 0
-        self._past = EndedLinks()
+        self._frames_before = 0
+        self._ended_links = EndedLinks()
         self.reconnects = 0
-        """How often a lost link was replaced."""
+        """Number of lost links that were replaced."""
 
     # The current link.
 
@@ -118,31 +117,30 @@ class LinkManager:
             raise NotConnected("the connection was never opened")
         return self._link
 
-    def counted(self) -> tuple[Link, EndedLinks]:
-        """Return the newest link, and what those before it have counted."""
+    def links_for_stats(self) -> tuple[Link, EndedLinks]:
+        """Return the newest link, and the counters of the earlier ones."""
         with self._changed:
-            return self.link, self._past
+            return self.link, self._ended_links
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child.
+        """Check that this is not a forked child.
 
         Raises:
-            ConcurrencyError: the connection belongs to the parent process.
+            ConcurrencyError: it is; the connection belongs to the parent process.
         """
-        if self._orphaned is not None:
-            raise self._orphaned.with_traceback(None)
+        if self._fork_error is not None:
+            raise self._fork_error.with_traceback(None)
 
     def live(self, timeout: float | None = None) -> Link:
-        """Return a link to use now; while the link is down, wait for the next one.
+        """Return the link to use now; if it has ended, wait for the next one.
 
         Args:
-            timeout: seconds to wait for it; `None` takes the send timeout.
+            timeout: seconds; `None` uses the send timeout.
 
         Raises:
             ConcurrencyError: the connection belongs to the parent process.
-            NotConnected: the connection was closed; from `disconnect` on, though the link lives until the broker has
-                answered.
-            ConnectionLost: the link is over and there is no other, or none in time; nothing was sent.
+            NotConnected: `disconnect` was called.
+            ConnectionLost: the link was lost and there is no other, or none in time; nothing was sent.
         """
         self.check_process()
         if self._closing.is_set():
@@ -169,10 +167,10 @@ class LinkManager:
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread: one pass over the addresses, or as many as the settings allow.
+        """Open the first link, in the caller's thread, with one attempt or as `startup_timeout` allows.
 
         Raises:
-            ConnectError: there is none, or it was over as soon as it began.
+            ConnectError: no link could be opened, or it ended immediately.
         """
         seconds = self._config.startup_timeout
         if seconds is None:
@@ -180,30 +178,30 @@ class LinkManager:
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
         last = seconds - min(_LAST_ATTEMPT, seconds / 10)
-        reconnect.keep_trying(
+        reconnect.retry(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),
             closing=self._closing,
-            tell=self.reconnecting,
+            report=self.reconnecting,
         )
 
     def _open(self, deadline: Deadline) -> None:
         try:
             self.attempt(deadline)
         except BrokerError as error:
-            raise ConnectRefused(f"right behind CONNECTED, {error}", frame=error.frame) from error
+            raise ConnectRefused(f"right after CONNECTED: {error}", frame=error.frame) from error
         except ConnectionLost as lost:
-            raise ConnectError(f"right behind CONNECTED, {lost}") from lost
+            raise ConnectError(f"right after CONNECTED: {lost}") from lost
 
     def attempt(self, deadline: Deadline) -> None:
-        """Make one pass over the addresses and publish the link it gives.
+        """Try all addresses once and publish the new link.
 
         Args:
-            deadline: for connecting, beside the timeout of each address.
+            deadline: for connecting, in addition to the timeout of each address.
 
         Raises:
-            ConnectError: there is none.
-            StompError: the broker did not take the subscriptions.
+            ConnectError: no session could be opened.
+            StompError: subscriptions could not be restored.
         """
         opened = self._connector.open(deadline)
         self._generation += 1
@@ -212,7 +210,7 @@ class LinkManager:
         link = Link(opened, settings, self, name=name, dialect=self._config.dialect_for(opened.protocol.server))
         decided = Event()
         try:
-            # Reported before its reader starts, so that listeners hear of the session before any of its frames.
+            # Before the reader starts, so that `on_connected` comes before any frame.
             self._announce(link, decided)
             link.start()
             self._subscriptions.replay(link)
@@ -226,15 +224,15 @@ class LinkManager:
             decided.set()
 
     def _announce(self, link: Link, decided: Event) -> None:
-        """Let `close` know of a link that is not in use yet, and listeners of its session."""
+        """Make a new link known to `close`, and its session to listeners."""
         with self._changed:
             self._next = link
-            self._check_wanted()
-            self._told = link
+            self._check_not_closing()
+            self._announced = link
             self._callbacks.connected(link.connected, decided)
 
     def _drop(self, link: Link, error: BaseException) -> None:
-        """End a link that did not come into use; who heard of it hears of its end, after its frames."""
+        """End a link that was not published; listeners are told after its frames."""
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
@@ -245,28 +243,28 @@ class LinkManager:
         link.join(Deadline(self._config.close_timeout))
         with self._changed:
             self._next = self._link
-            self._over(link, reason)  # its reader says so, if it was ever started
+            self._report_end(link, reason)  # unless its reader did
 
-    def _over(self, link: Link, reason: StompError | None) -> None:
-        if link is self._told:
-            self._told = None
-            self._subscriptions.lost(reason)
-            self._callbacks.lost(reason)
+    def _report_end(self, link: Link, reason: StompError | None) -> None:
+        if link is self._announced:
+            self._announced = None
+            self._subscriptions.link_lost(reason)
+            self._callbacks.disconnected(reason)
 
-    def _check_wanted(self) -> None:
+    def _check_not_closing(self) -> None:
         if self._closing.is_set():
             raise NotConnected("the connection was closed")
 
     def _publish(self, link: Link) -> None:
         with self._changed:
-            self._check_wanted()
-            # One that died meanwhile was nobody's, so nobody must hear of its end.
+            self._check_not_closing()
+            # One that ended meanwhile was never in use.
             self._check_fresh(link)
             if self._link is not None:
                 self.reconnects += 1
-                self._past = self._past.with_link(self._link)
+                self._ended_links = self._ended_links.with_link(self._link)
             self._link, self._down, self.ready = link, False, link
-            self._published, self._heard = time.monotonic(), link.frames_in
+            self._published, self._frames_before = time.monotonic(), link.frames_in
             self._changed.notify_all()
 
     def _check_fresh(self, link: Link) -> None:
@@ -275,49 +273,49 @@ class LinkManager:
         except BrokerError as error:
             if self._link is None:
                 raise
-            # The subscriptions were taken, so it is about a message sent again: no reason to give up.
-            raise ConnectionLost(f"the link died at once: {error}") from error
+            # The broker confirmed the subscriptions, so it rejected a resent message: no reason to give up.
+            raise ConnectionLost(f"the session ended immediately: {error}") from error
 
-    # The end of a link.
+    # After a link ended.
 
     def ended(self, link: Link, reason: StompError | None) -> None:
-        """Replace a lost link, if it was the current one and there is a policy; on its reader thread."""
+        """Replace the link if it was the current one and there is a policy; on its reader thread."""
         with self._changed:
-            self._over(link, reason)
+            self._report_end(link, reason)
             if link is not self._link:
                 return
             self._down, self.ready = True, None
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
             else:
-                self._failures = 0 if self._was_of_use(link, reason) else self._failures + 1
+                self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 seconds = reconnect.first_wait(self._config.reconnect, self._failures)
                 name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = _ReconnectThread(self, self._config.reconnect, seconds, name=name)
+                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, name=name)
         if thread is None:
             self.finish(reason)
         else:
             self._reopen(thread)
 
-    def _reopen(self, thread: _ReconnectThread) -> None:
-        """Start the thread, however long the system has no room for one."""
+    def _reopen(self, thread: ReconnectThread) -> None:
+        """Start the thread, retrying while the system has no resources for one."""
         while not self._closing.is_set():
             try:
                 thread.start()
             except ConnectError as error:
-                _LOG.warning("reconnecting has to wait: %s", error)
-                self._closing.wait(_ROOM_AGAIN)
+                _LOG.warning("reconnecting is delayed: %s", error)
+                self._closing.wait(_THREAD_RETRY)
             else:
                 return
         self.finish(None)
 
-    def _was_of_use(self, link: Link, reason: StompError | None) -> bool:
-        """Whether anything came of a link; a broker that ends each at once must not be asked without a pause."""
-        heard = link.frames_in - self._heard - isinstance(reason, BrokerError)
-        return heard > 0 or time.monotonic() - self._published >= _LONG_ENOUGH
+    def _was_useful(self, link: Link, reason: StompError | None) -> bool:
+        """Return whether a link was of any use; if not, the next attempts are delayed."""
+        received = link.frames_in - self._frames_before - isinstance(reason, BrokerError)
+        return received > 0 or time.monotonic() - self._published >= _USEFUL_AFTER
 
     def finish(self, reason: StompError | None, *, failed: bool = False) -> None:
-        """Note that there will be no other link."""
+        """Record that there will be no other link."""
         with self._changed:
             if self._final:
                 return
@@ -330,79 +328,42 @@ class LinkManager:
         self._callbacks.finish(reason)
 
     def reconnecting(self, attempt: int, delay: float) -> None:
-        """Pass on that an attempt is to come, which is not so once the connection is being closed."""
+        """Report the next attempt to listeners, unless the connection is being closed."""
         with self._changed:
             if not self._closing.is_set():
-                self._callbacks.tell("on_reconnecting", attempt, delay)
+                self._callbacks.notify("on_reconnecting", attempt, delay)
 
     # Closing.
 
-    def orphan(self, reason: ConcurrencyError) -> None:
-        """End the links' copies in a forked child."""
-        self._orphaned, self.ready = reason, None
+    def after_fork(self, reason: ConcurrencyError) -> None:
+        """End the copies of the links in a forked child."""
+        self._fork_error, self.ready = reason, None
         for link in (self._link, self._next):
             if link is not None:
-                link.orphan(reason)
+                link.after_fork(reason)
 
     @property
     def closing(self) -> Event:
-        """Set when the owner closes the connection; ends a wait between attempts at once."""
+        """Set when the connection is being closed; ends the wait between attempts."""
         return self._closing
 
     def close(self) -> None:
-        """Let no new link come, and free who waits for one; the current one is the caller's to end."""
+        """Open no more links and wake waiting callers; the caller ends the current link."""
         self._closing.set()
         self._connector.cancel()
         with self._changed:
             self.ready = None
-            coming = None if self._next is self._link else self._next
-            # Not `link.ended`, which its reader sets a moment after it has said so here.
-            over = self._link is None or self._down
+            opening = None if self._next is self._link else self._next
+            # Not `link.ended`, which its reader sets a moment later.
+            ended = self._link is None or self._down
             self._changed.notify_all()
-        if coming is not None:
-            coming.close()
-        # The end of one that is to come must be heard first, so that who makes it finishes.
-        if over and coming is None:
+        if opening is not None:
+            opening.close()
+        # Otherwise the thread that opens the next link calls it, after that link's end was reported.
+        if ended and opening is None:
             self.finish(None)
 
     def join(self, deadline: Deadline) -> bool:
-        """Wait until the threads are gone; return whether they are."""
-        link_gone = self._link is None or self._link.join(deadline)
-        return (self._thread is None or self._thread.join_until(deadline)) and link_gone
-
-
-class _ReconnectThread(DaemonThread):
-    """Tries to replace a lost link until it works, the policy gives up, or the connection is closed."""
-
-    def __init__(self, links: LinkManager, policy: Reconnect, first_wait: float, *, name: str) -> None:
-        super().__init__(name)
-        self._links = links
-        self._policy = policy
-        self._first_wait = first_wait
-
-    def run(self) -> None:
-        """Reopen the link, or say why there will be none."""
-        try:
-            self._retry()
-        except StompError as error:
-            self._give_up(error)
-        except BaseException as error:
-            self._give_up(ConnectionLost(f"reconnecting failed: {error!r}"))
-            raise
-
-    def _retry(self) -> None:
-        closing = self._links.closing
-        self._links.reconnecting(1, self._first_wait)
-        closing.wait(self._first_wait)
-        reconnect.keep_trying(self._attempt, self._policy, closing=closing, tell=self._links.reconnecting)
-
-    def _give_up(self, error: StompError) -> None:
-        closed = self._links.closing.is_set()
-        if not closed:
-            _LOG.warning("gave up reconnecting: %s", error)
-        self._links.finish(None if closed else error, failed=not closed)
-
-    def _attempt(self) -> None:
-        if self._links.closing.is_set():
-            raise NotConnected("the connection was closed")
-        self._links.attempt(Deadline(None))
+        """Wait for the threads to end; return whether they have."""
+        link_ended = self._link is None or self._link.join(deadline)
+        return (self._thread is None or self._thread.join_until(deadline)) and link_ended

@@ -1,4 +1,4 @@
-"""A received message."""
+"""Received messages."""
 
 from __future__ import annotations
 
@@ -20,59 +20,57 @@ _LOG = logging.getLogger("stompy.connection")
 
 
 class Delivery:
-    """What the messages of one subscription that came by one link have in common.
+    """What the messages of one subscription on one link share, such as the state of cumulative acknowledgement.
 
-    Also which of them a cumulative ACK or NACK has settled. The broker takes the others back when that link ends, so
-    that no ACK on the next one can settle them.
+    When the link ends, the broker redelivers what is not acknowledged, so the next link has a `Delivery` of its own.
 
     Attributes:
-        link: the link.
-        acker: settles them.
-        source: the subscription, or `None` where the broker named an unknown one.
+        link: that delivered the messages.
+        acker: sends ACK and NACK for them.
+        source: the subscription, or `None` if the broker named an unknown one.
         ack_mode: of the subscription.
-        failed: messages of a cumulative subscription whose handler raised, in order, until they are covered.
+        cumulative: whether ACK also acknowledges earlier messages.
+        failed: unacknowledged messages of a cumulative subscription whose handler raised, in order.
     """
 
-    __slots__ = ("_by", "_covered", "_delivered", "ack_mode", "acker", "cumulative", "failed", "link", "source")
+    __slots__ = ("_command", "_covered", "_delivered", "ack_mode", "acker", "cumulative", "failed", "link", "source")
 
     def __init__(self, link: Link, acker: Acker, source: Subscription | None) -> None:
         self.link = link
         self.acker = acker
         self.source = source
         self.ack_mode = "auto" if source is None else source.ack
-        # A cumulative ACK settles earlier messages too, so those of such a subscription are numbered.
         self.cumulative = self.ack_mode == "client"
         self._delivered = 0
         self._covered = 0
-        self._by: str | None = None
+        self._command: str | None = None
         self.failed: list[Message] = []
 
     def number(self) -> int:
-        """Return the place of the next message; on the reader."""
+        """Return the number of the next message; on the reader."""
         self._delivered += 1
         return self._delivered
 
     def covered(self, order: int) -> str | None:
-        """Return the command of a cumulative ACK or NACK that named this message or a later one."""
-        return self._by if order <= self._covered else None
+        """Return the command of a cumulative ACK or NACK for this message or a later one, or `None`."""
+        return self._command if order <= self._covered else None
 
     def cover(self, order: int, command: str) -> None:
-        """Note a cumulative ACK or NACK."""
+        """Record a cumulative ACK or NACK."""
         if order > self._covered:
-            self._covered, self._by = order, command
+            self._covered, self._command = order, command
             if self.failed:
-                # By place: one that an open transaction has claimed may yet be given back.
-                self.failed = [one for one in self.failed if one._order > order]
+                # By number, as an aborted transaction may still give back a message.
+                self.failed = [message for message in self.failed if message._order > order]
 
 
 class Message:
-    """One MESSAGE frame, as a handler, a listener or an iteration gets it.
+    """A received MESSAGE frame. Thread-safe.
 
-    It knows the link it came over: it can be acknowledged on that link and never on another. Any thread may use it; the
-    headers are split when somebody first looks.
+    It can only be acknowledged in the session that delivered it.
 
     Attributes:
-        size: bytes of its body and, about, its headers: what it counts for in the inbox.
+        size: bytes of the body and, approximately, the headers, as counted by `InboxLimits`.
     """
 
     __slots__ = ("_body", "_claimant", "_counted", "_delivery", "_failed", "_headers", "_order", "_settled", "size")
@@ -81,43 +79,42 @@ class Message:
 
     def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
         self._delivery = delivery
-        """What it has in common with others; for stompy's own use."""
         self._headers = headers
         self._body = body
         self.size = len(body) + (len(headers) if isinstance(headers, bytes) else headers.size)
         self._settled: str | None = None
         self._claimant: object = None
-        """Who may undo the claim; for stompy's own use."""
+        """May undo the claim."""
         self._counted = False
-        """Whether it waits in an inbox; for stompy's own use."""
+        """Whether flow control counts it."""
         self._order = delivery.number() if delivery.cumulative else 0
 
     @property
     def frame(self) -> Frame:
-        """The frame itself."""
+        """The frame."""
         return Frame("MESSAGE", self.headers, self._body)
 
     @property
     def _link(self) -> Link:
-        """The link it came by."""
+        """The link that delivered it."""
         return self._delivery.link
 
     @property
     def ack_mode(self) -> str:
-        """Of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
+        """The mode of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
         return self._delivery.ack_mode
 
     @property
     def body(self) -> bytes:
-        """The bytes as received."""
+        """The body, as received."""
         return self._body
 
     @property
     def text(self) -> str:
-        """The body as text, by its declared charset.
+        """The body as text, decoded with its declared charset.
 
         Raises:
-            BodyDecodeError: it is not text; the error keeps the bytes.
+            BodyDecodeError: it is not text; the error has the bytes.
         """
         return decode_text(self._body, self.headers.peek("content-type"))
 
@@ -125,22 +122,22 @@ class Message:
         """Return the value in a JSON body.
 
         Raises:
-            BodyDecodeError: it is not JSON; the error keeps the bytes.
+            BodyDecodeError: it is not JSON; the error has the bytes.
         """
         return decode_json(self._body, self.headers.peek("content-type"))
 
     @property
     def headers(self) -> Headers:
-        """All headers; of a repeated one the first value."""
+        """The headers; of a repeated header, the first value."""
         headers = self._headers
         if isinstance(headers, bytes):
-            # Two threads may both make them, which does no harm: they are alike, and one stays.
+            # Parsed on first use. If two threads do so, the results are equal.
             headers = self._headers = Headers.from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
         return headers
 
     @property
     def destination(self) -> str:
-        """Where it was sent to."""
+        """The destination it was sent to."""
         return self.headers.peek("destination") or ""
 
     @property
@@ -150,42 +147,42 @@ class Message:
 
     @property
     def subscription(self) -> str | None:
-        """The id of the subscription it came by; `None` where a 1.0 broker does not say."""
+        """The id of its subscription, or `None` if a 1.0 broker does not send it."""
         return self.headers.peek("subscription")
 
     @property
     def redelivered(self) -> bool:
-        """Whether the broker says that it was delivered before."""
+        """Whether the broker marked it as delivered before."""
         return self.headers.get("redelivered", "").lower() == "true"
 
     @property
     def settled(self) -> str | None:
-        """`"ACK"` or `"NACK"` once one of them was sent for it or, in mode `client`, for a later one; else `None`."""
+        """`"ACK"` or `"NACK"` if one was sent for it or, in mode `client`, for a later message; else `None`."""
         if self._settled is None and self._order:
             return self._delivery.covered(self._order)
         return self._settled
 
     @property
-    def _orphaned(self) -> bool:
-        """Whether its subscription was ended, so that the broker has taken it back; for stompy's own use."""
+    def _unsubscribed(self) -> bool:
+        """Whether its subscription has ended."""
         source = self._delivery.source
-        return source is not None and source._leaving
+        return source is not None and source._unsubscribing
 
     @property
     def _is_first(self) -> bool:
-        """Whether a cumulative ACK or NACK of it would settle no other message; for stompy's own use."""
+        """Whether a cumulative ACK or NACK would settle no other message."""
         return self._order <= 1 or self._delivery.covered(self._order - 1) is not None
 
     @property
     def _failed_before(self) -> Message | None:
-        """The first message that a cumulative ACK or NACK of this one would settle though its handler raised."""
+        """The first earlier message that a cumulative ACK or NACK would settle although its handler raised."""
         failed = self._delivery.failed
         if not failed:
             return None
-        return next((one for one in failed if one._order < self._order and one.settled is None), None)
+        return next((each for each in failed if each._order < self._order and each.settled is None), None)
 
     def _fail(self, *, nack: bool) -> None:
-        """Note that its handler raised, and refuse it if asked to and if that costs nothing; for stompy's own use."""
+        """Record that its handler raised; send NACK if requested and if the broker would not drop it."""
         if self.ack_mode == "auto" or hasattr(self, "_failed"):
             return
         self._failed = True
@@ -195,24 +192,24 @@ class Message:
             return
         try:
             self._delivery.acker.refuse(self)
-        except StompError as failed:
-            if not self._link.alive or self._orphaned:
-                _LOG.info("message %r was not refused, as the broker takes it back: %s", self.message_id, failed)
+        except StompError as error:
+            if not self._link.alive or self._unsubscribed:
+                _LOG.info("sent no NACK for message %r, as the broker redelivers it: %s", self.message_id, error)
                 return
             _LOG.warning(
-                "message %r of %r could not be refused, is unacknowledged and holds a place in the prefetch: %s",
+                "sent no NACK for message %r from %r, which stays unacknowledged and counts towards the prefetch: %s",
                 self.message_id,
                 self.destination,
-                failed,
+                error,
             )
 
     def _claim(self, command: str | None, claimant: object) -> None:
-        """Note which frame settles the message, and for whom; for stompy's own use."""
+        """Record the command that settles the message, and who may undo that."""
         self._claimant = claimant
         self._settled = command
 
     def _cover(self) -> None:
-        """Note that earlier messages of a cumulative subscription are settled with this one; for stompy's own use."""
+        """Record that earlier messages of a cumulative subscription are settled with this one."""
         if self._order and self._settled is not None:
             with self._delivery.acker.claims:
                 self._delivery.cover(self._order, self._settled)
@@ -222,13 +219,14 @@ class Message:
     @overload
     def ack(self, *, receipt: bool = False) -> Receipt | None: ...
     def ack(self, *, receipt: bool = False) -> Receipt | None:
-        """Tell the broker that the message was consumed.
+        """Acknowledge the message; in mode `client`, and all earlier ones of the subscription (STOMP 1.2, ACK).
 
-        In mode `client` it covers all earlier messages of the subscription too (STOMP 1.2, SUBSCRIBE ack Header).
+        Args:
+            receipt: request a receipt and return it.
 
         Raises:
-            AckError: in mode `auto`, a second time, or its link or (at most brokers) its subscription is gone: then the
-                broker redelivers it.
+            AckError: the mode is `auto`, the message is already settled, or its session or (for most brokers) its
+                subscription has ended, so that the broker redelivers it.
         """
         return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
 
@@ -237,20 +235,19 @@ class Message:
     @overload
     def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None: ...
     def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
-        """Tell the broker that the message was not consumed (STOMP 1.2, NACK).
+        """Refuse the message (STOMP 1.2, NACK).
 
-        What it then does is its own choice: RabbitMQ delivers it again at once, ActiveMQ makes a dead letter of it (or
-        drops it, if it is not persistent), Artemis drops it.
+        RabbitMQ redelivers it immediately. ActiveMQ dead-letters it, or drops it if not persistent. Artemis drops it.
 
         Args:
-            requeue: `True`: only if the broker then delivers it again; `False`: only if it does not; `None`: as the
-                broker does, unless that is to lose it.
-            receipt: ask the broker to confirm, and return the `Receipt`.
+            requeue: `True`: only if the broker then redelivers the message; `False`: only if it does not; `None`: what
+                the broker does by default, unless that is to drop every message.
+            receipt: request a receipt and return it.
 
         Raises:
             AckError: as `ack`.
             LocalProtocolError: STOMP 1.0 has no NACK.
-            ConfigurationError: the broker would do another thing than was asked; nothing was sent.
+            ConfigurationError: the broker does not do what `requeue` requires; nothing was sent.
         """
         return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
 
@@ -260,10 +257,10 @@ class Message:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Acknowledge at the end of the block; refuse when it raised. Nothing in mode `auto`, or if the block did it.
+        """Acknowledge after the block, or refuse if it raised, unless the mode is `auto` or the block did so.
 
-        A message that the broker would not keep when it is refused stays unacknowledged, with a warning; see
-        `Connection.subscribe`, `on_error`.
+        A message that the broker would drop if refused stays unacknowledged, with a warning; see `on_error` of
+        `Connection.subscribe`.
         """
         if self.ack_mode == "auto" or self.settled is not None:
             return

@@ -1,34 +1,40 @@
-"""How a connection comes back after its link was lost."""
+"""Reconnecting: the policy, the retry loop and its thread."""
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stompy.deadline import check_seconds
-from stompy.errors import ConfigurationError, StompError
+from stompy.deadline import Deadline, check_seconds
+from stompy.errors import ConfigurationError, ConnectionLost, NotConnected, StompError
 from stompy.locks import Event
+from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
+    from stompy.connection.link_manager import LinkManager
+
+_LOG = logging.getLogger("stompy.connection")
+
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """The policy of reopening a lost link; durations in seconds.
+    """Policy for replacing a lost session; durations in seconds.
 
-    One attempt is one pass over all addresses. The first attempt comes at once; the wait before each later one is drawn
-    between 0 and a bound that doubles each time (full jitter), so that many clients of one broker do not come together.
-    Where link after link ends as soon as it is there, the first attempt has to wait like a later one.
+    One attempt is one pass over all addresses. The first starts immediately. The delay before each later one is random,
+    between 0 and a bound that doubles each time (full jitter). If several sessions in a row end as soon as they are
+    open, the first attempt is delayed too.
 
     Attributes:
-        attempts: passes before giving up; `None` for no limit.
-        first_delay: the bound before the second attempt.
-        max_delay: the largest bound.
-        total: seconds after which no new attempt is begun; `None` for no limit.
+        attempts: attempts before giving up; `None` for no limit.
+        first_delay: upper bound of the delay before the second attempt.
+        max_delay: upper bound of all delays.
+        total: seconds after which no new attempt starts; `None` for no limit.
     """
 
     attempts: int | None = None
@@ -44,11 +50,11 @@ class Reconnect:
         check_seconds(self.max_delay, "max_delay", positive=True, finite=True, optional=False)
         check_seconds(self.total, "total", positive=True, finite=True)
         if self.first_delay > self.max_delay:
-            raise ConfigurationError(f"delays must be positive, the first not above the largest: {self}")
+            raise ConfigurationError(f"first_delay must not be larger than max_delay: {self}")
 
 
 def first_wait(policy: Reconnect, failures: int) -> float:
-    """Return the seconds before the first attempt, after so many links in a row that ended without being of use."""
+    """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
     if failures < 2:
         return 0.0
     most = min(policy.max_delay, policy.first_delay * 2 ** min(failures - 2, 60))
@@ -56,35 +62,35 @@ def first_wait(policy: Reconnect, failures: int) -> float:
 
 
 def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
-    """Return the policy that `connect(reconnect=...)` names: `True` for the usual one, else none."""
+    """Return the policy for the argument of `connect`: `True` is the default policy."""
     if isinstance(value, Reconnect):
         return value
     return Reconnect() if value else None
 
 
-def keep_trying(
-    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, tell: Callable[[int, float], None]
+def retry(
+    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float], None]
 ) -> None:
-    """Make attempts until one works; what the last one raises goes to the caller.
+    """Call `attempt` until it succeeds; raise the last error.
 
     Args:
-        attempt: called in this thread; another follows what it raises if that is `retryable`.
-        policy: bounds and delays.
-        closing: ends a delay and lets no further attempt begin.
-        tell: called with the number of the next attempt and the seconds until then.
+        attempt: called in this thread; called again after a `retryable` error.
+        policy: limits and delays.
+        closing: ends a delay and prevents further attempts.
+        report: called with the number of the next attempt and the seconds until then.
     """
-    # Imported where it is needed: most programs never do, and it costs a good part of an import of stompy.
+    # Imported late, as it is slow to import and most programs never need it.
     import tenacity
 
-    closed: Any = closing  # is one as far as tenacity goes
+    closed: Any = closing  # has the methods of `threading.Event` that tenacity uses
     drawn = tenacity.wait_random_exponential(multiplier=policy.first_delay, max=policy.max_delay)
 
     def wait(state: RetryCallState) -> float:
-        left = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
-        return max(0.0, min(drawn(state), left))  # the last attempt is not slept over
+        remaining = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
+        return max(0.0, min(drawn(state), remaining))  # so that the last attempt fits into `total`
 
-    def tell_of_next(state: RetryCallState) -> None:
-        tell(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0)
+    def report_next(state: RetryCallState) -> None:
+        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0)
 
     retrying = tenacity.Retrying(
         sleep=tenacity.sleep_using_event(closed),
@@ -94,23 +100,60 @@ def keep_trying(
             tenacity.stop_never if policy.total is None else tenacity.stop_after_delay(policy.total),
         ),
         wait=wait,
-        # A refused login, version or subscription stays refused.
+        # Not a rejected login, version or subscription.
         retry=tenacity.retry_if_exception(lambda error: isinstance(error, StompError) and error.retryable),
-        before_sleep=tell_of_next,
+        before_sleep=report_next,
         reraise=True,
     )
     retrying(attempt)
 
 
+class ReconnectThread(DaemonThread):
+    """Replaces a lost link, until the policy gives up or the connection is closed."""
+
+    def __init__(self, links: LinkManager, policy: Reconnect, first_wait: float, *, name: str) -> None:
+        super().__init__(name)
+        self._links = links
+        self._policy = policy
+        self._first_wait = first_wait
+
+    def run(self) -> None:
+        """Open the next link, or report why there will be none."""
+        try:
+            self._retry()
+        except StompError as error:
+            self._give_up(error)
+        except BaseException as error:
+            self._give_up(ConnectionLost(f"reconnecting failed: {error!r}"))
+            raise
+
+    def _retry(self) -> None:
+        closing = self._links.closing
+        self._links.reconnecting(1, self._first_wait)
+        closing.wait(self._first_wait)
+        retry(self._attempt, self._policy, closing=closing, report=self._links.reconnecting)
+
+    def _give_up(self, error: StompError) -> None:
+        closed = self._links.closing.is_set()
+        if not closed:
+            _LOG.warning("gave up reconnecting: %s", error)
+        self._links.finish(None if closed else error, failed=not closed)
+
+    def _attempt(self) -> None:
+        if self._links.closing.is_set():
+            raise NotConnected("the connection was closed")
+        self._links.attempt(Deadline(None))
+
+
 @dataclass(frozen=True, slots=True)
 class ResendLimits:
-    """The bounds of what is sent and not confirmed, where `connect(resend_unconfirmed=...)` sends it again.
+    """Limits of the messages that `connect(resend_unconfirmed=...)` keeps until they are confirmed.
 
-    At either bound the next send with a receipt waits, up to the send timeout.
+    At either limit, the next send with a receipt waits, up to the send timeout.
 
     Attributes:
-        max_messages: so many at most.
-        max_bytes: of their bodies and headers, so many at most; a message that is larger by itself is refused.
+        messages: number of messages.
+        bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
     """
 
     max_messages: int = 10_000
@@ -124,7 +167,7 @@ class ResendLimits:
 
 
 def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the bounds that `connect(resend_unconfirmed=...)` names: `True` for the usual ones, else none."""
+    """Return the limits for the argument of `connect`: `True` is the default limits."""
     if isinstance(value, ResendLimits):
         return value
     return ResendLimits() if value else None

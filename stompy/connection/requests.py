@@ -1,9 +1,9 @@
-"""Request and reply: one reply inbox for the connection, answers matched by correlation id.
+"""Request and reply: one reply inbox per connection, replies matched by correlation id.
 
 | thread | does here | lock |
 |---|---|---|
-| any caller | `Replies.request` | waiting (leaf); waits on an event without a lock |
-| reader | `ReplyInbox.offer` | waiting (leaf) |
+| any caller | `RequestReply.request` | pending requests (leaf); waits on an event without a lock |
+| reader | `ReplyInbox._offer` | pending requests (leaf) |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompErr
 from stompy.locks import Event, Rank, make_lock
 
 
-class _Waiting:
+class _PendingRequest:
     __slots__ = ("arrived", "error", "reply")
 
     def __init__(self) -> None:
@@ -31,58 +31,58 @@ class _Waiting:
 
 
 class ReplyInbox(Subscription):
-    """The subscription to the connection's own temporary queue; the reader settles requests through it."""
+    """The subscription to the connection's temporary queue; the reader resolves requests through it."""
 
     def __init__(self, subscriptions: SubscriptionTable, *, name: str) -> None:
         super().__init__(
             subscriptions, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None
         )
         self.late = 0
-        """Replies that nobody waited for any more."""
-        self._lock = make_lock(Rank.LEAF, "waiting")
-        self.waiting: dict[str, _Waiting] = {}
-        """The requests under way, by correlation id."""
+        """Number of replies that came after their timeout."""
+        self._lock = make_lock(Rank.LEAF, "pending requests")
+        self.pending: dict[str, _PendingRequest] = {}
+        """Requests by correlation id."""
 
-    def expect(self, correlation: str, waiting: _Waiting) -> None:
+    def expect(self, correlation: str, request: _PendingRequest) -> None:
         """Register a request before it is sent."""
         with self._lock:
-            self.waiting[correlation] = waiting
+            self.pending[correlation] = request
 
     def _offer(self, messages: Sequence[Message]) -> None:
-        """Settle the requests that these messages answer; the rest is late and dropped."""
+        """Resolve the requests that these messages answer; drop and count late replies."""
         for message in messages:
             message._link.flow.taken(message)
             correlation = message.headers.peek("correlation-id")
             with self._lock:
-                waiting = self.waiting.pop(correlation, None) if correlation is not None else None
-            if waiting is None:
+                request = self.pending.pop(correlation, None) if correlation is not None else None
+            if request is None:
                 self.late += 1
                 continue
-            waiting.reply = message
-            waiting.arrived.set()
+            request.reply = message
+            request.arrived.set()
 
-    def _lost(self, reason: StompError) -> bool:
-        """End for good: a temporary queue lives as long as its session."""
+    def _link_lost(self, reason: StompError) -> bool:
+        """End: a temporary queue exists only in its session."""
         self._end(reason)
         return True
 
     def _end(self, reason: StompError | None) -> None:
-        """Fail every request under way."""
+        """End, and fail all pending requests."""
         super()._end(reason)
         with self._lock:
-            left = list(self.waiting.values())
-            self.waiting.clear()
-        for waiting in left:
-            waiting.error = reason or NotConnected("the connection was closed before the reply came")
-            waiting.arrived.set()
+            unanswered = list(self.pending.values())
+            self.pending.clear()
+        for request in unanswered:
+            request.error = reason or NotConnected("the connection was closed before the reply came")
+            request.arrived.set()
 
 
 class RequestReply:
-    """Requests of one connection.
+    """Sends requests and waits for their replies.
 
     Args:
-        subscriptions: subscribes.
-        sender: sends.
+        subscriptions: to subscribe to the reply queue.
+        sender: to send the requests.
     """
 
     def __init__(self, subscriptions: SubscriptionTable, sender: Sender) -> None:
@@ -111,29 +111,25 @@ class RequestReply:
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
-        waiting, gate = _Waiting(), link.flow
+        request, flow = _PendingRequest(), link.flow
         try:
-            inbox.expect(correlation, waiting)
+            inbox.expect(correlation, request)
             fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
             self._sender.send(destination, body, content_type=content_type, headers=fields)
             self._sender.flush_batch(timeout=deadline.remaining())
-            gate.hold(waiting)
-            waiting.arrived.wait(deadline.remaining())
+            flow.hold(request)
+            request.arrived.wait(deadline.remaining())
         finally:
-            gate.holders.discard(waiting)
-            inbox.waiting.pop(correlation, None)
-        if waiting.reply is not None:
-            return waiting.reply
-        if waiting.error is not None:
-            raise waiting.error
+            flow.holders.discard(request)
+            inbox.pending.pop(correlation, None)
+        if request.reply is not None:
+            return request.reply
+        if request.error is not None:
+            raise request.error
         raise ReceiveTimeout(f"no reply from {destination!r} within {timeout:g} s")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
-        """Return the reply inbox, subscribing at the first request.
-
-        The lock is held over that one exchange with the broker, by a caller who holds no other, and only until the
-        deadline.
-        """
+        """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""
         remaining = deadline.remaining()
         try:
             if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
@@ -142,7 +138,7 @@ class RequestReply:
                 dialect = self._subscriptions.links.link.dialect
                 inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
                 try:
-                    self._subscriptions.add(inbox, timeout=deadline.remaining(), tell=dialect.subscribes_temporary)
+                    self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
                 except ReceiptTimeout as error:
                     raise ReceiveTimeout("the reply queue could not be subscribed to in time") from error
                 self._inbox = inbox
@@ -151,4 +147,4 @@ class RequestReply:
             try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
                 self._opening.release()
             except RuntimeError:
-                pass  # it was not taken
+                pass  # it was not acquired

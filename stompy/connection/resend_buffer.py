@@ -1,18 +1,18 @@
-"""Sends that the broker has not confirmed, kept to be sent again where their link dies first.
+"""The resend buffer: sends that are kept until the broker confirms them, and resent on the next link.
 
-| thread | does here | may block on |
+| thread | calls | may block on |
 |---|---|---|
-| any caller | `make_room`, before it sends | room, up to its deadline; without a lock |
-| reader | `keeps`, `settled` | nothing |
-| reconnect thread | `replay`, on a link that nobody else has yet | `sendall`; in doubt, receipts |
+| any caller | `make_room`, before it sends | a full buffer, until its deadline; without a lock |
+| reader | `will_resend`, `resolved` | nothing |
+| reconnect thread | `replay`, before the link is published | `sendall`; in doubt, receipts |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 5 | unconfirmed (leaf) | what is kept, in order, and how much | no, and it calls nothing |
+| 5 | resend buffer (leaf) | the pending sends, in order, and their size | no, and it calls nothing |
 
-A send is kept from the moment that a link registers its receipt, which comes before its bytes leave. A link's reader
-asks `keeps` for each of its receipts before the link manager hears of the end, so the next link meets them all. A
-send that no link registered stays with its caller, who tries the next link by himself, behind all that is sent again.
+A send is pending once a link has registered its receipt, which is before its bytes are written. A link's reader calls
+`will_resend` for each receipt before the link manager learns of the end, so `replay` finds all of them. A send that no
+link registered stays with its caller, which uses the next link after the replay.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from stompy.locks import Rank, make_condition, make_lock
 _LOG = logging.getLogger("stompy.connection")
 
 _SUSPICIONS = 3
-"""Links in a row that ended by an ERROR without a name, with this message alone under way, until it is the culprit."""
+"""Consecutive links that ended by an ERROR without `receipt-id` after this message alone, until it is rejected."""
 
 
 class PendingSend:
-    """One send: what is needed to send it again.
+    """One send, with all that is needed to resend it.
 
     Args:
-        identity: the same on every copy.
+        identity: the dedupe id, the same on every copy.
         receipt: the caller's.
-        headers: of the SEND, without the dedupe headers, which each broker calls as it likes.
+        headers: of the SEND, without the dedupe headers, whose names depend on the broker.
         body: bytes.
-        content_length: whether that header is written.
+        content_length: whether to add that header.
     """
 
-    __slots__ = ("_headers", "admitted", "body", "content_length", "identity", "receipt", "size", "suspicions")
+    __slots__ = ("_headers", "body", "content_length", "identity", "receipt", "registered", "size", "suspicions")
 
     def __init__(
         self, identity: str, receipt: Receipt, headers: dict[str, str], body: bytes, *, content_length: bool
@@ -66,15 +66,15 @@ class PendingSend:
         self.body = body
         self.content_length = content_length
         self.size = size_of(headers, body)
-        self.admitted = False
-        """Whether a link took it, so that it will be sent again if need be."""
+        self.registered = False
+        """Whether a link registered its receipt, so that it will be resent if necessary."""
         self.suspicions = 0
 
     def frame(self, link: Link) -> Encoded:
-        """Return the frame for a link; what the program gave by hand stays.
+        """Return the frame for a link; dedupe headers that the caller set explicitly are unchanged.
 
         Raises:
-            LocalProtocolError: it cannot be written in the link's version.
+            LocalProtocolError: it cannot be encoded in the link's version.
         """
         headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
         grammar = link.protocol.grammar
@@ -83,39 +83,39 @@ class PendingSend:
 
 
 class ResendBuffer:
-    """What one connection has sent and the broker has not confirmed, in the order it was sent.
+    """The unconfirmed sends of one connection, in order.
 
     Args:
-        bounds: how much that may be.
+        limits: of the buffer.
         name: of the connection; part of receipt ids.
     """
 
-    def __init__(self, bounds: ResendLimits, *, name: str) -> None:
-        self._bounds = bounds
-        self._prefix = f"{name}-kept-"
+    def __init__(self, limits: ResendLimits, *, name: str) -> None:
+        self._limits = limits
+        self._prefix = f"{name}-resend-"
         self._origin = os.urandom(12).hex()
         self._numbers = itertools.count(1)
-        self._receipt_lock = make_lock(Rank.LEAF, "kept receipts")
+        self._receipt_lock = make_lock(Rank.LEAF, "resend receipts")
         self._changed = make_condition("resend buffer")
-        self._kept: dict[str, PendingSend] = {}
+        self._pending: dict[str, PendingSend] = {}
         self._prepared: dict[str, PendingSend] = {}
         self._size = 0
         self._last: Link | None = None
-        """The link that was replayed to last, whether or not it came to be used."""
-        self._over: StompError | None = None
+        """The link of the last replay, whether or not it was published."""
+        self._end_error: StompError | None = None
 
     def __len__(self) -> int:
         return len(self._prepared)
 
     @property
     def size(self) -> int:
-        """Bytes of bodies and headers of what is kept."""
+        """Bytes of the bodies and headers."""
         return self._size
 
     def receipts(self) -> list[Receipt]:
-        """Return the receipts of what is kept."""
+        """Return the pending receipts."""
         with self._changed:
-            return [one.receipt for one in self._kept.values()]
+            return [send.receipt for send in self._pending.values()]
 
     # For senders.
 
@@ -128,198 +128,200 @@ class ResendBuffer:
         content_length: bool,
         identity: str | None,
     ) -> PendingSend:
-        """Return a send to make room for, and to be handed to a link.
+        """Return a new send, for `make_room`.
 
         Args:
             link: the newest.
             headers: of the SEND.
             body: bytes.
-            content_length: whether that header is written.
-            identity: by which copies are known; `None` makes one that no other message has.
+            content_length: whether to add that header.
+            identity: the dedupe id; `None` generates a unique one.
 
         Raises:
-            LocalProtocolError: the message alone is above the bound.
+            LocalProtocolError: the message alone exceeds the limit.
         """
         number = next(self._numbers)
         receipt = Receipt(f"{self._prefix}{number}", link, self._receipt_lock, self)
-        one = PendingSend(identity or f"{self._origin}-{number}", receipt, headers, body, content_length=content_length)
-        if one.size > self._bounds.max_bytes:
-            what = f"a message of {one.size} bytes cannot be kept to be sent again"
-            raise LocalProtocolError(f"{what}: the bound of resend_unconfirmed is max_bytes={self._bounds.max_bytes}")
-        return one
+        send = PendingSend(
+            identity or f"{self._origin}-{number}", receipt, headers, body, content_length=content_length
+        )
+        if send.size > self._limits.bytes:
+            limit = f"the limit of resend_unconfirmed is bytes={self._limits.bytes}"
+            raise LocalProtocolError(f"a message of {send.size} bytes is too large to be kept for a resend: {limit}")
+        return send
 
-    def make_room(self, one: PendingSend, link: Link, deadline: Deadline, flush: Callable[[], None]) -> None:
-        """Wait until there is room for a send; `drop` it if what comes next fails, or if this does.
+    def make_room(self, send: PendingSend, link: Link, deadline: Deadline, flush: Callable[[], None]) -> None:
+        """Wait until there is room for a send; the caller must `drop` it if this or the send fails.
 
         Args:
-            one: what `prepare` gave.
+            send: from `prepare`.
             link: the newest.
-            deadline: until when to wait.
-            flush: writes out the caller's own batch, which may hold what there is to wait for.
+            deadline: for waiting.
+            flush: writes the caller's batch, whose receipts may be needed to make room.
 
         Raises:
-            UnconfirmedFull: there was no room in time; nothing was sent.
+            UnconfirmedFull: no room in time; nothing was sent.
         """
-        if not self._take_room(one):
+        if not self._take_room(send):
             flush()
-            self._await_room(one, link, deadline)
+            self._await_room(send, link, deadline)
 
-    def drop(self, one: PendingSend) -> None:
-        """Forget a send that did not come about."""
+    def drop(self, send: PendingSend) -> None:
+        """Remove a send that failed."""
         with self._changed:
-            self._remove(one.receipt)
+            self._remove(send.receipt)
 
-    def _await_room(self, one: PendingSend, link: Link, deadline: Deadline) -> None:
-        while not self._take_room(one):
+    def _await_room(self, send: PendingSend, link: Link, deadline: Deadline) -> None:
+        while not self._take_room(send):
             if deadline.expired:
                 raise self._full()
             link = self._last or link
-            # The receipts that make room may lie behind the messages of a full inbox.
+            # The receipts that make room may come after the messages that filled the inbox.
             try:
-                link.flow.hold(one)
-                self._await_change(one, link, deadline)
+                link.flow.hold(send)
+                self._await_change(send, link, deadline)
             finally:
-                link.flow.holders.discard(one)
+                link.flow.holders.discard(send)
 
-    def _await_change(self, one: PendingSend, link: Link, deadline: Deadline) -> None:
+    def _await_change(self, send: PendingSend, link: Link, deadline: Deadline) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._has_room(one) or self._last is not link, deadline.remaining())
+            self._changed.wait_for(lambda: self._has_room(send) or self._last is not link, deadline.remaining())
 
     def _full(self) -> UnconfirmedFull:
-        which = "max_messages" if len(self._prepared) >= self._bounds.max_messages else "max_bytes"
-        bound = self._bounds.max_messages if which == "max_messages" else self._bounds.max_bytes
-        held = f"{len(self._prepared)} messages of {self._size} bytes wait for the broker's confirmation"
-        return UnconfirmedFull(f"nothing was sent: {held}", limit_name=which, limit=bound)
+        which = "messages" if len(self._prepared) >= self._limits.messages else "bytes"
+        limit = self._limits.messages if which == "messages" else self._limits.bytes
+        held = f"{len(self._prepared)} messages of {self._size} bytes are waiting for the broker's confirmation"
+        return UnconfirmedFull(f"nothing was sent: {held}", limit_name=which, limit=limit)
 
-    def _take_room(self, one: PendingSend) -> bool:
+    def _take_room(self, send: PendingSend) -> bool:
         with self._changed:
-            if not self._has_room(one):
+            if not self._has_room(send):
                 return False
-            self._prepared[one.receipt.id] = one
-            self._size += one.size
+            self._prepared[send.receipt.id] = send
+            self._size += send.size
             return True
 
-    def _has_room(self, one: PendingSend) -> bool:
-        fits = self._size + one.size <= self._bounds.max_bytes
-        return fits and len(self._prepared) < self._bounds.max_messages
+    def _has_room(self, send: PendingSend) -> bool:
+        fits = self._size + send.size <= self._limits.bytes
+        return fits and len(self._prepared) < self._limits.messages
 
-    # What receipts tell (`receipts.ResendStore`).
+    # `receipts.ResendStore`.
 
-    def admitted(self, receipt: Receipt) -> None:
-        """Keep the send of a receipt that a link has just registered, behind those that are kept."""
+    def registered(self, receipt: Receipt) -> None:
+        """Append the send of a receipt that a link is registering to the pending ones."""
         with self._changed:
-            one = self._prepared.get(receipt.id)
-            if one is not None and not one.admitted:
-                one.admitted = True
-                self._kept[receipt.id] = one
+            send = self._prepared.get(receipt.id)
+            if send is not None and not send.registered:
+                send.registered = True
+                self._pending[receipt.id] = send
 
-    def keeps(self, receipt: Receipt) -> bool:
-        """Return whether the send of a receipt whose link is over will be sent again."""
-        self.admitted(receipt)  # the link may have ended right behind the registration
+    def will_resend(self, receipt: Receipt) -> bool:
+        """Return whether the send of a receipt whose link has ended will be resent."""
+        self.registered(receipt)  # the link may have ended right after registering it
         with self._changed:
             self._changed.notify_all()
-            return self._over is None and receipt.id in self._kept
+            return self._end_error is None and receipt.id in self._pending
 
-    def settled(self, receipt: Receipt) -> None:
-        """Forget a send whose outcome is known, and let the next one in."""
+    def resolved(self, receipt: Receipt) -> None:
+        """Remove a send whose outcome is known."""
         with self._changed:
             self._remove(receipt)
 
     def _remove(self, receipt: Receipt) -> None:
-        self._kept.pop(receipt.id, None)
-        one = self._prepared.pop(receipt.id, None)
-        if one is not None:
-            self._size -= one.size
+        self._pending.pop(receipt.id, None)
+        send = self._prepared.pop(receipt.id, None)
+        if send is not None:
+            self._size -= send.size
         self._changed.notify_all()
 
     # For the link manager.
 
     def replay(self, link: Link) -> None:
-        """Send again, in order, what no link has confirmed; before anybody else may use `link`.
+        """Resend the pending sends, in order, before `link` is published.
 
-        Usually it does not wait for the receipts. Where the last link ended by an ERROR that named no frame, one of
-        these messages may be the reason: then they go one by one, each behind the receipt of the one before.
+        Receipts are not waited for, unless the previous link ended by an ERROR without `receipt-id`. As one of the
+        messages may have caused it, each is then sent after the receipt of the previous one.
 
         Raises:
-            ConnectionLost: the link died; what it did not confirm goes to the one after.
-            ReceiptTimeout: in doubt, the broker did not answer in time.
+            ConnectionLost: the link was lost; what it did not confirm will be resent on the next one.
+            ReceiptTimeout: a receipt that was waited for did not arrive in time.
         """
-        suspicious = self._last is not None and _blames_nobody(self._last.end_reason)
+        suspicious = self._last is not None and _names_no_receipt(self._last.end_reason)
         with self._changed:
             self._last = link
             self._changed.notify_all()
-            kept = list(self._kept.values())
-        if not kept:
+            pending = list(self._pending.values())
+        if not pending:
             return
-        _LOG.info("%d unconfirmed messages are sent again to %s", len(kept), link.address)
+        _LOG.info("resending %d unconfirmed messages to %s", len(pending), link.address)
         try:
             link.flow.hold(self)
-            self._send_alone(link, kept) if suspicious else self._send_together(link, kept)
+            self._send_alone(link, pending) if suspicious else self._send_together(link, pending)
             link.check_open()
         except BrokerError as error:
-            # It is about one of the messages, and no reason to give the connection up.
-            raise ConnectionLost(f"while messages were sent again: {error}") from error
+            # It is about one of the messages, so no reason to give up.
+            raise ConnectionLost(f"while resending messages: {error}") from error
         finally:
             link.flow.holders.discard(self)
 
-    def _send_together(self, link: Link, kept: list[PendingSend]) -> None:
+    def _send_together(self, link: Link, pending: list[PendingSend]) -> None:
         buffer = FrameBuffer(link)
-        for one in kept:
-            self._put(buffer, one)
+        for send in pending:
+            self._add(buffer, send)
         buffer.flush()
 
-    def _send_alone(self, link: Link, kept: list[PendingSend]) -> None:
-        for one in kept:
-            self._send_together(link, [one])
-            self._await_answer(link, one.receipt)
-            if one.receipt.done:
+    def _send_alone(self, link: Link, pending: list[PendingSend]) -> None:
+        for send in pending:
+            self._send_together(link, [send])
+            self._await_answer(link, send.receipt)
+            if send.receipt.done:
                 continue
             if link.end_reason is None:
-                raise ReceiptTimeout("a message sent again was not confirmed in time", receipt_id=one.receipt.id)
-            self._suspect(one, link.end_reason)
+                raise ReceiptTimeout("a resent message was not confirmed in time", receipt_id=send.receipt.id)
+            self._suspect(send, link.end_reason)
             link.check_open()
 
     def _await_answer(self, link: Link, receipt: Receipt) -> None:
         with self._changed:
             self._changed.wait_for(lambda: receipt.done or link.end_reason is not None, link.receipt_timeout)
 
-    def _suspect(self, one: PendingSend, reason: StompError) -> None:
-        if not _blames_nobody(reason):
+    def _suspect(self, send: PendingSend, reason: StompError) -> None:
+        if not _names_no_receipt(reason):
             return
-        one.suspicions += 1
-        if one.suspicions >= _SUSPICIONS:
-            one.receipt._settle("rejected", reason)
+        send.suspicions += 1
+        if send.suspicions >= _SUSPICIONS:
+            send.receipt._resolve("rejected", reason)
 
-    def _put(self, buffer: FrameBuffer, one: PendingSend) -> None:
-        if one.receipt.done:
+    def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
+        if send.receipt.done:
             return
         try:
-            buffer.add(one.frame(buffer.link), one.receipt)
+            buffer.add(send.frame(buffer.link), send.receipt)
         except LocalProtocolError as error:
-            # Another version than that of the first copy, say: it can never be written here.
-            lost = ConnectionLost(f"its link died, and it cannot be sent again: {error}")
+            # Such as in another STOMP version than that of the first copy.
+            lost = ConnectionLost(f"the connection was lost, and the message cannot be resent: {error}")
             lost.__cause__ = error
-            one.receipt._settle("unknown", lost)
+            send.receipt._resolve("unknown", lost)
 
     def finish(self, reason: StompError | None) -> None:
-        """End all that is open as unknown: there will be no other link."""
-        words = "the connection was closed before the broker confirmed"
-        over = ConnectionLost(words if reason is None else f"the connection is lost for good: {reason}")
+        """Resolve all receipts as unknown: there will be no other link."""
+        message = "the connection was closed before the broker confirmed"
+        over = ConnectionLost(message if reason is None else f"the connection is lost for good: {reason}")
         over.__cause__ = reason
         with self._changed:
-            if self._over is not None:
+            if self._end_error is not None:
                 return
-            self._over = over
-            left = list(self._kept.values())
+            self._end_error = over
+            unresolved = list(self._pending.values())
             self._changed.notify_all()
-        for one in left:
-            one.receipt._settle("unknown", over)
+        for send in unresolved:
+            send.receipt._resolve("unknown", over)
 
 
 def size_of(headers: dict[str, str], body: bytes) -> int:
-    """Return what a send counts for."""
+    """Return the bytes that a send counts for."""
     return len(body) + sum([len(name) + len(value) for name, value in headers.items()])
 
 
-def _blames_nobody(reason: StompError | None) -> bool:
+def _names_no_receipt(reason: StompError | None) -> bool:
     return isinstance(reason, BrokerError) and reason.receipt_id is None

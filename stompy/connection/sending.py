@@ -1,8 +1,8 @@
-"""Sending: from what a program gives to a frame on the link of the moment, or in this thread's batch.
+"""Sending messages on the current link, or adding them to this thread's batch.
 
-| thread | does here | may block on |
+| thread | calls | may block on |
 |---|---|---|
-| any caller | `send`, `flush_batch` | room, a link and the write, all under one deadline; without a lock |
+| any caller | `send`, `flush_batch` | a full resend buffer, a link, the write: all within one deadline; no lock |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SendArguments(TypedDict, total=False):
-    """The keywords of `Connection.send` but for those that decide on what it returns."""
+    """The keyword arguments of `Connection.send` without those that determine its return type."""
 
     content_type: str | None
     headers: Mapping[str, object] | None
@@ -49,17 +49,17 @@ class _Batches(threading.local):
 
     current: FrameBuffer | None = None
     owner: Callable[[], object] | None = None
-    """A weak reference to the `with` block's object: it goes with the block, even if a signal struck as that ended."""
+    """A weak reference to the `Batch`, which is freed with its block even if a signal strikes at the end of it."""
 
 
 class Sender:
     """Sends for all threads of a connection.
 
     Args:
-        config: timeouts, and whether `content-length` is written.
+        config: timeouts, default of `content_length`.
         name: of the connection.
-        links: the current link, and its successors.
-        unconfirmed: keeps receipted sends for the next link; `None` where they are not sent again.
+        links: current and later links.
+        unconfirmed: resend buffer, or `None`.
     """
 
     def __init__(self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer | None) -> None:
@@ -74,7 +74,7 @@ class Sender:
     # The open batch of this thread.
 
     def open_batch(self, owner: object) -> bool:
-        """Begin a batch that lives as long as its owner; return whether there was none."""
+        """Begin a batch that lasts as long as its owner; return `False` if there is one already."""
         if self._current() is not None:
             return False
         self._batches.owner = weakref.ref(owner)
@@ -82,7 +82,7 @@ class Sender:
         return True
 
     def close_batch(self) -> None:
-        """End the batch, and write it out; raises as `flush_batch` does."""
+        """Write and end the batch; raises as `flush_batch` does."""
         buffer = self._batches.current
         if buffer is None:
             return
@@ -95,13 +95,13 @@ class Sender:
         self._batches.current = None
 
     def flush_batch(self, *, timeout: float | None = None) -> None:
-        """Write out what this thread's open batch holds, if it has one; raises as `FrameBuffer.flush` does."""
+        """Write this thread's batch, if there is one; raises as `FrameBuffer.flush` does."""
         batch = self._current()
         if batch is not None:
             batch.flush(timeout=timeout)
 
     def _current(self) -> FrameBuffer | None:
-        """Return the open batch; one whose block has ended without `close_batch` is written out now."""
+        """Return the open batch; if its block ended without `close_batch`, close it now."""
         batches = self._batches
         if batches.current is not None and (batches.owner is None or batches.owner() is None):
             self.close_batch()
@@ -116,15 +116,15 @@ class Sender:
     # Sending.
 
     def live_link(self, timeout: float | None = None) -> Link:
-        """Return the link to use now; waits and raises as `LinkManager.live` does."""
+        """Return the link to use now; see `LinkManager.live`."""
         return self._links.live(timeout)
 
     def new_transaction_id(self) -> str:
-        """Return an id that no other transaction of the connection has."""
+        """Return a transaction id that is unique in the connection."""
         return f"{self._name}-tx{next(self._transactions)}"
 
     def encoder(self, link: Link) -> SendEncoder:
-        """Return what composes the frames for a link."""
+        """Return the encoder for a link."""
         encoder = self._encoder
         if encoder is None or encoder.link is not link:
             encoder = self._encoder = SendEncoder(link)
@@ -141,11 +141,11 @@ class Sender:
         timeout: float | None = None,
         options: SendOptions | None = None,
     ) -> Receipt | None:
-        """Send a message, or add it to this thread's open batch."""
+        """Send a message, or add it to this thread's batch; see `Connection.send`."""
         if content_length is None:
             content_length = self._config.content_length
         if receipt and self._unconfirmed is not None:
-            return self._send_kept(
+            return self._send_resendable(
                 self._unconfirmed, destination, body, content_type, headers, options, content_length, timeout
             )
         batch = self._batches.current
@@ -155,11 +155,11 @@ class Sender:
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
-                # While there is none, what cannot be written at all is refused by the rules of the last one.
+                # While there is none, the last link determines what can be encoded.
                 encoder = self.encoder(link or self._links.link)
             handle = encoder.link.receipts.make() if receipt else None
-            more = b"" if handle is None else handle._line
-            data = encoder.send(destination, body, content_type, headers, options, content_length, more)
+            extra = b"" if handle is None else handle._line
+            data = encoder.send(destination, body, content_type, headers, options, content_length, extra)
             if batch is not None:
                 batch.add(data, handle)
                 return handle
@@ -167,9 +167,9 @@ class Sender:
                 if link is not None:
                     link.writer.write(data, receipt=handle, timeout=left)
                     return handle
-            except ConnectionLost as lost:
-                # Of a link that died just now nothing left, so the next one can have it without any doubt.
-                if lost.outcome != "not-sent" or self._config.reconnect is None:
+            except ConnectionLost as error:
+                # Nothing was written, so the message can go to the next link without a duplicate.
+                if error.outcome != "not-sent" or self._config.reconnect is None:
                     raise
                 if self._remaining(began, timeout) <= 0:
                     raise
@@ -184,11 +184,11 @@ class Sender:
         return max(0.0, began + seconds - monotonic())
 
     def outstanding(self, timeout: float | None) -> list[Receipt]:
-        """Return the receipts under way: those of the live link, and those that wait for the next one."""
-        kept = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*kept, *self._links.live(timeout).receipts.outstanding()]))
+        """Return the pending receipts of the current link and of the resend buffer."""
+        unconfirmed = [] if self._unconfirmed is None else self._unconfirmed.receipts()
+        return list(dict.fromkeys([*unconfirmed, *self._links.live(timeout).receipts.outstanding()]))
 
-    def _send_kept(
+    def _send_resendable(
         self,
         unconfirmed: ResendBuffer,
         destination: str,
@@ -204,30 +204,30 @@ class Sender:
         deadline = self._deadline(timeout)
         link = self._links.live(deadline.remaining())
         identity = None if options is None else options.dedupe_id
-        one = unconfirmed.prepare(link, fields, data, content_length=content_length, identity=identity)
+        pending = unconfirmed.prepare(link, fields, data, content_length=content_length, identity=identity)
         try:
-            unconfirmed.make_room(one, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
-            self._hand_over(one, deadline)
+            unconfirmed.make_room(pending, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
+            self._hand_over(pending, deadline)
         except BaseException:
-            unconfirmed.drop(one)
+            unconfirmed.drop(pending)
             raise
-        return one.receipt
+        return pending.receipt
 
-    def _hand_over(self, one: PendingSend, deadline: Deadline) -> None:
-        """Give a kept send to a link; from then on it is not the caller's care any more whether that link dies."""
+    def _hand_over(self, pending: PendingSend, deadline: Deadline) -> None:
+        """Give a send to a link; once registered, it is resent without the caller if that link ends."""
         while True:
             batch = self._batch(deadline)
             try:
                 if batch is not None:
-                    batch.add(one.frame(batch.link), one.receipt)
+                    batch.add(pending.frame(batch.link), pending.receipt)
                 else:
                     link = self._links.live(deadline.remaining())
-                    link.writer.write(one.frame(link), receipt=one.receipt, timeout=deadline.remaining())
+                    link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
             except ConnectionLost:
-                # What is not kept and was in the batch has died with the link, and must not do so unheard.
+                # The batch also had frames that cannot be resent: report their loss.
                 if batch is not None and not batch.link.alive and not batch.replaceable:
                     raise
-                if one.admitted:
+                if pending.registered:
                     return
                 if deadline.expired:
                     raise

@@ -1,4 +1,4 @@
-"""What a connection counts."""
+"""Statistics of a connection."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionStats:
-    """Counters and gauges of a connection at one moment.
+    """Counters and gauges of a connection.
 
-    The counters are those of all its links together, from the first on; what is measured of the moment is the newest
-    link's, whether it lives or not.
+    Counters are totals over all sessions; gauges are those of the latest session, even if it has ended.
 
     Attributes:
-        frames_sent: frames that left, heart-beats aside.
-        bytes_sent: bytes that left.
-        frames_received: frames that came.
-        bytes_received: bytes that came.
-        receipts_pending: receipts under way, or waiting for the next link.
-        unconfirmed: sends that go to the next link where this one dies, see `connect(resend_unconfirmed=...)`.
+        frames_sent: frames written, without heartbeats.
+        bytes_sent: bytes written.
+        frames_received: frames received.
+        bytes_received: bytes received.
+        receipts_pending: receipts that have no outcome yet.
+        unconfirmed: messages in the resend buffer of `connect(resend_unconfirmed=...)`.
         unconfirmed_bytes: bytes of their bodies and headers.
         queued_messages: messages that wait for user code, and receipts that wait for listeners.
-        queued_bytes: bytes of their bodies and, about, their headers.
-        subscriptions: live subscriptions.
-        unrouted: messages that came for no known subscription.
+        queued_bytes: bytes of their bodies and, approximately, headers.
+        subscriptions: active subscriptions.
+        unrouted: messages for no known subscription.
         late_replies: replies to requests that had timed out.
-        links: how many links there were, the newest among them; attempts that came to nothing are not counted.
-        reconnects: how often a lost link was replaced.
-        reading_paused: whether the broker is held back because user code is slow.
-        times_paused: how often that happened.
-        silent_for: seconds since the last byte of the broker.
+        links: sessions, including the latest; failed attempts are not counted.
+        reconnects: lost sessions that were replaced.
+        reading_paused: whether reading from the broker is paused because user code is slow.
+        times_paused: how often reading was paused.
+        silent_for: seconds since the last received byte.
     """
 
     frames_sent: int
@@ -64,15 +63,15 @@ class ConnectionStats:
 
 @dataclass(frozen=True, slots=True)
 class EndedLinks:
-    """What the links counted that have been replaced.
+    """Totals of the links that were replaced.
 
     Attributes:
-        frames_sent: together.
-        bytes_sent: together.
-        frames_received: together.
-        bytes_received: together.
-        times_paused: together.
-        lingering: those whose messages wait for user code still.
+        frames_sent: in total.
+        bytes_sent: in total.
+        frames_received: in total.
+        bytes_received: in total.
+        times_paused: in total.
+        lingering: links with messages that still wait for user code.
     """
 
     frames_sent: int = 0
@@ -83,14 +82,14 @@ class EndedLinks:
     lingering: tuple[Link, ...] = ()
 
     def with_link(self, link: Link) -> EndedLinks:
-        """Return it with another link, which is over."""
+        """Return the totals with another ended link."""
         return EndedLinks(
             frames_sent=self.frames_sent + link.writer.frames,
             bytes_sent=self.bytes_sent + link.writer.bytes,
             frames_received=self.frames_received + link.frames_in,
             bytes_received=self.bytes_received + link.bytes_in,
             times_paused=self.times_paused + link.flow.times_paused,
-            lingering=tuple(one for one in (*self.lingering, link) if one.flow.waiting_messages),
+            lingering=tuple(each for each in (*self.lingering, link) if each.flow.waiting_messages),
         )
 
 
@@ -101,27 +100,27 @@ def measure(
     replies: RequestReply,
     unconfirmed: ResendBuffer | None,
 ) -> ConnectionStats:
-    """Return counters of all links, and gauges of the moment."""
+    """Return the statistics of a connection."""
     links.check_process()
-    link, past = links.counted()
-    kept = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
-    gates = [link.flow, *(one.flow for one in past.lingering)]
+    link, ended = links.links_for_stats()
+    pending = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
+    flows = [link.flow, *(each.flow for each in ended.lingering)]
     return ConnectionStats(
-        frames_sent=past.frames_sent + link.writer.frames,
-        bytes_sent=past.bytes_sent + link.writer.bytes,
-        frames_received=past.frames_received + link.frames_in,
-        bytes_received=past.bytes_received + link.bytes_in,
-        receipts_pending=len({**kept, **dict.fromkeys(link.receipts.outstanding())}),
-        unconfirmed=len(kept),
+        frames_sent=ended.frames_sent + link.writer.frames,
+        bytes_sent=ended.bytes_sent + link.writer.bytes,
+        frames_received=ended.frames_received + link.frames_in,
+        bytes_received=ended.bytes_received + link.bytes_in,
+        receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
+        unconfirmed=len(pending),
         unconfirmed_bytes=0 if unconfirmed is None else unconfirmed.size,
-        queued_messages=sum(gate.waiting_messages for gate in gates),
-        queued_bytes=sum(gate.waiting_bytes for gate in gates),
+        queued_messages=sum(flow.waiting_messages for flow in flows),
+        queued_bytes=sum(flow.waiting_bytes for flow in flows),
         subscriptions=len(subscriptions.all()),
         unrouted=router.unrouted,
         late_replies=replies.late,
         links=links.reconnects + 1,
         reconnects=links.reconnects,
-        reading_paused=link.flow.shut,
-        times_paused=past.times_paused + link.flow.times_paused,
+        reading_paused=link.flow.paused,
+        times_paused=ended.times_paused + link.flow.times_paused,
         silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
     )

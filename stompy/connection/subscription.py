@@ -1,8 +1,8 @@
-"""A subscription: the id the broker knows, the handler or the inbox, and its end.
+"""Subscriptions: their handler or inbox, and how they end.
 
-| who | does | lock |
+| who | calls | lock |
 |---|---|---|
-| reader | `offer`, `end` | inbox (leaf) |
+| reader | `_offer`, `_end` | inbox (leaf) |
 | iterating callers | `receive` | inbox (leaf), waits on its condition |
 """
 
@@ -33,32 +33,28 @@ OnError = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
 
-_FOR_EVER = Deadline(None)
+_NO_DEADLINE = Deadline(None)
 
 _LOG = logging.getLogger("stompy.connection")
 
-_LOOK_AT_MAIN = 1.0
-"""Seconds between two looks of a loop whether the main thread has ended."""
+_MAIN_THREAD_INTERVAL = 1.0
+"""Seconds between checks of a loop whether the main thread has ended."""
 
-_LOOK = 0.02
-"""Seconds between two looks whether a loop has ended."""
+_LOOP_INTERVAL = 0.02
+"""Seconds between checks whether a loop has ended."""
 
 
 class Subscription:
-    """One subscription of a connection; made by `Connection.subscribe`.
+    """A subscription, returned by `Connection.subscribe`. Thread-safe.
 
-    Without a handler it is iterated: `for message in subscription`, which waits for messages and ends when the
-    subscription or the connection is closed by its owner. Several threads may receive from one subscription.
+    If it has no handler, iterate over it with `for message in subscription`, or call `receive`. The iteration waits for
+    messages, and ends after `unsubscribe` or `disconnect`. Several threads may receive from one subscription.
 
     Attributes:
         id: the `id` header.
-        destination: as it was asked for.
-        ack: the mode.
-        headers: further headers of the SUBSCRIBE frame.
-        dispatcher: runs the handler; `None` for the connection's.
-        options: what was asked for beyond the specification.
-        acks_all: whether an ACK settles messages of the connection's other subscriptions too.
-        on_error: what becomes of a message whose handler raised.
+        destination: as given.
+        ack: the acknowledgement mode.
+        on_error: what to do with a message whose handler raised; see `Connection.subscribe`.
     """
 
     def __init__(
@@ -91,72 +87,71 @@ class Subscription:
         self._closed = False
         self._counted = True
         self._announced = True
-        """Whether the broker was told of it: some reply queues it makes, and ends, by itself."""
-        self._leaving = False
-        """Whether somebody is telling the broker that it ends; guarded by the subscriptions's lock."""
+        """Whether SUBSCRIBE was sent: some brokers create reply queues by themselves."""
+        self._unsubscribing = False
+        """Whether `remove` was called; guarded by the lock of the subscriptions."""
         self._draining = False
-        """Whether what still comes is not wanted, and goes back to the broker when the link ends."""
+        """Whether new messages are dropped, so that the broker redelivers them after the link ended."""
         self._direct = handler is not None and dispatcher is None
-        """Whether what comes goes to the connection's dispatcher alone."""
+        """Whether all messages go to the connection's dispatcher."""
         self._on_arrival: Callable[[], object] | None = None
-        """Called when messages were put into the inbox, and at the end; must not block. For stompy's own use."""
+        """Called after messages were added to the inbox, and at the end; must not block. Used by `stompy.spark`."""
         self._warned = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
 
-    # The reader's side.
+    # For the reader and the connection.
 
-    def _is_end(self, message: Message) -> bool:
-        """Whether a message is the mark behind the last one, and none itself."""
+    def _is_end_marker(self, message: Message) -> bool:
+        """Return whether a message is an end marker, not a message."""
         return False
 
     def _delivery_on(self, link: Link, acker: Acker) -> Delivery:
-        """Return what its messages have in common that come by `link`, the newest one; on the reader."""
+        """Return the delivery for `link`, the newest; on the reader."""
         delivery = self._delivery
         if delivery is None or delivery.link is not link:
             delivery = self._delivery = Delivery(link, acker, self)
         return delivery
 
     def _offer(self, messages: Sequence[Message]) -> None:
-        """Put messages into the inbox."""
+        """Add messages to the inbox."""
         with self._condition:
             self._inbox.extend(messages)
             self._condition.notify(len(messages))
             counted = self._counted
         if not counted:
             _release(messages)
-        self._tell_of_arrival()
+        self._notify_arrival()
 
-    def _lost(self, reason: StompError) -> bool:
-        """Drop what the broker will send again, as the link is gone; return whether the subscription ends with it."""
+    def _link_lost(self, reason: StompError) -> bool:
+        """Drop what the broker will redeliver after the link was lost; return whether the subscription has ended."""
         self._drop_unacknowledged()
         return False
 
     def _end(self, reason: StompError | None) -> None:
-        """Let no more messages come; what waits can still be received, unless the broker will send it again."""
+        """Accept no more messages; what is queued can still be received, unless the broker will redeliver it."""
         with self._condition:
             if not self._closed:
                 self._closed, self._reason = True, reason
-            # What an ended subscription leaves in its inbox is nobody's duty to take, so it must not shut the gate.
-            left = list(self._inbox) if reason is None else []
+            # What is left in the inbox may never be received, so it must not pause reading.
+            uncounted = list(self._inbox) if reason is None else []
             self._counted = self._counted and reason is not None
             self._condition.notify_all()
-        _release(left)
+        _release(uncounted)
         if reason is not None:
             self._drop_unacknowledged()
-
         if self._dispatcher is not None:
             self._dispatcher.stop()
-        self._tell_of_arrival()
+        self._notify_arrival()
 
-    def _tell_of_arrival(self) -> None:
+    def _notify_arrival(self) -> None:
         if self._on_arrival is not None:
             self._on_arrival()
 
     def _drain(self) -> None:
-        """Take no more messages, where each waits for its ACK.
+        """Accept no more messages if they need ACK.
 
-        The broker is not told: it would take back what it sent, and no ACK for it any more.
+        The subscription stays open at the broker, which would otherwise reject those ACKs.
         """
         if self.ack != "auto":
             self._draining, self._direct = True, False
@@ -171,42 +166,42 @@ class Subscription:
         _release(dropped)
 
     def _subscribe_headers(self) -> dict[str, str]:
-        """Return the headers of the SUBSCRIBE frame, the same on each link."""
+        """Return the headers of the SUBSCRIBE frame."""
         return {**self._headers, "id": self.id, "destination": self.destination, "ack": self.ack}
 
     def _wait_empty(self, deadline: Deadline) -> bool:
-        """Wait until everything was received, and loops of other threads have ended; return whether it came about."""
-        mine = threading.get_ident()
+        """Wait until the inbox is empty and loops of other threads have ended; return `False` at the deadline."""
+        own = threading.get_ident()
         with self._condition:
-            while self._inbox or any(loop != mine for loop in list(self._loops.values())):
+            while self._inbox or any(loop != own for loop in list(self._loops.values())):
                 if deadline.expired:
                     return False
-                # A loop that was left behind is noticed when its generator goes, which tells nobody.
-                self._condition.wait(deadline.sooner(_LOOK).remaining())
+                # Polled, as the end of an abandoned generator notifies no condition.
+                self._condition.wait(deadline.sooner(_LOOP_INTERVAL).remaining())
             return True
 
-    # The user's side.
+    # For users.
 
     @property
     def closed(self) -> bool:
-        """Whether no more messages can come."""
+        """Whether the subscription has ended, so that no more messages arrive."""
         return self._closed
 
     @property
     def queued(self) -> int:
-        """Messages that wait to be received."""
+        """Number of messages that wait to be received."""
         return len(self._inbox)
 
     def receive(self, timeout: float | None = None) -> Message:
         """Return the next message.
 
         Args:
-            timeout: seconds; `None` takes the connection's receipt timeout, `0` only looks.
+            timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
 
         Raises:
-            ReceiveTimeout: none came in time.
-            NotConnected: the subscription or the connection was closed by its owner.
-            ConnectionLost: the link died.
+            ReceiveTimeout: no message in time.
+            NotConnected: after `unsubscribe` or `disconnect`.
+            ConnectionLost: the connection was lost.
             LocalProtocolError: the subscription has a handler.
         """
         seconds = self._subscriptions.receive_timeout if timeout is None else timeout
@@ -216,31 +211,31 @@ class Subscription:
         return message
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield messages until the subscription or the connection is closed.
+        """Yield messages until `unsubscribe` or `disconnect` is called.
 
         Raises:
-            ConnectionLost: the link died.
+            ConnectionLost: the connection was lost.
         """
         loop = object()
         try:
             self._loops[loop] = threading.get_ident()
-            while (message := self._next(_FOR_EVER) if self._inbox else self._next_of_loop()) is not None:
+            while (message := self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()) is not None:
                 yield message
         finally:
-            # Without the lock: this may be the garbage collector's moment, in a thread that holds it.
+            # Without the lock, as the garbage collector may run this in a thread that holds it.
             self._loops.pop(loop, None)
 
     def _next_of_loop(self) -> Message | None:
-        """Return the next message, whenever it comes; warn once where this thread alone keeps the program running."""
+        """Return the next message; warn once if this thread alone keeps the program running."""
         thread = threading.current_thread()
         while not (self._warned or thread.daemon or thread is threading.main_thread()):
             with contextlib.suppress(ReceiveTimeout):
-                return self._next(Deadline(_LOOK_AT_MAIN))
+                return self._next(Deadline(_MAIN_THREAD_INTERVAL))
             if not threading.main_thread().is_alive():
                 self._warned = True
                 _LOG.warning(
-                    "the main thread has ended, and the program runs on for the loop over %r in thread %s: disconnect "
-                    "before the end, or make the thread a daemon",
+                    "the main thread has ended, but the loop over %r in thread %s keeps the program running: call "
+                    "disconnect, or make the thread a daemon",
                     self.destination,
                     thread.name,
                 )
@@ -248,7 +243,7 @@ class Subscription:
 
     def _next(self, deadline: Deadline) -> Message | None:
         if self._handler is not None:
-            raise LocalProtocolError("a subscription with a handler cannot be received from")
+            raise LocalProtocolError("cannot receive from a subscription that has a handler")
         self._subscriptions.links.check_process()
         taken: Message | None = None
         try:
@@ -272,7 +267,7 @@ class Subscription:
             raise
 
     def _await_message(self, deadline: Deadline) -> bool:
-        """Wait for a message, with the lock; return `False` if the subscription was ended by its owner."""
+        """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
         while not self._inbox:
             if self._closed:
                 if self._reason is not None:
@@ -288,7 +283,7 @@ class Subscription:
             self._condition.notify_all()
 
     def _put_back(self, message: Message) -> None:
-        """Leave a message for the next caller, as a signal struck before this one had it."""
+        """Put a message back for the next caller, after a signal interrupted this one."""
         if self._counted and not message._counted:
             message._link.flow.added(1, message.size)
             message._counted = True
@@ -296,17 +291,16 @@ class Subscription:
             self._restore(message)
 
     def unsubscribe(self, *, delete: bool = False, timeout: float | None = None) -> None:
-        """End the subscription at the broker; what was received before can still be taken. Idempotent.
+        """End the subscription; messages that were received before can still be read. Idempotent.
 
-        In the client modes most brokers take no ACK for it any more; `disconnect(drain=True)` waits for that.
+        In the client modes, most brokers then reject ACKs for it; `disconnect(drain=True)` waits for them first.
 
         Args:
-            delete: give up a durable subscription for good, with the messages that wait for it; otherwise it goes on
-                collecting while nobody is subscribed.
-            timeout: seconds for the broker's confirmation; `None` takes the receipt timeout.
+            delete: delete a durable subscription with its stored messages; otherwise the broker keeps it.
+            timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
 
         Raises:
-            ConfigurationError: there is nothing durable to delete, or the timeout is no duration.
+            ConfigurationError: the subscription is not durable, or the timeout is invalid.
         """
         check_seconds(timeout)
         self._subscriptions.remove(self, timeout=timeout, delete=delete)
@@ -317,34 +311,34 @@ class Subscription:
 
 
 class QueueBrowser(Subscription):
-    """The messages that lie in a queue; iteration ends after the last of them. Made by `subscribe(browse=True)`."""
+    """A subscription that reads a queue without consuming it; returned by `subscribe(browse=True)`."""
 
-    def _is_end(self, message: Message) -> bool:
-        """Whether it is ActiveMQ's mark behind the last message, which is no message itself."""
+    def _is_end_marker(self, message: Message) -> bool:
+        """Return whether it is ActiveMQ's end marker, which is not a message."""
         return message.headers.peek("browser") == "end"
 
-    def _lost(self, reason: StompError) -> bool:
-        """End for good: on another link it would begin anew."""
+    def _link_lost(self, reason: StompError) -> bool:
+        """End: on the next link it would start over."""
         self._end(reason)
         return True
 
     def _next(self, deadline: Deadline) -> Message | None:
         message = super()._next(deadline)
         if message is None:
-            # The reader, which met the mark, never writes; to the broker the subscription is still there.
+            # The reader, which found the end marker, never writes, so the broker still has the subscription.
             with contextlib.suppress(StompError):
                 self.unsubscribe(timeout=deadline.remaining())
         return message
 
 
 def _release(messages: Sequence[Message]) -> None:
-    """Tell the gate of each message that it does not wait for user code any more."""
+    """Update flow control: the messages no longer wait for user code."""
     for message in messages:
         message._link.flow.taken(message)
 
 
 def check_ack_mode(ack: str, on_error: str) -> None:
-    """Refuse an unknown ack mode, or an unknown way with a handler that raises.
+    """Check the `ack` and `on_error` arguments.
 
     Raises:
         ConfigurationError: not `auto`, `client` or `client-individual`; not `nack` or `leave`.

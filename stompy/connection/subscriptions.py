@@ -1,12 +1,12 @@
-"""The subscriptions of a connection: which there are, and that each link's broker knows them.
+"""The subscriptions of a connection, and restoring them on each link.
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 2 | subscriptions | id to subscription, the link by which a broker took each, the newest link | no |
+| 2 | subscriptions | id to subscription, the link that confirmed each, the newest link | no |
 
-A subscription may be made, ended and replayed by three threads at once, over different links. Each looks under the lock
-what the others have made of it meanwhile: `add` begins anew where the next link was replayed to without it, `replay`
-takes back what is leaving, and `remove` tells the link that `replay` has noted.
+Three threads may add, remove and replay a subscription at once, on different links. Each checks the state under the
+lock: `add` starts over if the next link was replayed without it, `replay` undoes what is being removed, and `remove`
+uses the link that `replay` recorded.
 """
 
 from __future__ import annotations
@@ -28,74 +28,72 @@ if TYPE_CHECKING:
 
 
 class SubscriptionTable:
-    """The live subscriptions of one connection. Any thread.
+    """The active subscriptions of one connection. Any thread.
 
     Args:
-        config: timeouts, and who the broker was told that we are.
+        config: timeouts, client id.
     """
 
     links: LinkManager
-    """The current link and its successors, which sets this."""
+    """Set by the link manager."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self.receive_timeout = config.receipt_timeout
-        """The default of `Subscription.receive` in seconds."""
+        """Default timeout of `Subscription.receive`, in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, Subscription] = {}
-        self._taken: dict[str, Link] = {}
+        self._confirmed: dict[str, Link] = {}
         self._newest: Link | None = None
         self._ids = itertools.count(1)
         self.changes = 0
-        """How often a subscription came or went; what was found before that may not be so any more."""
+        """Incremented when a subscription is added or removed, to invalidate caches."""
 
     def new_id(self) -> str:
-        """Return an id that was not made before and that no caller chose for a live subscription."""
+        """Return an id that is not in use."""
         return next(identity for identity in map(str, self._ids) if identity not in self._subscriptions)
 
     def all(self) -> list[Subscription]:
-        """Return the live subscriptions."""
+        """Return the active subscriptions."""
         with self._lock:
             return list(self._subscriptions.values())
 
     def find(self, identity: str | None, destination: str | None) -> Subscription | None:
-        """Return the subscription that a message names; a 1.0 broker may name the destination only."""
+        """Return the subscription that a message names; a 1.0 broker may send its destination only."""
         if identity is not None:
             return self._subscriptions.get(identity)
-        return next((one for one in self.all() if one.destination == destination), None)
+        return next((each for each in self.all() if each.destination == destination), None)
 
-    def add(self, subscription: Subscription, *, timeout: float | None, tell: bool = True) -> None:
-        """Register a subscription, then tell the broker and wait until it has taken it.
-
-        A link that dies meanwhile takes the subscription with it, so it is made on the next one.
+    def add(self, subscription: Subscription, *, timeout: float | None, announce: bool = True) -> None:
+        """Register a subscription, then send SUBSCRIBE and wait for its receipt; on the next link if one is lost.
 
         Args:
-            subscription: registered first, as its messages may come before the receipt.
-            timeout: seconds for all of it; `None` takes the receipt timeout.
-            tell: whether the broker must be told.
+            subscription: registered first, as its messages may arrive before the receipt.
+            timeout: seconds in total; `None` uses the receipt timeout.
+            announce: whether to send SUBSCRIBE.
         """
         try:
             with self._lock:
                 if subscription.id in self._subscriptions:
                     raise LocalProtocolError(f"there is already a subscription with id {subscription.id!r}")
-                _check_reach(subscription, self._subscriptions.values())
+                _check_cumulative_acks(subscription, self._subscriptions.values())
                 self._subscriptions[subscription.id] = subscription
                 self.changes += 1
-            subscription._announced = tell
-            if not tell:
+            subscription._announced = announce
+            if not announce:
                 return
-            self._make(subscription, Deadline(self.receive_timeout if timeout is None else timeout))
+            self._subscribe(subscription, Deadline(self.receive_timeout if timeout is None else timeout))
         except BaseException:
             self.forget(subscription)
             subscription._end(None)
             raise
 
-    def _make(self, subscription: Subscription, deadline: Deadline) -> None:
+    def _subscribe(self, subscription: Subscription, deadline: Deadline) -> None:
         link = self.links.live(deadline.remaining())
         while True:
             try:
-                self._ask(subscription, link, deadline.remaining())
-                if self._note_taken(subscription, link):
+                self._send_subscribe(subscription, link, deadline.remaining())
+                if self._note_confirmed(subscription, link):
                     return
             except BrokerError:
                 raise
@@ -104,136 +102,135 @@ class SubscriptionTable:
                     raise
                 lost = error
             else:
-                lost = ConnectionLost("the link died as the broker took the subscription")
+                lost = ConnectionLost("the connection was lost while subscribing")
             try:
                 link = self.links.live(deadline.remaining())
             except StompError:
                 raise lost from None
 
-    def _ask(self, subscription: Subscription, link: Link, timeout: float | None) -> None:
-        asked: list[Link] = []
+    def _send_subscribe(self, subscription: Subscription, link: Link, timeout: float | None) -> None:
+        sent: list[Link] = []
         try:
             receipt = link.writer.request(
-                "SUBSCRIBE", subscription._subscribe_headers(), receipt=True, on_left=lambda: asked.append(link)
+                "SUBSCRIBE", subscription._subscribe_headers(), receipt=True, on_written=lambda: sent.append(link)
             )
             assert receipt is not None
             receipt.wait(timeout)
         except BaseException:
-            # Only what was asked for: an UNSUBSCRIBE out of the blue is an error to the broker.
-            if asked:
-                self._take_back(link, subscription)
+            # Only if it was sent: UNSUBSCRIBE for an unknown id is an error.
+            if sent:
+                self._send_unsubscribe(link, subscription)
             raise
 
-    def _note_taken(self, subscription: Subscription, link: Link) -> bool:
-        """Note on which link the broker has a subscription; `False` if the next one has begun without it."""
+    def _note_confirmed(self, subscription: Subscription, link: Link) -> bool:
+        """Record the link that confirmed a subscription; return `False` if the next link was replayed without it."""
         with self._lock:
             if self._newest not in (None, link):
                 return False
-            self._taken[subscription.id] = link
+            self._confirmed[subscription.id] = link
             return True
 
     def remove(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
-        """End a subscription at the broker; a dead link has ended it already.
+        """End a subscription, with UNSUBSCRIBE if its link is alive.
 
         Args:
-            subscription: an unknown one is passed over.
-            timeout: seconds for each UNSUBSCRIBE; `None` takes the receipt timeout.
-            delete: give up a durable one for good.
+            subscription: ignored if unknown.
+            timeout: seconds for each UNSUBSCRIBE; `None` uses the receipt timeout.
+            delete: delete a durable subscription.
 
         Raises:
-            ConfigurationError: there is nothing durable to delete, or no way to.
+            ConfigurationError: it is not durable, or the broker cannot delete it.
         """
         link = self.links.link
-        farewell = link.dialect.unsubscribe_headers(
+        frames = link.dialect.unsubscribe_headers(
             subscription.id, subscription._options, delete=delete, client_id=self._config.client, version=link.version
         )
         with self._lock:
-            # Of several callers one tells the broker, to which a second UNSUBSCRIBE would be an error.
-            if not self._knows(subscription) or subscription._leaving:
+            # Only one of several callers, as a second UNSUBSCRIBE is an error.
+            if not self._contains(subscription) or subscription._unsubscribing:
                 return
-            subscription._leaving = True
-            link = self._taken.get(subscription.id, link)
+            subscription._unsubscribing = True
+            link = self._confirmed.get(subscription.id, link)
         try:
-            for headers in farewell if link.alive and subscription._announced else ():
+            for headers in frames if link.alive and subscription._announced else ():
                 receipt = link.writer.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
                 receipt.wait(timeout)
         finally:
-            # Only now: until the receipt came, messages of it were still on their way.
+            # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
                 subscription._end(None)
 
     def replay(self, link: Link) -> None:
-        """Make the subscriptions on a new link, before anybody else uses it.
-
-        One that no broker has taken yet is still its caller's, who makes it when the link is there for all.
-        """
+        """Restore the confirmed subscriptions on a new link, before it is published."""
         with self._lock:
             self._newest = link
-            wanted = [one for one in self._subscriptions.values() if one.id in self._taken and not one._leaving]
-        receipts = [link.writer.request("SUBSCRIBE", one._subscribe_headers(), receipt=True) for one in wanted]
+            active = [
+                one for one in self._subscriptions.values() if one.id in self._confirmed and not one._unsubscribing
+            ]
+        receipts = [link.writer.request("SUBSCRIBE", each._subscribe_headers(), receipt=True) for each in active]
         for receipt in receipts:
             assert receipt is not None
             receipt.wait()
-        for one in wanted:
-            if not self._still_wanted(one, link):
-                self._take_back(link, one)
+        for subscription in active:
+            if not self._note_replayed(subscription, link):
+                self._send_unsubscribe(link, subscription)
 
-    def _still_wanted(self, subscription: Subscription, link: Link) -> bool:
-        """Note that a subscription is on a new link, for its `remove` to come; `False` if that has begun already."""
+    def _note_replayed(self, subscription: Subscription, link: Link) -> bool:
+        """Record that a subscription is on a new link; return `False` if it is being removed."""
         with self._lock:
-            wanted = self._knows(subscription) and not subscription._leaving
-            if wanted:
-                self._taken[subscription.id] = link
-            return wanted
+            active = self._contains(subscription) and not subscription._unsubscribing
+            if active:
+                self._confirmed[subscription.id] = link
+            return active
 
-    def lost(self, reason: StompError | None) -> None:
-        """Tell subscriptions that the session is over; `None` where it was closed from this side."""
+    def link_lost(self, reason: StompError | None) -> None:
+        """Called when a session has ended; `reason` is `None` if we closed it."""
         for subscription in self.all():
-            if reason is not None and subscription._lost(reason):
+            if reason is not None and subscription._link_lost(reason):
                 self.forget(subscription)
 
     def finish(self, reason: StompError | None) -> None:
-        """End all of them: there will be no other session."""
+        """End all subscriptions: there will be no other session."""
         for subscription in self.all():
             subscription._end(reason)
 
     def forget(self, subscription: Subscription) -> bool:
-        """Drop a subscription without a word; return whether it was there."""
+        """Remove a subscription without UNSUBSCRIBE; return whether it was known."""
         with self._lock:
-            if not self._knows(subscription):
+            if not self._contains(subscription):
                 return False
             del self._subscriptions[subscription.id]
             self.changes += 1
-            self._taken.pop(subscription.id, None)
+            self._confirmed.pop(subscription.id, None)
             return True
 
     def withdraw(self, subscription: Subscription) -> None:
-        """End a subscription whose caller was struck by a signal, or never had it."""
+        """End a subscription whose `add` was interrupted."""
         with self._lock:
-            link = self._taken.get(subscription.id) if self._knows(subscription) else None
+            link = self._confirmed.get(subscription.id) if self._contains(subscription) else None
         self.forget(subscription)
         if link is not None:
-            self._take_back(link, subscription)
+            self._send_unsubscribe(link, subscription)
         subscription._end(None)
 
-    def _knows(self, subscription: Subscription) -> bool:
+    def _contains(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.id) is subscription
 
-    def _take_back(self, link: Link, subscription: Subscription) -> None:
-        """End a subscription that the broker has not confirmed, and may have made all the same."""
+    def _send_unsubscribe(self, link: Link, subscription: Subscription) -> None:
+        """Send UNSUBSCRIBE for a subscription that the broker may have, without a receipt."""
         with contextlib.suppress(StompError):
-            # With its time: a frame that must leave at once would end a link whose window is just full.
+            # With the usual timeout, as a shorter one could end a link whose TCP window is full.
             link.writer.request("UNSUBSCRIBE", {"id": subscription.id})
 
 
-def _check_reach(new: Subscription, others: Iterable[Subscription]) -> None:
-    """Refuse to mix a subscription whose ACK settles messages of all with others that wait for their own ACK."""
+def _check_cumulative_acks(new: Subscription, others: Iterable[Subscription]) -> None:
+    """Check that no ACK for one subscription also acknowledges messages of another."""
     if new.ack == "auto":
         return
     for other in others:
         if other.ack != "auto" and (new._acks_all or other._acks_all):
             raise ConfigurationError(
-                "at this broker an ACK in mode 'client' settles the messages of every subscription of the connection,"
-                f" so {new.destination!r} and {other.destination!r} need 'client-individual' or a connection each"
+                "with this broker, an ACK in mode 'client' acknowledges messages of all subscriptions of a connection,"
+                f" so {new.destination!r} and {other.destination!r} need 'client-individual' or separate connections"
             )

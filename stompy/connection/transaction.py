@@ -1,4 +1,4 @@
-"""Transactions: frames that the broker takes as a whole or not at all (STOMP 1.2, BEGIN, COMMIT, ABORT)."""
+"""Transactions (STOMP 1.2, BEGIN, COMMIT, ABORT)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """One transaction; made by `Connection.transaction` and used as a context manager.
+    """A transaction, returned by `Connection.transaction` and used as a context manager. One thread at a time.
 
-    The block's end commits and waits for the broker's receipt; an exception in the block aborts. Frames are coalesced:
-    they leave when enough has come together, at the latest with the commit. It belongs to the link it began on and dies
-    with it. One thread at a time; several transactions of one connection are independent.
+    The end of the block commits and waits for the broker's receipt; an exception aborts. Frames are written in batches,
+    at the latest with the commit. A transaction ends with the session that it began in.
 
     Attributes:
         id: the `transaction` header.
@@ -40,7 +39,7 @@ class Transaction:
         self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
         self._begun = False
-        self._over: str | None = None
+        self._end: str | None = None
 
     def __enter__(self) -> Transaction:
         try:
@@ -54,17 +53,17 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._over is not None:
+        if self._end is not None:
             return
         if kind is None:
             self.commit()
             return
         try:
             self.abort()
-        except StompError as failed:
-            # The block's own error says more; the link is over, and with it the transaction.
+        except StompError as abort_error:
+            # The error of the block says more; the session has ended, and the transaction with it.
             assert error is not None
-            error.__context__ = error.__context__ or failed
+            error.__context__ = error.__context__ or abort_error
 
     def send(
         self,
@@ -80,13 +79,13 @@ class Transaction:
         group: str | None = None,
         dedupe_id: str | None = None,
     ) -> None:
-        """Send within the transaction; arguments as `Connection.send`.
+        """Send a message in the transaction; for the arguments see `Connection.send`.
 
         Raises:
-            ConfigurationError: the broker has no way to do what was asked; nothing was sent.
-            TransactionError: it is over.
-            LocalProtocolError: the frame cannot be written.
-            ConnectionLost: the link died; nothing of the transaction will be done.
+            ConfigurationError: the broker does not support an option; nothing was sent.
+            TransactionError: the transaction has ended.
+            LocalProtocolError: the frame cannot be encoded.
+            ConnectionLost: the connection was lost, and the transaction with it.
         """
         self._check()
         asked = (persistent, priority, expires, delay, group, dedupe_id)
@@ -96,7 +95,7 @@ class Transaction:
         )
 
     def ack(self, message: Message) -> None:
-        """Acknowledge within the transaction, which takes effect with the commit; raises as `Message.ack` does.
+        """Acknowledge a message when the transaction commits; also raises as `Message.ack` does.
 
         Raises:
             ConfigurationError: the broker (Artemis) would not wait for the commit; nothing was sent.
@@ -104,10 +103,10 @@ class Transaction:
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Refuse within the transaction, which takes effect with the commit; raises as `Message.nack` does.
+        """Refuse a message when the transaction commits; also raises as `Message.nack` does.
 
         Raises:
-            ConfigurationError: the broker (ActiveMQ, Artemis) has no such thing; nothing was sent.
+            ConfigurationError: the broker (ActiveMQ, Artemis) does not support this; nothing was sent.
         """
         self._settle(message, "NACK")
 
@@ -126,22 +125,22 @@ class Transaction:
         """Commit and wait for the broker's receipt.
 
         Args:
-            timeout: seconds; `None` takes the receipt timeout.
+            timeout: seconds; `None` uses the receipt timeout.
 
         Raises:
-            TransactionError: it is over.
+            TransactionError: the transaction has ended.
             ReceiptTimeout: the broker did not confirm in time.
-            ConnectionLost: the link died; `outcome` tells whether the broker may have committed.
+            ConnectionLost: the connection was lost; `outcome` says whether the broker may have committed.
         """
         check_seconds(timeout)
         self._check()
         try:
             self._buffer.flush()
             receipt = self._link.writer.request(
-                "COMMIT", {"transaction": self.id}, receipt=True, on_left=self._committed
+                "COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed
             )
         except BaseException:
-            if self._over is None:
+            if self._end is None:
                 self._abort_quietly()
             raise
         assert receipt is not None
@@ -150,34 +149,34 @@ class Transaction:
             message._cover()
 
     def _committed(self) -> None:
-        self._over = "committed"
+        self._end = "committed"
 
     def _abort_quietly(self) -> None:
         with contextlib.suppress(StompError):
             self.abort()
 
     def abort(self) -> None:
-        """Abort: nothing of it happens, and messages acknowledged in it wait for their ACK again.
+        """Abort the transaction; messages acknowledged in it can be acknowledged again.
 
         Raises:
-            TransactionError: it is over.
-            ConnectionLost: the link died, which aborts it all the same.
+            TransactionError: the transaction has ended.
+            ConnectionLost: the connection was lost, which also aborts the transaction.
         """
         self._check()
-        self._over = "aborted"
+        self._end = "aborted"
         for message in self._acked:
             self._acker.give_back(message, self)
         if not self._buffer.flushed:
-            # The broker never heard of it, but our own record of open transactions did.
+            # The broker does not know it, but our record of open transactions does.
             self._link.writer.encode("ABORT", {"transaction": self.id})
             return
         self._link.writer.request("ABORT", {"transaction": self.id})
 
     def _check(self) -> None:
         if not self._begun:
-            raise LocalProtocolError(f"there is no open transaction {self.id!r}: it begins with its `with` block")
-        if self._over is not None:
-            raise TransactionError(f"transaction {self.id!r} is already {self._over}")
+            raise LocalProtocolError(f"transaction {self.id!r} is not open: use it in a `with` block")
+        if self._end is not None:
+            raise TransactionError(f"transaction {self.id!r} is already {self._end}")
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.id!r} {self._over or 'open'}>"
+        return f"<Transaction {self.id!r} {self._end or 'open'}>"

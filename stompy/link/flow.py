@@ -1,13 +1,13 @@
-"""May the reader read on? Back-pressure from a slow consumer to the broker.
+"""Flow control: back-pressure from a slow consumer to the broker.
 
 | who | may do | lock |
 |---|---|---|
-| reader | `added`, `wait_open` | gate (leaf), waits on its condition |
-| dispatcher, iterating callers | `removed` | gate (leaf) |
-| a caller waiting for a receipt | `hold`, `holders.discard` | gate (leaf) |
-| pacemaker | `dead` | gate (leaf) |
+| reader | `added`, `wait_while_paused` | flow (leaf), waits on its condition |
+| dispatcher, iterating callers | `removed` | flow (leaf) |
+| a caller waiting for a receipt | `hold`, `holders.discard` | flow (leaf) |
+| heartbeat thread | `peer_dead` | flow (leaf) |
 
-While the reader waits, the TCP window fills and the broker holds back; the peer's silence is not held against it.
+While reading is paused, the TCP window fills and the broker stops sending; silence does not count as a dead peer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from stompy.protocol.heartbeat import HeartbeatTimer
 
 @dataclass(frozen=True, slots=True)
 class InboxLimits:
-    """How much may wait in the inbox.
+    """Limits on the messages that wait for user code, at which reading from the broker pauses.
 
-    The marks are soft: a read that passes them is still taken in whole, and one read holds many frames.
+    Reading resumes at half of both high-water marks. The marks are soft: one read holds many frames, and all of them
+    are queued.
 
     Attributes:
-        max_messages: the gate shuts at this many waiting messages.
-        max_bytes: or at this many bytes of their headers and bodies, with `overhead` for each message.
-        hard_max_bytes: while a receipt is waited for, the gate stays open up to this many bytes, counted alike.
-        overhead: bytes that a message counts for besides: about what Python needs to hold it, so that a flood of
-            empty ones does not pass for nothing.
+        messages: high-water mark in messages.
+        bytes: high-water mark in bytes of headers and bodies, plus `overhead` for each message.
+        hard_bytes: while a caller waits for a receipt, reading continues up to this many bytes, counted as above.
+        overhead: bytes added for each message, about what Python needs to store it, so that empty messages count too.
     """
 
     max_messages: int = 10_000
@@ -41,38 +41,38 @@ class InboxLimits:
     overhead: int = 1024
 
     def __post_init__(self) -> None:
-        if not (self.max_messages > 0 and 0 < self.max_bytes <= self.hard_max_bytes and self.overhead >= 0):
-            raise ConfigurationError(f"inbox limits must be positive, and the hard one the largest: {self}")
+        if not (self.messages > 0 and 0 < self.bytes <= self.hard_bytes and self.overhead >= 0):
+            raise ConfigurationError(f"inbox limits must be positive, and hard_bytes at least bytes: {self}")
 
 
 class Counted(Protocol):
     """A message that waits for user code."""
 
     _counted: bool
-    """Whether it is counted; written by the gate alone once it was `added`."""
+    """Whether it is counted; only `FlowControl` changes it after `added`."""
     size: int
 
 
 class FlowControl:
-    """Counts what waits for user code, and stops the reader above the high mark until it falls to half of it.
+    """Counts what waits for user code and pauses reading from the high-water mark down to half of it.
 
     Args:
-        limits: when to shut.
-        pulse: re-armed when the reader goes on, so that the silence of a shut gate does not kill the link.
+        limits: when to pause.
+        pulse: reset when reading resumes, so that the pause does not count as silence of the peer.
     """
 
     def __init__(self, limits: InboxLimits, pulse: HeartbeatTimer) -> None:
         self._limits = limits
         self._pulse = pulse
-        self._condition = make_condition("gate")
+        self._condition = make_condition("flow")
         self._messages = 0
         self._size = 0
         self.holders: set[object] = set()
-        """Who keeps the gate open; see `hold`."""
-        self._shut = False
-        self.shut = False
-        """Whether the reader is stopped at the moment; written with the lock, and read without."""
-        self._abandoned = False
+        """Callers that keep reading enabled; see `hold`."""
+        self._above_limit = False
+        self.paused = False
+        """Whether the reader is waiting now; written with the lock, read without."""
+        self._disabled = False
         self.times_paused = 0
         """How often the reader had to wait."""
 
@@ -91,81 +91,81 @@ class FlowControl:
         return self._size + self._messages * self._limits.overhead
 
     def added(self, messages: int, size: int) -> None:
-        """Note messages that now wait for user code."""
+        """Count messages that now wait for user code."""
         with self._condition:
             self._messages += messages
             self._size += size
-            if self._messages >= self._limits.max_messages or self._weight >= self._limits.max_bytes:
-                self._shut = True
+            if self._messages >= self._limits.messages or self._weight >= self._limits.bytes:
+                self._above_limit = True
 
     def removed(self, messages: int, size: int) -> None:
-        """Note messages that user code has taken or that were dropped."""
+        """Stop counting messages that user code has taken or that were dropped."""
         with self._condition:
             self._messages -= messages
             self._size -= size
-            if self._shut or self.shut:
-                self._open_again()
+            if self._above_limit or self.paused:
+                self._resume_if_low()
 
     def taken(self, message: Counted) -> None:
-        """Note that user code has taken a message, or that it was dropped; a second time is ignored."""
+        """Stop counting one message; a second call for it is ignored."""
         with self._condition:
             if not message._counted:
                 return
-            before = self._messages, self._size
+            previous = self._messages, self._size
             try:
                 message._counted = False
                 self._messages -= 1
                 self._size -= message.size
-                if self._shut or self.shut:
-                    self._open_again()
+                if self._above_limit or self.paused:
+                    self._resume_if_low()
             except BaseException:
-                # A signal: as it was, so that whoever tries again counts it down and wakes the reader.
-                message._counted, (self._messages, self._size) = True, before
+                # A signal: restore the counters, so that the next attempt counts it down and wakes the reader.
+                message._counted, (self._messages, self._size) = True, previous
                 raise
 
-    def _open_again(self) -> None:
-        if self._messages * 2 <= self._limits.max_messages and self._weight * 2 <= self._limits.max_bytes:
-            self._shut = False
-        # Also where the gate stays shut but is held and has fallen below the hard limit.
-        if self.shut and not self._blocked():
+    def _resume_if_low(self) -> None:
+        if self._messages * 2 <= self._limits.messages and self._weight * 2 <= self._limits.bytes:
+            self._above_limit = False
+        # Also if it stays above the mark, but has a holder and fell below the hard limit.
+        if self.paused and not self._blocked():
             self._condition.notify_all()
 
     def hold(self, holder: object) -> None:
-        """Keep the gate open for somebody whose frame may lie behind the messages that filled the inbox.
+        """Keep reading enabled for a caller whose frame may come after the messages that filled the inbox.
 
-        Until `holders.discard(holder)`, which belongs into a `finally` whose `try` begins before this call.
+        `holders.discard(holder)` ends this; it belongs in a `finally` whose `try` begins before this call.
         """
         with self._condition:
             self.holders.add(holder)
             self._condition.notify_all()
 
-    def wait_open(self) -> None:
-        """Return when the reader may read on; at once in the common case."""
-        if not self._shut:
+    def wait_while_paused(self) -> None:
+        """Block while reading is paused; usually returns immediately."""
+        if not self._above_limit:
             return
         with self._condition:
             if not self._blocked():
                 return
             self.times_paused += 1
-            self.shut = True
+            self.paused = True
             while self._blocked():
                 self._condition.wait()
-            # In the same critical section that opens the gate: else the pacemaker could look in between.
-            self.shut = False
+            # In the same critical section: the heartbeat thread must not look in between.
+            self.paused = False
             self._pulse.heard(time.monotonic())
 
     def _blocked(self) -> bool:
-        if not self._shut or self._abandoned:
+        if not self._above_limit or self._disabled:
             return False
         return not self.holders or self._weight >= self._limits.hard_max_bytes
 
-    def dead(self, now: float) -> bool:
-        """Whether the peer was silent for too long while we were listening."""
+    def peer_dead(self, now: float) -> bool:
+        """Return whether the peer was silent for too long while we were reading."""
         with self._condition:
-            return not self.shut and self._pulse.dead(now)
+            return not self.paused and self._pulse.dead(now)
 
-    def abandon(self) -> None:
-        """Let the reader through for good: the link is over and must be cleaned up."""
+    def disable(self) -> None:
+        """Never pause again: the link has ended, and the reader must clean up."""
         with self._condition:
-            self._abandoned = True
+            self._disabled = True
             self._condition.notify_all()

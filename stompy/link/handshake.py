@@ -1,4 +1,4 @@
-"""Opening a session: dial, CONNECT, CONNECTED, in the caller's thread and under one deadline."""
+"""The handshake: dial, CONNECT, CONNECTED, in the caller's thread and within one deadline."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
 
 _LOG = logging.getLogger("stompy.link")
 
-_NOBODY = Credentials()
+_NO_CREDENTIALS = Credentials()
 
-_LAST_WORDS = 1.0
-"""Seconds for a broker's reason, where CONNECT could not be sent."""
+_REASON_TIMEOUT = 1.0
+"""Seconds to wait for the broker's reason if CONNECT could not be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """A session that has just begun.
+    """The result of a handshake.
 
     Attributes:
         transport: open.
         protocol: in the state CONNECTED.
         connected: the CONNECTED frame.
-        early: frames that came in the same read behind it.
-        address: for messages.
+        early: frames after it in the same read.
+        address: of the broker, for error messages.
     """
 
     transport: Transport
@@ -58,17 +58,17 @@ class OpenedSession:
 
 
 def open_session(
-    dialer: Dialer, settings: LinkSettings, deadline: Deadline, credentials: Credentials = _NOBODY
+    dialer: Dialer, settings: LinkSettings, deadline: Deadline, credentials: Credentials = _NO_CREDENTIALS
 ) -> OpenedSession:
-    """Dial and shake hands.
+    """Dial and open a session.
 
     Raises:
-        ConnectError: nobody answers, or the stream ended before CONNECTED.
-        ConnectTimeout: the deadline passed first.
-        ConnectRefused: the broker answered ERROR, with its words.
-        TlsError: one side speaks TLS and the other does not, or there is no session to be had.
-        VersionMismatch: no version in common.
-        LocalProtocolError: CONNECT cannot be written (a line end in the login, say); nothing was sent.
+        ConnectError: the broker is unreachable, or the stream ended before CONNECTED.
+        ConnectTimeout: the deadline passed.
+        ConnectRefused: the broker answered ERROR.
+        TlsError: only one side uses TLS, or the TLS handshake failed.
+        VersionMismatch: no common version.
+        LocalProtocolError: CONNECT cannot be encoded, such as a line end in the login; nothing was sent.
     """
     protocol = ClientProtocol(
         versions=settings.versions,
@@ -83,10 +83,10 @@ def open_session(
     request = _connect_frame(protocol, host, settings.headers, credentials)
     transport = dialer.dial(deadline)
     try:
-        listening = _Listening(transport, protocol, settings, dialer.address)
-        _send(transport, request, listening, deadline)
+        handshake = _Handshake(transport, protocol, settings, dialer.address)
+        _send(transport, request, handshake, deadline)
         _LOG.debug("> CONNECT to %s", dialer.address)
-        frames = listening.first_frames(deadline)
+        frames = handshake.first_frames(deadline)
     except ConnectError:
         transport.close()
         raise
@@ -104,8 +104,8 @@ def open_session(
 
 
 @dataclass(frozen=True, slots=True)
-class _Listening:
-    """Where the answer to CONNECT comes from."""
+class _Handshake:
+    """Reads the answer to CONNECT."""
 
     transport: Transport
     protocol: ClientProtocol
@@ -113,7 +113,7 @@ class _Listening:
     address: str
 
     def first_frames(self, deadline: Deadline) -> list[Frame]:
-        """Return CONNECTED and what came with it."""
+        """Return CONNECTED and the frames that came with it."""
         protocol, start = self.protocol, b""
         meter = HeartbeatRateLimit(self.settings.max_eol_rate, time.monotonic())
         while True:
@@ -134,10 +134,10 @@ class _Listening:
                     str(error), offered=error.offered, supported=error.supported, address=self.address
                 )
             if frames:
-                return frames  # CONNECTED; an offence or an ERROR behind it is the link's to report
+                return frames  # CONNECTED; the link reports what is wrong after it
             if protocol.error is not None:
                 raise protocol.error
-            if deadline.expired:  # bytes that are there already come without a look at the clock
+            if deadline.expired:  # `recv` returns available bytes without checking the deadline
                 raise ConnectTimeout("the broker did not answer CONNECT in time", address=self.address)
 
     def _check_greeting(self, spoken: str | None) -> None:
@@ -148,15 +148,15 @@ class _Listening:
             raise ConnectError(f"the peer speaks {spoken} on this port, not STOMP", address=self.address)
 
 
-def _send(transport: Transport, request: Secret[bytes], listening: _Listening, deadline: Deadline) -> None:
+def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, deadline: Deadline) -> None:
     try:
-        _say(transport, request, deadline)
+        _write(transport, request, deadline)
     except SendTimeout:
         raise
     except ConnectionLost:
-        # Who refuses us says why and closes (TLS 1.3: a client certificate): the reason lies before the end.
+        # A peer that rejects us sends the reason, then closes (TLS 1.3: the client certificate).
         with contextlib.suppress(StompTimeout, ConnectionLost, ProtocolError):
-            listening.first_frames(deadline.sooner(_LAST_WORDS))
+            handshake.first_frames(deadline.sooner(_REASON_TIMEOUT))
         raise
 
 
@@ -168,10 +168,10 @@ def _connect_frame(
         return Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
     except BaseException as error:
         failure = error
-    raise strip_tracebacks(failure)  # the frames on the way down held the passcode
+    raise closed(failure)  # the stack frames below held the passcode
 
 
-def _say(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
+def _write(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
     try:
         transport.sendall(request.reveal(), deadline)
         return
@@ -181,7 +181,7 @@ def _say(transport: Transport, request: Secret[bytes], deadline: Deadline) -> No
 
 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:
-    words, mismatch = explain_refusal(frame, versions)
+    message, mismatch = refusal(frame, versions)
     if mismatch is not None:
         return VersionMismatch(str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address)
-    return ConnectRefused(f"the broker refused the connection: {words}", frame=frame, address=address)
+    return ConnectRefused(f"the broker refused the connection: {message}", frame=frame, address=address)

@@ -1,10 +1,10 @@
-"""The heart-beat thread: sends beats in our silence and watches for the peer's (STOMP 1.2, Heart-beating).
+"""The heartbeat thread: sends heartbeats while we are idle and watches for the peer's (STOMP 1.2, Heart-beating).
 
 | owns | may block on | never |
 |---|---|---|
-| the next beat, watching for silence | its event; the write lock only by *try* | waits for a writer |
+| the next heartbeat, watching for silence | its event; it only *tries* the write lock | waits for a writer |
 
-It asks the gate (rank 5) whether the peer is dead, and ends the link if so. Its own clock is monotonic.
+It asks flow control (rank 5) whether the peer is dead, and ends the link if so.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _BUSY_LINE = 0.05
-"""Seconds until the next look when a beat was due and the line was busy."""
+"""Seconds until the next attempt if a heartbeat was due while another thread was writing."""
 
 
 class HeartbeatThread(DaemonThread):
-    """Keeps a link alive, and notices when it is dead; exists only where beats were agreed on."""
+    """Keeps a link alive and ends it when the peer is silent; only started if heartbeats were negotiated."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(f"stompy-{link.name}-heartbeat")
@@ -32,25 +32,25 @@ class HeartbeatThread(DaemonThread):
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask the thread to end."""
+        """Ask the thread to end; does not wait."""
         self._stop.set()
 
     def run(self) -> None:
-        """Look whenever something may be due, until stopped."""
+        """Send and check heartbeats when they are due, until stopped."""
         link = self._link
         pause = 0.0
         while True:
             if self._stop.wait(pause):
                 return
             now = time.monotonic()
-            if link.flow.dead(now):
+            if link.flow.peer_dead(now):
                 self._declare_dead(now)
                 return
-            beaten = not link.pulse.beat_due(now) or link.writer.beat()
-            due = link.pulse.next_check(time.monotonic())
+            done = not link.pulse.beat_due(now) or link.writer.beat()
+            due = link.pulse.next_look(time.monotonic())
             assert due is not None
-            pause = due if beaten else max(due, _BUSY_LINE)
-            if link.flow.shut:
+            pause = due if done else max(due, _BUSY_LINE)
+            if link.flow.paused:
                 pause = max(pause, _BUSY_LINE)
 
     def _declare_dead(self, now: float) -> None:

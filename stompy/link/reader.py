@@ -1,10 +1,10 @@
-"""The reader thread: bytes in, frames routed, the link cleaned up.
+"""The reader thread: receives bytes, routes frames, cleans up the link.
 
 | owns | may block on | never |
 |---|---|---|
-| the parser, the order of routing, closing the socket | `recv`, the flow gate | writes, runs user code, joins |
+| the parser, the order of routing, closing the socket | `recv`, paused flow control | writes, runs user code, joins |
 
-It takes the protocol lock (rank 4) once a read, and leaves (rank 5) while routing.
+It takes the protocol lock (rank 4) once per read, and leaf locks (rank 5) while routing.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ _RECEIPT_ID = b"receipt-id:"
 
 
 class LinkOwner(Protocol):
-    """What a link tells its connection; all but `call_soon` run on the reader thread and must not block."""
+    """Callbacks of a link; all but `call_soon` run on the reader thread and must not block."""
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
-        """Take the MESSAGE frames of one read, in order."""
+        """Called with the MESSAGE frames of one read, in order."""
         ...
 
     def receipts(self, link: Link, frames: Frame | Run) -> None:
-        """Hear of one RECEIPT or several."""
+        """Called with one or more RECEIPT frames."""
         ...
 
     def ended(self, link: Link, reason: StompError | None) -> None:
-        """Hear, once, that the link is over; `None` where it was closed from this side."""
+        """Called once when the link has ended; `reason` is `None` if we closed it."""
         ...
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a callback where user code runs."""
+        """Run a callback on the dispatcher."""
         ...
 
 
 class Reader(DaemonThread):
-    """Reads until the link is over, then releases it.
+    """Reads until the link ends, then cleans up.
 
     Args:
-        link: whose bytes are read.
+        link: the link to read from.
         early: frames that came with CONNECTED.
     """
 
@@ -62,26 +62,26 @@ class Reader(DaemonThread):
         self._meter = HeartbeatRateLimit(link.max_eol_rate, time.monotonic())
 
     def run(self) -> None:
-        """Read to the end of the stream, an ERROR, an offence, or the end set by somebody else."""
+        """Read until the stream ends, the broker sends ERROR or breaks the protocol, or a thread ends the link."""
         link = self._link
         try:
             self._route(self._early)
-            self._fail_on_offence()
+            self._check_violation()
             while link.end_reason is None:
-                link.flow.wait_open()
+                link.flow.wait_while_paused()
                 data = link.transport.recv()
                 if not data:
                     break
                 now = time.monotonic()
                 link.pulse.heard(now)
                 link.bytes_in += len(data)
-                self._take(data, now)
+                self._process(data, now)
         except StompError as error:
             link.fail(error)
         finally:
             link.clean_up()
 
-    def _take(self, data: bytes, now: float) -> None:
+    def _process(self, data: bytes, now: float) -> None:
         link = self._link
         parser = link.protocol.parser
         frames = parser.read(data)
@@ -89,19 +89,19 @@ class Reader(DaemonThread):
             with link.protocol_lock:
                 accepted = link.protocol.accept(frames)
             self._route(accepted)
-        self._fail_on_offence()
+        self._check_violation()
         try:
             self._meter.check(parser.line_ends, frames=_count(frames), now=now)
         except LimitExceeded as flood:
-            raise _broken(flood) from flood
+            raise _protocol_violation(flood) from flood
 
-    def _fail_on_offence(self) -> None:
-        offence = self._link.protocol.error or self._link.protocol.parser.error
-        if offence is not None:
-            raise _broken(offence) from offence
+    def _check_violation(self) -> None:
+        violation = self._link.protocol.error or self._link.protocol.parser.error
+        if violation is not None:
+            raise _protocol_violation(violation) from violation
 
     def _route(self, frames: Sequence[Frame | Run]) -> None:
-        """Hand the messages over as one, since each hand-over is what costs; only other frames between divide them."""
+        """Route frames in order; consecutive messages go to the owner in one call, which is what costs."""
         link = self._link
         link.frames_in += _count(frames)
         if _LOG.isEnabledFor(logging.DEBUG):
@@ -125,11 +125,11 @@ class Reader(DaemonThread):
 
     def _receipts(self, item: Frame | Run) -> None:
         link = self._link
-        # Listeners first: who waits for a receipt may end the connection, and with it the dispatcher.
+        # Listeners first: the caller that waits may close the connection, and with it the dispatcher.
         link.owner.receipts(link, item)
         if isinstance(item, Run):
             confirm, at = link.receipts.confirm, len(_RECEIPT_ID)
-            # Our ids have nothing to be escaped: where the raw text is one of them, it is that one.
+            # Our ids need no escaping, so the raw text can be compared.
             item.rows = [
                 row
                 for row in item.rows
@@ -141,12 +141,12 @@ class Reader(DaemonThread):
             ]
         for frame in frames_of([item]):
             if not link.receipts.confirm(frame.headers["receipt-id"]):
-                _LOG.debug("a receipt that nobody waits for: %r", frame)
+                _LOG.debug("ignored an unexpected receipt: %r", frame)
 
 
 def _count(frames: Sequence[Frame | Run]) -> int:
     return sum([len(item) if isinstance(item, Run) else 1 for item in frames])
 
 
-def _broken(offence: StompError) -> ConnectionLost:
-    return ConnectionLost(f"the broker broke the protocol: {offence}")
+def _protocol_violation(violation: StompError) -> ConnectionLost:
+    return ConnectionLost(f"the broker broke the protocol: {violation}")

@@ -1,13 +1,13 @@
-"""Receipts: what the broker was asked to confirm.
+"""Receipts: the broker's confirmations.
 
-| who | does | lock |
+| who | calls | lock |
 |---|---|---|
-| senders | `Receipts.register` before the bytes leave | receipts (leaf) |
+| senders | `Receipts.register`, before the bytes are written | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
-| anybody | `Receipt.wait` | waits on an event, with no lock |
+| any caller | `Receipt.wait` | waits on an event, without a lock |
 
-A receipt belongs to one link and ends with it at the latest. One that has a keeper outlives its links: its frame is
-sent again on the next one, which adopts the receipt under the same id. The keeper is called without a lock.
+A receipt belongs to one link and is resolved when that link ends at the latest. One with a store outlives the link:
+its frame is sent again on the next link, under the same id. The store is called without a lock.
 
 Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never by order.
 """
@@ -27,31 +27,34 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 MAX_RECEIPTS = 100_000
-"""Receipts under way on one link: a broker that never confirms must not fill the memory."""
+"""Limit of pending receipts on one link, so that a broker that never confirms cannot exhaust memory."""
 
 Outcome = Literal["pending", "confirmed", "rejected", "unknown"]
 
 
 class ResendStore(Protocol):
-    """Sends frames again whose link died before it confirmed them; called without a lock, and takes none but leaves."""
+    """Resends frames whose link ended before confirming them; called without a lock, and takes only leaf locks."""
 
-    def admitted(self, receipt: Receipt) -> None:
-        """Hear that a link is about to send the receipt's frame."""
+    def registered(self, receipt: Receipt) -> None:
+        """Called when a link is about to send the receipt's frame."""
         ...
 
-    def keeps(self, receipt: Receipt) -> bool:
-        """Return whether the receipt stays open although its link is over, as another link will send its frame."""
+    def will_resend(self, receipt: Receipt) -> bool:
+        """Return whether another link will send the frame, so that the receipt stays pending after its link ended."""
         ...
 
-    def settled(self, receipt: Receipt) -> None:
-        """Hear, once, that the outcome is there."""
+    def resolved(self, receipt: Receipt) -> None:
+        """Called once when the outcome is known."""
         ...
 
 
 class Receipt:
-    """The broker's confirmation of one frame, to be waited for now, later or never.
+    """The broker's confirmation of one frame. Thread-safe.
 
-    Made by `send(..., receipt=True)` and the like. Safe to use from any thread.
+    Returned by `send(..., receipt=True)`, `ack(receipt=True)` and `nack(receipt=True)`.
+
+    Attributes:
+        id: the `receipt` header of the frame.
     """
 
     __slots__ = (
@@ -59,10 +62,10 @@ class Receipt:
         "_callbacks",
         "_error",
         "_event",
-        "_keeper",
         "_link",
         "_lock",
         "_outcome",
+        "_store",
         "id",
     )
 
@@ -71,53 +74,52 @@ class Receipt:
         receipt_id: str,
         link: Link,
         lock: AbstractContextManager[object],
-        keeper: ResendStore | None = None,
+        store: ResendStore | None = None,
     ) -> None:
         self.id = receipt_id
         self._link = link
         self._lock = lock
-        self._keeper = keeper
+        self._store = store
         self._before_wait: Callable[[], object] | None = None
-        """Called by `wait` first, where the frame has not left yet."""
+        """Called first by `wait`, to write a frame that is still in a batch."""
         self._outcome: Outcome = "pending"
         self._error: StompError | None = None
-        # Most receipts are pipelined and never waited for one by one, so events are made for those that are.
+        # Made by `wait`, as most receipts are never waited for one by one.
         self._event: Event | None = None
         self._callbacks: list[Callable[[Receipt], None]] | None = None
 
     @property
     def _line(self) -> bytes:
-        """The header line that asks for it; for stompy's own use."""
+        """Return the header line that requests it."""
         return b"receipt:%b\n" % self.id.encode("ascii")
 
     @property
     def outcome(self) -> Outcome:
-        """`"pending"`, `"confirmed"`, `"rejected"` (an ERROR named it) or `"unknown"` (the link died first)."""
+        """`"pending"`, `"confirmed"`, `"rejected"` (by an ERROR) or `"unknown"` (the connection was lost first)."""
         return self._outcome
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known or can never be."""
+        """Whether the outcome is final."""
         return self._outcome != "pending"
 
     @property
     def error(self) -> StompError | None:
-        """Why it was not confirmed, or `None`."""
+        """Why the frame was not confirmed, or `None`."""
         return self._error
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return when the broker has confirmed the frame.
+        """Wait until the broker has confirmed the frame.
 
-        Works in a listener too, since the reader resolves it and keeps reading meanwhile. A frame that waits in a batch
-        of this thread is written out first.
+        May be called from listeners and handlers. A frame in this thread's batch is written first.
 
         Args:
-            timeout: seconds; `None` takes the connection's receipt timeout, `0` only looks.
+            timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
 
         Raises:
-            ReceiptTimeout: no answer came in time; it may still come.
+            ReceiptTimeout: no answer in time; it may still arrive.
             BrokerError: the broker answered with an ERROR that names this receipt.
-            ConnectionLost: the link died first; whether the broker took the frame is unknown.
+            ConnectionLost: the connection was lost first; the broker may or may not have the frame.
         """
         if timeout is not None:
             check_seconds(timeout)
@@ -137,22 +139,22 @@ class Receipt:
                     return
                 if self._event is None:
                     self._event = Event()
-                event, gate = self._event, self._link.flow
+                event, flow = self._event, self._link.flow
             holder = object()
             try:
-                gate.hold(holder)
+                flow.hold(holder)
                 arrived = event.wait(deadline.remaining())
             finally:
-                gate.holders.discard(holder)
+                flow.holders.discard(holder)
             if self._outcome != "pending":
                 return
             if not arrived:
-                hint = "; the inbox is full up to its hard limit, so it may lie unread" if gate.shut else ""
+                hint = "; the inbox is at its hard limit, so the receipt may be unread" if flow.paused else ""
                 raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
-            # Another link has adopted it, whose gate is the one to hold now.
+            # It moved to another link, whose flow control is the one to hold now.
 
     def add_done_callback(self, callback: Callable[[Receipt], None]) -> None:
-        """Call `callback(receipt)` on the dispatcher thread when the outcome is there; soon, if it is already."""
+        """Call `callback(receipt)` on the dispatcher thread when the outcome is known, or soon if it already is."""
         with self._lock:
             if not self.done:
                 self._callbacks = [*(self._callbacks or ()), callback]
@@ -160,20 +162,20 @@ class Receipt:
         self._link.owner.call_soon(lambda: callback(self))
 
     @property
-    def _kept(self) -> bool:
-        """Whether the frame is sent again where its link dies before the confirmation."""
-        return self._keeper is not None
+    def _resendable(self) -> bool:
+        """Whether the frame is sent again if its link ends before confirming it."""
+        return self._store is not None
 
     def _move(self, link: Link) -> None:
-        """Belong to another link; who waits goes on waiting there. Called without the lock."""
+        """Move to another link, and callers of `wait` with it. Called without the lock."""
         with self._lock:
             self._link = link
             event, self._event = self._event, None
         if event is not None:
             event.set()
 
-    def _settle(self, outcome: Outcome, error: StompError | None) -> None:
-        """Set the outcome, once; called without the lock, by who knows it: the link, the keeper, a batch."""
+    def _resolve(self, outcome: Outcome, error: StompError | None) -> None:
+        """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
         with self._lock:
             if self._outcome != "pending":
                 return
@@ -185,20 +187,20 @@ class Receipt:
             event.set()
         for callback in callbacks or ():
             self._link.owner.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
-        if self._keeper is not None:
-            self._keeper.settled(self)
+        if self._store is not None:
+            self._store.resolved(self)
 
     def __repr__(self) -> str:
         return f"<Receipt {self.id!r} {self._outcome}>"
 
 
 class Receipts:
-    """The receipts of one link that are under way.
+    """The pending receipts of one link.
 
     Args:
-        prefix: what the ids begin with; a link's own, so that an answer can never meet another link's receipt.
-        link: whose receipts they are.
-        limit: how many may be under way.
+        prefix: of the ids; unique per link, so that an answer never matches another link's receipt.
+        link: they belong to.
+        limit: how many may be pending.
     """
 
     def __init__(self, prefix: str, link: Link, *, limit: int = MAX_RECEIPTS) -> None:
@@ -208,70 +210,70 @@ class Receipts:
         self._lock = make_lock(Rank.LEAF, "receipts")
         self._pending: dict[str, Receipt] = {}
         self._numbers = itertools.count(1)
-        self._over = False
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def make(self) -> Receipt:
-        """Return a receipt that waits for nothing yet."""
+        """Return a receipt that is not registered yet."""
         return Receipt(f"{self._prefix}{next(self._numbers)}", self._link, self._lock)
 
     def register(self, receipt: Receipt, *, always: bool = False) -> None:
-        """Note a receipt that waits for its answer from now on, before its frame leaves.
+        """Register the receipt of a frame before it is written.
 
-        One that has a keeper moves here from the link before, if there was one. It is not measured by the limit: what
-        is sent again was let in before, and its own bounds hold it.
+        One with a store moves here from its previous link, and does not count towards the limit, as the store has its
+        own.
 
         Args:
-            receipt: that of the frame.
-            always: take it where there is no room, as the last one.
+            receipt: of the frame.
+            always: ignore the limit.
 
         Raises:
-            LimitExceeded: too many are under way.
-            StompError: the link is over, with the reason; nothing has changed.
+            LimitExceeded: too many receipts are pending.
+            StompError: why the link has ended; nothing was registered.
         """
-        keeper = receipt._keeper
+        store = receipt._store
         with self._lock:
-            if self._over:
+            if self._closed:
                 self._link.check_open()
-            if len(self._pending) >= self._limit and keeper is None and not always:
-                raise LimitExceeded("too many receipts are under way", limit_name="max_receipts", limit=self._limit)
+            if len(self._pending) >= self._limit and store is None and not always:
+                raise LimitExceeded("too many receipts are pending", limit_name="max_receipts", limit=self._limit)
             self._pending[receipt.id] = receipt
-        if keeper is not None:
-            # Should the link end right here, `fail_all` asks the keeper before the next link is thought of.
-            keeper.admitted(receipt)
+        if store is not None:
+            # If the link ends right here, `fail_all` asks the store before the next link is opened.
+            store.registered(receipt)
             receipt._move(self._link)
 
     def forget(self, receipt: Receipt) -> None:
-        """Drop a receipt whose frame never left."""
+        """Drop a receipt whose frame was not written."""
         self._pending.pop(receipt.id, None)
 
     def confirm(self, receipt_id: str) -> bool:
-        """Resolve the receipt; an id that nobody waits for (late, doubled, unknown) is passed over with `False`."""
+        """Confirm the receipt; return `False` for an id that is not pending (late, duplicate, unknown)."""
         receipt = self._pending.pop(receipt_id, None)
         if receipt is None:
             return False
-        receipt._settle("confirmed", None)
+        receipt._resolve("confirmed", None)
         return True
 
     def reject(self, receipt_id: str, error: StompError) -> None:
-        """Resolve the receipt that an ERROR named."""
+        """Reject the receipt that an ERROR named."""
         receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
-            receipt._settle("rejected", error)
+            receipt._resolve("rejected", error)
 
     def fail_all(self, error: StompError) -> None:
-        """Resolve all others as unknown, but for those that are kept, and refuse new ones: the link is over."""
+        """Resolve all but those to resend as unknown, and accept no more: the link has ended."""
         with self._lock:
-            self._over = True
+            self._closed = True
             left = list(self._pending.copy().values())
             self._pending.clear()
         for receipt in left:
-            if receipt._keeper is None or not receipt._keeper.keeps(receipt):
-                receipt._settle("unknown", error)
+            if receipt._store is None or not receipt._store.will_resend(receipt):
+                receipt._resolve("unknown", error)
 
     def outstanding(self) -> list[Receipt]:
-        """Return the receipts that still wait."""
+        """Return the pending receipts."""
         with self._lock:
             return list(self._pending.copy().values())

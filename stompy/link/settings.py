@@ -1,4 +1,4 @@
-"""What a link needs to know, and who we are to its broker."""
+"""Settings and credentials of a link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret
 
 DEFAULT_HEARTBEAT = (10.0, 10.0)
-"""Seconds: what we can send and what we want to receive."""
+"""Seconds between heartbeats: those we can send, those we want to receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,26 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """How to open and keep one session; durations in seconds.
+    """Settings of one session; durations in seconds.
 
     Attributes:
-        vhost: the `host` header; `None` takes the host name of the address.
+        vhost: the `host` header; `None` uses the host name of the address.
         versions: offered to the broker.
-        heartbeat: what we can send and what we want to receive, 0 for not at all.
-        heartbeat_tolerance: agreed intervals of silence after which the broker counts as dead.
-        send_timeout: how long one frame may take to leave.
-        receipt_timeout: the default wait for a receipt.
-        limits: maxima for a frame of the broker.
-        inbox: how much may wait for user code before the broker is held back.
-        max_receipts: receipts under way at most.
-        max_subscriptions: live subscriptions at most.
-        max_transactions: open transactions at most.
-        max_eol_rate: bytes of line ends a second that the broker may send between frames.
-        headers: further headers of CONNECT.
-        leniency: tolerated deviations of the broker; `None` takes what the broker is known to need.
+        heartbeat: intervals we can send and want to receive, 0 for none.
+        heartbeat_tolerance: negotiated intervals of silence after which the broker counts as dead.
+        send_timeout: for writing one frame.
+        receipt_timeout: default for receipts.
+        limits: for received frames.
+        inbox: limits on messages that wait for user code.
+        max_receipts: limit of pending receipts.
+        max_subscriptions: limit of active subscriptions.
+        max_transactions: limit of open transactions.
+        max_eol_rate: bytes of line ends per second that the broker may send between frames.
+        headers: added to CONNECT.
+        leniency: deviations to tolerate; `None` uses those that the broker is known to need.
 
     Raises:
-        ConfigurationError: a value is out of its range.
+        ConfigurationError: a value is out of range.
     """
 
     vhost: str | None = None

@@ -1,18 +1,18 @@
-"""The way out of one link: one frame, or one batch of them, at a time.
+"""Writing to a link: one frame, or one batch of them, at a time.
 
 | thread | does here | may block on |
 |---|---|---|
-| any caller | `write`, `request` | the write lock and the carrier, both within the send timeout |
-| pacemaker | `beat` | nothing |
+| any caller | `write`, `request` | the write lock and the socket, both within the send timeout |
+| heartbeat | `beat` | nothing |
 
 | rank | lock | guards |
 |---|---|---|
-| 3 | write | the order of bytes out; held over `sendall` |
-| 4 | protocol | the book of the session: subscriptions, transactions, its state |
+| 3 | write | the order of written bytes; held over `sendall` |
+| 4 | protocol | the session: its state, subscriptions, transactions |
 
-SEND, ACK and NACK change nothing in that book, so they are encoded ahead and need the write lock alone. A receipt is
-registered before the bytes leave. A frame that was interrupted half-way ends the link: the next one would be read as
-the rest of it.
+SEND, ACK and NACK do not change the session, so they are encoded first and need the write lock only. A receipt is
+registered before the bytes are written. A partly written frame ends the link, as the broker would read the next frame
+as the rest of it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _LOG = logging.getLogger("stompy.link")
 
 _UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
 
-_INTERRUPTED = "a frame was interrupted on its way out"
+_INTERRUPTED = "the write of a frame was interrupted"
 
 
 class Writer:
     """Writes the frames of a link.
 
     Args:
-        link: whose frames they are.
-        send_timeout: seconds for a frame to leave, where the caller says nothing else.
+        link: to write to.
+        send_timeout: default timeout of a write, in seconds.
     """
 
     def __init__(self, link: Link, *, send_timeout: float) -> None:
@@ -55,11 +55,11 @@ class Writer:
         self._transport = link.transport
         self._send_timeout = send_timeout
         self._lock = make_lock(Rank.WRITE, "write")
-        self._torn = False
+        self._incomplete = False
         self.frames = 0
-        """Frames that left, heart-beats aside."""
+        """Frames written, without heartbeats."""
         self.bytes = 0
-        """Bytes that left."""
+        """Bytes written."""
 
     def write(
         self,
@@ -67,43 +67,43 @@ class Writer:
         *,
         frames: int = 1,
         receipt: Receipt | None = None,
-        on_left: Callable[[], None] | None = None,
+        on_written: Callable[[], None] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Return when the carrier has the bytes of one or more frames. Any thread.
+        """Write one or more frames; return when the operating system has all bytes. Any thread.
 
         Args:
-            data: what to write, or what returns it in its turn, with the write lock.
-            frames: how many they are.
-            receipt: registered before they leave.
-            on_left: called with the write lock when all of them have left. Where a signal strikes before it was called,
-                they have not left, or the link is over.
-            timeout: seconds until they must have left; `None` takes the send timeout.
+            data: the bytes, or a function that returns them, called with the write lock.
+            frames: how many.
+            receipt: registered before the write.
+            on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
+                or the link has ended.
+            timeout: seconds; `None` uses the send timeout.
 
         Raises:
-            ConcurrencyError: called by a signal handler that interrupted a send of this thread.
-            NotConnected: the link was closed from this side.
-            ConnectionLost: the link died; `SendTimeout` if the broker stopped reading.
-            LimitExceeded: too many receipts are under way; nothing left.
+            ConcurrencyError: called from a signal handler that interrupted a send of this thread.
+            NotConnected: the link was closed by us.
+            ConnectionLost: the link was lost; `SendTimeout` if the broker stopped reading.
+            LimitExceeded: too many receipts are pending; nothing was written.
         """
         lock, link = self._lock, self._link
         if lock._is_owned():
             raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
         if _LOG.isEnabledFor(logging.DEBUG) and not callable(data):
-            whole = data if isinstance(data, bytes) else b"".join(data)
-            for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(whole):
+            raw = data if isinstance(data, bytes) else b"".join(data)
+            for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)
         budget: Deadline | float = self._send_timeout if timeout is None else timeout
         begun = False
         try:
             if not lock.acquire(False):
-                budget = self._await_turn(deadline_of(budget))
-            if self._torn or not link.alive:
-                self._check_line()
+                budget = self._await_lock(deadline_of(budget))
+            if self._incomplete or not link.alive:
+                self._check_usable()
             if receipt is not None:
                 link.receipts.register(receipt)
             encoded = data() if callable(data) else data
-            begun = self._torn = True
+            begun = self._incomplete = True
             if isinstance(encoded, bytes):
                 self._transport.sendall(encoded, budget)
                 self.bytes += len(encoded)
@@ -111,15 +111,15 @@ class Writer:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
             link.pulse.last_sent = monotonic()
-            if on_left is not None:
-                on_left()
-            self._torn = False
+            if on_written is not None:
+                on_written()
+            self._incomplete = False
             return
         except BaseException as error:
             if not begun and receipt is not None:
                 link.receipts.forget(receipt)
             if begun and not isinstance(error, ConnectionLost):
-                link.fail(ConnectionLost(_INTERRUPTED))  # Ctrl-C, say
+                link.fail(ConnectionLost(_INTERRUPTED))  # such as by Ctrl-C
             if not begun or not isinstance(error, ConnectionLost):
                 raise
             failure = error
@@ -127,7 +127,7 @@ class Writer:
             try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
                 lock.release()
             except RuntimeError:
-                pass  # it was not taken
+                pass  # it was not acquired
         raise link.write_failed(failure)
 
     def request(
@@ -136,16 +136,16 @@ class Writer:
         headers: Mapping[str, str],
         *,
         receipt: bool = False,
-        on_left: Callable[[], None] | None = None,
+        on_written: Callable[[], None] | None = None,
         timeout: float | None = None,
     ) -> Receipt | None:
-        """Send a frame by all the rules of the session; return its receipt where one was asked for.
+        """Send a frame that may change the session; return its receipt if one was requested.
 
-        Raises, and calls `on_left`, as `write` does.
+        Raises, and calls `on_written`, as `write` does.
 
         Raises:
-            LocalProtocolError: the frame may not or cannot be sent; nothing left.
-            LimitExceeded: too many receipts, subscriptions or transactions already; nothing left.
+            LocalProtocolError: the session does not allow the frame, or it cannot be encoded; nothing was written.
+            LimitExceeded: too many receipts, subscriptions or transactions; nothing was written.
         """
         link = self._link
         handle = link.receipts.make() if receipt else None
@@ -159,38 +159,38 @@ class Writer:
                 link.receipts.register(handle, always=command == "DISCONNECT")
             data = self.encode(command, headers)
             if command == "DISCONNECT":
-                link.leave()
+                link.expect_end()
             return data
 
         try:
-            self.write(encoded, on_left=on_left, timeout=timeout)
+            self.write(encoded, on_written=on_written, timeout=timeout)
         except BaseException as error:
             if handle is not None:
                 link.receipts.forget(handle)
             if not isinstance(error, StompError):
-                # A signal, and our book of subscriptions and transactions may name what the broker never heard of.
-                link.fail(ConnectionLost(f"a {command} frame was interrupted on its way out"))
+                # A signal: we may have recorded a subscription or transaction that the broker does not know.
+                link.fail(ConnectionLost(f"the write of a {command} frame was interrupted"))
             raise
         return handle
 
     def encode(self, command: str, headers: Mapping[str, str]) -> bytes:
-        """Return the bytes of a frame that may be sent now, and note it in the book; raises as `request` does."""
+        """Check a frame against the session, record it there and return its bytes; raises as `request` does."""
         with self._link.protocol_lock:
             self._link.check_open()
             return self._link.protocol.send(command, headers)
 
     def beat(self) -> bool:
-        """Send a heart-beat if the line is free; return whether one went out. Never waits."""
+        """Send a heartbeat unless another thread is writing; return whether one was sent. Never waits."""
         if not self._lock.acquire(blocking=False):
-            return False  # a busy line is not idle
+            return False  # a line that is being written to is not idle
         try:
-            if self._torn:
-                self._check_line()
+            if self._incomplete:
+                self._check_usable()
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
             self._link.pulse.last_sent = monotonic()
         except ConnectionLost:
-            return False  # a full window, where bytes of ours are on the way; or the end, which the reader finds
+            return False  # a full TCP window, so bytes of ours are on the way; or the link was lost
         finally:
             self._lock.release()
         return True
@@ -199,21 +199,21 @@ class Writer:
         for part in parts:
             try:
                 self._transport.sendall(part, deadline)
-            except ConnectionLost as lost:
+            except ConnectionLost as error:
                 if part is not parts[0]:
-                    lost.outcome = "unknown"
+                    error.outcome = "unknown"
                 raise
             self.bytes += len(part)
 
-    def _await_turn(self, deadline: Deadline) -> Deadline:
+    def _await_lock(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()
         if not self._lock.acquire(timeout=-1 if remaining is None else remaining):
             self._link.check_open()
-            raise SendTimeout(f"another frame to {self._link.address} did not leave in time", outcome="not-sent")
+            raise SendTimeout(f"another write to {self._link.address} did not finish in time", outcome="not-sent")
         return deadline
 
-    def _check_line(self) -> None:
-        """Raise if nothing may leave any more, also behind a frame that two signals in a row left half-sent."""
-        if self._torn:
+    def _check_usable(self) -> None:
+        """Raise if the link cannot be written to, including after a frame that two signals in a row interrupted."""
+        if self._incomplete:
             self._link.fail(ConnectionLost(_INTERRUPTED))
         self._link.check_open()

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stompy.connection.connection import Connection
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, StompError
 from stompy.outbox.delivery import Delivery, Refusal, Verdict

@@ -20,7 +20,7 @@ from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompError, StompTimeout
 from stompy.frames.encoder import encode

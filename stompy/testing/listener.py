@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompError, StompTimeout

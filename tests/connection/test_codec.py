@@ -80,12 +80,12 @@ def test_a_content_type_must_be_a_mime_type(wrong: str) -> None:
         ("x", "text/plain;charset=klingon", "unknown charset 'klingon'"),
         ("x", "text/plain;charset=rot13", "unknown charset"),
         ("x", "text/plain;charset=base64", "unknown charset"),
-        ("é", "text/plain;charset=ascii", "cannot be written in ascii"),
-        ("\ud800", None, "cannot be written in utf-8"),
-        ({1, 2}, None, "body of set cannot be written as JSON"),
-        (math.nan, None, "cannot be written as JSON"),
-        (object(), None, "body of object cannot be written as JSON"),
-        (None, None, "for an empty one write b'', for JSON's null 'null' with content_type='application/json'"),
+        ("é", "text/plain;charset=ascii", "cannot be encoded in ascii"),
+        ("\ud800", None, "cannot be encoded in utf-8"),
+        ({1, 2}, None, "body of set cannot be encoded as JSON"),
+        (math.nan, None, "cannot be encoded as JSON"),
+        (object(), None, "body of object cannot be encoded as JSON"),
+        (None, None, "send b'' for an empty body, or 'null' with content_type='application/json' for JSON's null"),
     ],
 )
 def test_what_cannot_be_written_is_refused(body: object, content_type: str | None, words: str) -> None:
@@ -96,12 +96,12 @@ def test_what_cannot_be_written_is_refused(body: object, content_type: str | Non
 def test_a_value_nested_without_end_is_refused() -> None:
     endless: list[object] = []
     endless.append(endless)
-    with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
         encode_body(endless, None)
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as JSON"):
         encode_body(deep, None)
 
 

@@ -242,3 +242,19 @@ def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> 
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
     )
     assert ended.stdout == "['MainThread']\n", ended.stderr
+
+
+def test_threads_are_named_after_their_connection(talking: Talking) -> None:
+    talk = talking(name="orders", heartbeat=(1, 1), peer_heartbeat=(1, 1))
+    name = talk.conn._links._name
+    assert name.startswith("orders-")
+    names = {thread.name for thread in threading.enumerate() if name in thread.name}
+    assert names == {f"stompy-{name}-reader", f"stompy-{name}-heartbeat", f"stompy-{name}-dispatcher"}
+
+
+def test_a_connect_that_fails_leaves_no_thread(talking: Talking) -> None:
+    before = set(threading.enumerate())
+    for _ in range(20):
+        with pytest.raises(stompy.ConnectError):
+            stompy.connect("stomp://127.0.0.1:1")
+        assert {thread for thread in threading.enumerate() if thread.name.startswith("stompy-")} <= before

@@ -1,4 +1,4 @@
-"""The thread that runs user code."""
+"""The thread that runs user code, and calls from it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from stompy.connection.dispatcher import Dispatcher, run_reported
+import stompy
+from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.deadline import Deadline
+from tests.connection.conftest import Acting, Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
@@ -66,7 +69,7 @@ def test_what_is_no_exception_ends_no_dispatcher_either(
 
 def test_in_the_main_thread_what_ends_the_program_is_not_held_back() -> None:
     with pytest.raises(SystemExit):
-        run_reported(sys.exit)
+        run_logged(sys.exit)
 
 
 def test_what_was_queued_before_the_stop_still_runs_and_nothing_later(dispatcher: Dispatcher) -> None:
@@ -120,4 +123,123 @@ def test_only_errors_of_user_code_are_swallowed() -> None:
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        run_reported(leave)
+        run_logged(leave)
+
+
+# Calls from inside
+
+
+def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving) -> None:
+    conn, served = serving()
+    done: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        conn.send("/queue/b", "x", confirm=True)
+        receipt = conn.send("/queue/b", "y", receipt=True)
+        assert receipt is not None
+        receipt.wait(WITHIN)
+        other = conn.subscribe("/queue/c")
+        with conn.transaction() as tx:
+            tx.send("/queue/b", "z")
+            tx.ack(message)
+        other.unsubscribe()
+        done.append("done")
+
+    conn.subscribe("/queue/a", handler, ack="client-individual", id="1")
+    served.peer.deliver("x", ack="1")
+    until(lambda: done)
+    assert served.commands()[1:] == ["SEND", "SEND", "SUBSCRIBE", "BEGIN", "SEND", "ACK", "COMMIT", "UNSUBSCRIBE"]
+
+
+def test_a_handler_may_unsubscribe_itself(serving: Serving) -> None:
+    conn, served = serving()
+    seen: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        seen.append(message.text)
+        subscription.unsubscribe()
+
+    subscription = conn.subscribe("/queue/a", handler, id="1")
+    served.peer.deliver("x")
+    until(lambda: subscription.closed)
+    assert seen == ["x"]
+    assert conn.connected
+
+
+def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handler(serving: Serving) -> None:
+    """The handler waits, so nobody empties the inbox; the wait itself keeps the reader reading."""
+    held: list[stompy.Frame] = []
+
+    def hold_back(frame: stompy.Frame) -> bool:
+        held.extend([frame] if frame.command == "SEND" else [])
+        return frame.command == "SEND"
+
+    conn, served = serving(on=hold_back, inbox=stompy.InboxLimits(messages=2))
+    outcome: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        if not outcome:
+            receipt = conn.send("/queue/b", "x", receipt=True)
+            assert receipt is not None
+            receipt.wait(WITHIN)
+            outcome.append(receipt.outcome)
+
+    conn.subscribe("/queue/a", handler, id="1")
+    served.peer.deliver("first")
+    until(lambda: held)
+    for _ in range(50):
+        served.peer.deliver("more")
+    served.peer.receipt(held[0])
+    until(lambda: outcome)
+    assert outcome == ["confirmed"]
+
+
+@pytest.mark.parametrize("event", ["on_connected", "on_message", "on_receipt"])
+def test_disconnect_works_inside_a_listener(serving: Serving, event: str) -> None:
+    held: list[stompy.Connection] = []
+    ready = threading.Event()
+
+    def leave(*what: Any) -> None:
+        assert ready.wait(WITHIN)
+        held[0].disconnect()
+
+    acting = Acting(event, leave)
+    behind = Recorder()
+    conn, served = serving(listeners=[acting, behind])
+    held.append(conn)
+    if event == "on_message":
+        conn.subscribe("/queue/a", id="1")
+        served.peer.deliver("x")
+    elif event == "on_receipt":
+        conn.send("/queue/a", "x", receipt=True)
+    ready.set()
+    acting.finished()
+    assert not conn.connected
+    assert behind.over.wait(WITHIN)
+    assert behind.names.count("disconnected") == 1
+    assert served.commands().count("DISCONNECT") == 1
+
+
+def test_disconnect_works_inside_a_handler_and_the_rest_is_not_delivered(serving: Serving) -> None:
+    conn, served = serving()
+    seen: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        seen.append(message.text)
+        conn.disconnect()
+
+    conn.subscribe("/queue/a", handler, id="1")
+    served.peer.deliver("first", "second", "third")
+    until(lambda: not conn.connected)
+    served.join(WITHIN)
+    conn.disconnect()
+    assert seen == ["first"]
+
+
+def test_disconnect_works_inside_on_disconnected(talking: Talking) -> None:
+    held: list[stompy.Connection] = []
+    acting = Acting("on_disconnected", lambda reason: held[0].disconnect())
+    talk = talking(listeners=[acting])
+    held.append(talk.conn)
+    talk.peer.hang_up()
+    acting.finished()

@@ -133,7 +133,7 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
             headers=headers,
             options=options,
             content_length=content_length,
-            more=more,
+            extra=more,
         )
         return encoded if isinstance(encoded, bytes) else b"".join(encoded)
 

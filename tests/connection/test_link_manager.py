@@ -321,7 +321,7 @@ def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
         peer.take_connect()
         peer.raw(peer.connected_frame() + (peer.encoded("ERROR", {"message": "go away"}) if refused else b""))
         peer.hang_up()
-        with pytest.raises(stompy.ConnectError, match="right behind CONNECTED") as caught:
+        with pytest.raises(stompy.ConnectError, match="right after CONNECTED") as caught:
             call.result()
         peer.close()
     assert isinstance(caught.value, stompy.ConnectRefused) is refused

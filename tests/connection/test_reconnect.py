@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, keep_trying, reconnect_of, resend_of
+from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, resend_of, retry
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import Event
 
@@ -64,7 +64,7 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[i
             raise outcome
 
     try:
-        keep_trying(attempt, policy, closing=Event(), tell=lambda *what: told.append(what))
+        retry(attempt, policy, closing=Event(), report=lambda *what: told.append(what))
     except StompError as error:
         return told, error
     return told, None
@@ -106,8 +106,8 @@ def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
         raise ConnectError("no")
 
     with pytest.raises(ConnectError):
-        keep_trying(
-            attempt, Reconnect(first_delay=1000.0, max_delay=2000.0), closing=closing, tell=lambda *_: closing.set()
+        retry(
+            attempt, Reconnect(first_delay=1000.0, max_delay=2000.0), closing=closing, report=lambda *_: closing.set()
         )
     assert len(attempts) <= 2
 

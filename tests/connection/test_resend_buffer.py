@@ -250,7 +250,7 @@ def test_a_copy_that_the_next_version_cannot_write_ends_as_unknown_and_holds_nob
     second.receipt(frame)
     good.wait(WITHIN)
     assert bad.outcome == "unknown"
-    with pytest.raises(stompy.ConnectionLost, match="cannot be sent again"):
+    with pytest.raises(stompy.ConnectionLost, match="cannot be resent"):
         bad.wait()
 
 

@@ -188,7 +188,7 @@ def test_a_message_whose_handler_raised_is_refused_where_its_broker_then_keeps_i
         heard = handler.await_event("handler_error")
     assert heard == ("bad", handler.error, None if nack is None else "NACK")
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [("holds a place in the prefetch" in warning, why in warning) for warning in warnings] == (
+    assert [("counts towards the prefetch" in warning, why in warning) for warning in warnings] == (
         [(True, True)] if nack is None else []
     )
     assert all(thread.endswith("-dispatcher") for thread in handler.threads)

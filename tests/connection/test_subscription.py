@@ -62,7 +62,7 @@ def test_an_unknown_ack_mode_is_refused_before_anything_is_sent(talking: Talking
 
 @pytest.mark.parametrize("destination", ["", None, b"/queue/a", 5])
 def test_a_destination_is_text(talking: Talking, destination: Any) -> None:
-    with pytest.raises(LocalProtocolError, match="a destination is text"):
+    with pytest.raises(LocalProtocolError, match="a destination must be non-empty text"):
         talking().conn.subscribe(destination)
 
 
@@ -279,7 +279,7 @@ def test_what_was_received_before_unsubscribe_can_still_be_taken(talking: Talkin
 
 def test_a_subscription_with_a_handler_cannot_be_received_from(talking: Talking) -> None:
     subscription = talking().subscribe("/queue/a", print)
-    with pytest.raises(LocalProtocolError, match="with a handler"):
+    with pytest.raises(LocalProtocolError, match="that has a handler"):
         subscription.receive()
     with pytest.raises(LocalProtocolError, match="with a handler"):
         next(iter(subscription))

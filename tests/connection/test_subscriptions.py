@@ -13,7 +13,7 @@ from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
 from stompy.link.link import Link
-from tests.connection.conftest import Talking
+from tests.connection.conftest import Serving, Talking
 from tests.link.conftest import Linking
 from tests.link.conftest import linking as linking
 from tests.support.peer import WITHIN, Linked
@@ -99,7 +99,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_sent(
 def test_what_the_broker_need_not_know_is_only_registered(subscriptions: SubscriptionTable, linking: Linking) -> None:
     linked = linking()
     one = subscription("1")
-    over(subscriptions, linked.link).add(one, timeout=None, tell=False)
+    over(subscriptions, linked.link).add(one, timeout=None, announce=False)
     assert subscriptions.all() == [one]
     assert linked.peer.quiet()
 
@@ -109,7 +109,7 @@ def test_what_the_broker_was_not_told_of_it_is_not_told_the_end_of(
 ) -> None:
     linked = linking()
     one = subscription("/temp-queue/1")
-    over(subscriptions, linked.link).add(one, timeout=None, tell=False)
+    over(subscriptions, linked.link).add(one, timeout=None, announce=False)
     over(subscriptions, linked.link).remove(one, timeout=None)
     assert one.closed
     assert linked.peer.quiet()
@@ -326,7 +326,7 @@ def test_where_an_ack_settles_messages_of_all_it_is_not_mixed_with_others(
 ) -> None:
     talk = talking(server="RabbitMQ/4.3.6")
     one = talk.subscribe("/queue/a", ack=first)
-    with pytest.raises(ConfigurationError, match="a connection each"):
+    with pytest.raises(ConfigurationError, match="separate connections"):
         talk.conn.subscribe("/queue/b", ack=second)
     assert talk.peer.quiet()
     talk.subscribe("/queue/c", ack="auto")
@@ -361,3 +361,10 @@ def test_what_is_not_durable_is_not_deleted_and_lives_on(talking: Talking) -> No
         subscription.unsubscribe(delete=True)
     assert not subscription.closed
     assert talk.peer.quiet()
+
+
+def test_a_made_up_subscription_id_avoids_those_that_the_program_chose(serving: Serving) -> None:
+    conn, _ = serving()
+    chosen = [conn.subscribe("/queue/a", id=str(number)).id for number in (1, 2, 4)]
+    made = [conn.subscribe("/queue/a").id for _ in range(3)]
+    assert len({*chosen, *made}) == 6

@@ -18,7 +18,7 @@ from unittest import mock
 from stompy.broker import Broker
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
@@ -178,7 +178,7 @@ def _converse(
     )
     for subscription in (handled, taken):
         with contextlib.suppress(StompError):
-            conn._subscriptions.add(subscription, timeout=0, tell=False)
+            conn._subscriptions.add(subscription, timeout=0, announce=False)
     if properly:
         with contextlib.suppress(StompError):
             _say(theirs, data)

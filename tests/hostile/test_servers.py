@@ -37,7 +37,7 @@ class Victim:
         self._subscription = Subscription(
             conn._subscriptions, id="1", destination="/queue/a", ack="auto", handler=None, headers={}, dispatcher=None
         )
-        conn._subscriptions.add(self._subscription, timeout=0, tell=False)
+        conn._subscriptions.add(self._subscription, timeout=0, announce=False)
 
     def act(self) -> None:
         getattr(self, self._attack.act)()

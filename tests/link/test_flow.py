@@ -16,7 +16,7 @@ from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
 
-def gate_of(
+def flow_of(
     messages: int = 4, octets: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
 ) -> FlowControl:
     pulse = HeartbeatTimer(Heartbeats(receive=receive), time.monotonic())
@@ -26,133 +26,133 @@ def gate_of(
 
 
 @contextlib.contextmanager
-def held(gate: FlowControl) -> Iterator[None]:
+def held(flow: FlowControl) -> Iterator[None]:
     """Hold a gate open for a block."""
     holder = object()
-    gate.hold(holder)
+    flow.hold(holder)
     yield
-    gate.holders.discard(holder)
+    flow.holders.discard(holder)
 
 
-def stopped_at(gate: FlowControl, calling: Calling) -> Call:
-    """Return a reader that waits at the gate."""
-    reader = calling(gate.wait_open)
-    until(lambda: gate.shut)
+def stopped_at(flow: FlowControl, calling: Calling) -> Call:
+    """Return a reader that waits at the flow."""
+    reader = calling(flow.wait_while_paused)
+    until(lambda: flow.paused)
     return reader
 
 
 @pytest.mark.parametrize(("messages", "octets"), [(3, 0), (0, 99), (3, 99)])
 def test_below_its_marks_the_gate_is_open(messages: int, octets: int) -> None:
-    gate = gate_of()
-    gate.added(messages, octets)
-    gate.wait_open()
-    assert (gate.shut, gate.times_paused) == (False, 0)
-    assert (gate.waiting_messages, gate.waiting_bytes) == (messages, octets)
+    flow = flow_of()
+    flow.added(messages, octets)
+    flow.wait_while_paused()
+    assert (flow.paused, flow.times_paused) == (False, 0)
+    assert (flow.waiting_messages, flow.waiting_bytes) == (messages, octets)
 
 
 @pytest.mark.parametrize(("messages", "octets"), [(4, 0), (1, 100), (100, 10_000)])
 def test_a_mark_reached_shuts_the_gate(messages: int, octets: int, calling: Calling) -> None:
-    gate = gate_of()
-    gate.added(messages, octets)
-    reader = stopped_at(gate, calling)
-    assert gate.times_paused == 1
-    gate.removed(messages, octets)
+    flow = flow_of()
+    flow.added(messages, octets)
+    reader = stopped_at(flow, calling)
+    assert flow.times_paused == 1
+    flow.removed(messages, octets)
     reader.result()
-    assert not gate.shut
+    assert not flow.paused
 
 
 def test_the_gate_opens_at_half_of_both_marks(calling: Calling) -> None:
-    gate = gate_of(messages=4, octets=100)
-    gate.added(4, 100)
-    reader = stopped_at(gate, calling)
-    gate.removed(1, 50)
-    assert gate.shut
-    gate.removed(1, 0)
+    flow = flow_of(messages=4, octets=100)
+    flow.added(4, 100)
+    reader = stopped_at(flow, calling)
+    flow.removed(1, 50)
+    assert flow.paused
+    flow.removed(1, 0)
     reader.result()
-    gate.wait_open()
+    flow.wait_while_paused()
 
 
 def test_a_gate_of_one_message_opens_when_it_is_taken(calling: Calling) -> None:
-    gate = gate_of(messages=1)
-    gate.added(1, 0)
-    reader = stopped_at(gate, calling)
-    gate.removed(1, 0)
+    flow = flow_of(messages=1)
+    flow.added(1, 0)
+    reader = stopped_at(flow, calling)
+    flow.removed(1, 0)
     reader.result()
 
 
 def test_somebody_who_waits_for_a_receipt_holds_the_gate_open(calling: Calling) -> None:
-    gate = gate_of()
-    gate.added(10, 100)
-    reader = stopped_at(gate, calling)
-    with held(gate):
+    flow = flow_of()
+    flow.added(10, 100)
+    reader = stopped_at(flow, calling)
+    with held(flow):
         reader.result()
-        gate.wait_open()
-        gate.added(10, 100)
-        gate.wait_open()
-    stopped_at(gate, calling)
-    gate.abandon()
+        flow.wait_while_paused()
+        flow.added(10, 100)
+        flow.wait_while_paused()
+    stopped_at(flow, calling)
+    flow.disable()
 
 
 def test_the_gate_stays_held_until_the_last_holder_is_gone(calling: Calling) -> None:
-    gate = gate_of()
-    gate.added(10, 100)
-    with held(gate):
-        with held(gate):
-            gate.wait_open()
-        gate.wait_open()
-    stopped_at(gate, calling)
-    gate.abandon()
+    flow = flow_of()
+    flow.added(10, 100)
+    with held(flow):
+        with held(flow):
+            flow.wait_while_paused()
+        flow.wait_while_paused()
+    stopped_at(flow, calling)
+    flow.disable()
 
 
 def test_the_hard_limit_shuts_a_held_gate(calling: Calling) -> None:
-    gate = gate_of(hard_bytes=1000)
-    with held(gate):
-        gate.added(1, 999)
-        gate.wait_open()
-        gate.added(1, 1)
-        reader = stopped_at(gate, calling)
-        gate.removed(1, 1)  # nowhere near the low mark, but below the hard one
+    flow = flow_of(hard_bytes=1000)
+    with held(flow):
+        flow.added(1, 999)
+        flow.wait_while_paused()
+        flow.added(1, 1)
+        reader = stopped_at(flow, calling)
+        flow.removed(1, 1)  # nowhere near the low mark, but below the hard one
         reader.result()
 
 
 def test_an_abandoned_gate_never_stops_anybody(calling: Calling) -> None:
-    gate = gate_of()
-    gate.added(10, 100)
-    reader = stopped_at(gate, calling)
-    gate.abandon()
+    flow = flow_of()
+    flow.added(10, 100)
+    reader = stopped_at(flow, calling)
+    flow.disable()
     reader.result()
-    gate.added(100, 10_000)
-    gate.wait_open()
+    flow.added(100, 10_000)
+    flow.wait_while_paused()
 
 
 @pytest.mark.requirement("HBT-11")
 def test_silence_is_death_while_the_gate_is_open() -> None:
-    gate = gate_of(receive=1.0)
+    flow = flow_of(receive=1.0)
     now = time.monotonic()
-    assert not any(gate.dead(now + half / 2) for half in range(6))  # somebody looks often, so that no look is late
-    assert gate.dead(now + 3.2)
+    assert not any(flow.peer_dead(now + half / 2) for half in range(6))  # somebody looks often, so that no look is late
+    assert flow.peer_dead(now + 3.2)
 
 
 def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Calling) -> None:
-    gate = gate_of(receive=1.0)
-    gate.added(10, 100)
-    reader = stopped_at(gate, calling)
+    flow = flow_of(receive=1.0)
+    flow.added(10, 100)
+    reader = stopped_at(flow, calling)
     now = time.monotonic()
-    assert not any(gate.dead(now + seconds) for seconds in (1, 4, 4.5, 5, 100))
-    gate.removed(10, 100)
+    assert not any(flow.peer_dead(now + seconds) for seconds in (1, 4, 4.5, 5, 100))
+    flow.removed(10, 100)
     reader.result()
 
 
 def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
-    pulse = HeartbeatTimer(Heartbeats(receive=1.0), time.monotonic() - 1000)
-    gate = FlowControl(InboxLimits(max_messages=1), pulse)
-    gate.added(1, 0)
-    reader = stopped_at(gate, calling)
+    pulse = Pulse(Heartbeats(receive=1.0), time.monotonic() - 1000)
+    flow = FlowControl(InboxLimits(messages=1), pulse)
+    flow.added(1, 0)
+    reader = stopped_at(flow, calling)
     before = time.monotonic()
-    gate.removed(1, 0)
+    flow.removed(1, 0)
     reader.result()
     assert pulse.last_heard >= before
-    assert not gate.dead(before)
+    assert not flow.peer_dead(before)
 
 
 @pytest.mark.parametrize(
@@ -170,18 +170,18 @@ def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_empty_messages_weigh_something_too(calling: Calling) -> None:
-    gate = gate_of(messages=1_000_000, octets=100, hard_bytes=1000, overhead=10)
-    gate.added(9, 0)
-    gate.wait_open()
-    gate.added(1, 0)
-    reader = stopped_at(gate, calling)
-    with held(gate):
+    flow = flow_of(messages=1_000_000, octets=100, hard_bytes=1000, overhead=10)
+    flow.added(9, 0)
+    flow.wait_while_paused()
+    flow.added(1, 0)
+    reader = stopped_at(flow, calling)
+    with held(flow):
         reader.result()
-        gate.added(89, 0)
-        gate.wait_open()
-        gate.added(1, 0)
-        stopped_at(gate, calling)
-        gate.abandon()
+        flow.added(89, 0)
+        flow.wait_while_paused()
+        flow.added(1, 0)
+        stopped_at(flow, calling)
+        flow.disable()
 
 
 def test_an_overhead_below_nothing_is_refused() -> None:

@@ -163,11 +163,11 @@ def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linkin
     owner.on_messages = counting
     linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(max_messages=1))
     linked.peer.deliver("fills the inbox")
-    until(lambda: linked.link.flow.shut)
+    until(lambda: linked.link.flow.paused)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
     assert linked.link.alive
     linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
-    until(lambda: not linked.link.flow.shut)
+    until(lambda: not linked.link.flow.paused)
     linked.peer.deliver("goes on")
     owner.await_messages(2)
     assert linked.link.alive
@@ -178,7 +178,7 @@ def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking:
     owner.on_messages = counting
     linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=InboxLimits(max_messages=1))
     linked.peer.deliver("fills the inbox")
-    until(lambda: linked.link.flow.shut)
+    until(lambda: linked.link.flow.paused)
     linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
     assert isinstance(owner.await_end(), HeartBeatTimeout)
 
@@ -187,8 +187,8 @@ def test_a_machine_that_slept_does_not_take_its_own_sleep_for_the_brokers_silenc
     linked = linking(heartbeat=(0.0, 1.0), start=False)
     pulse = linked.link.pulse
     now = pulse.last_heard
-    assert pulse.next_check(now) == pytest.approx(3.0)
-    assert not linked.link.flow.dead(now + 3600)  # the look that was planned for then comes an hour late
+    assert pulse.next_look(now) == pytest.approx(3.0)
+    assert not linked.link.flow.peer_dead(now + 3600)  # the look that was planned for then comes an hour late
     linked.link.start()
     linked.peer.deliver("what had arrived meanwhile")
     linked.owner.await_messages(1)

@@ -137,14 +137,14 @@ def slow(linking: Linking) -> Linked:
 
 def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> None:
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 1000))
-    until(lambda: slow.link.flow.shut)
+    until(lambda: slow.link.flow.paused)
     flood.until_blocked()
     held = len(slow.owner.frames)
     assert 10 <= held < 100
     assert slow.link.flow.waiting_messages == held
     while len(slow.owner.frames) < 1000:  # user code takes some
         slow.link.flow.removed(slow.link.flow.waiting_messages, slow.link.flow.waiting_bytes)
-        until(lambda: slow.link.flow.shut or len(slow.owner.frames) == 1000)
+        until(lambda: slow.link.flow.paused or len(slow.owner.frames) == 1000)
     flood.result()
     assert slow.link.flow.times_paused > 1
     slow.link.flow.removed(slow.link.flow.waiting_messages, slow.link.flow.waiting_bytes)
@@ -156,7 +156,7 @@ def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked
     confirmation = peer.encoded("RECEIPT", {"receipt-id": receipt.id})
     data = b"".join(peer.message(b"x" * 100) for _ in range(200)) + confirmation
     flood = calling(lambda: peer.raw(data))
-    until(lambda: slow.link.flow.shut)
+    until(lambda: slow.link.flow.paused)
     assert not receipt.done
     receipt.wait(WITHIN)
     flood.result()
@@ -167,9 +167,9 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
     waiter = calling(lambda: receipt.wait(1.0))
-    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_bytes)
-    until(lambda: slow.link.flow.shut)
-    with pytest.raises(ReceiptTimeout, match="inbox is full"):
+    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_bytes)
+    until(lambda: slow.link.flow.paused)
+    with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
         waiter.result()
     assert slow.link.flow.waiting_bytes < FEW.hard_max_bytes + 5_000
     slow.close()
@@ -179,7 +179,7 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
 
 def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Calling) -> None:
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 100))
-    until(lambda: slow.link.flow.shut)
+    until(lambda: slow.link.flow.paused)
     flood.until_blocked()
     send(slow.link, b"still here")
     slow.close()
@@ -189,7 +189,7 @@ def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Callin
 
 def test_a_link_can_be_closed_while_its_gate_is_shut(slow: Linked, calling: Calling) -> None:
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 100] * 100))
-    until(lambda: slow.link.flow.shut)
+    until(lambda: slow.link.flow.paused)
     slow.link.close()
     assert gone(slow)
     with pytest.raises(ConnectionLost):
@@ -300,7 +300,7 @@ def test_the_first_reason_stays(linking: Linking) -> None:
 @pytest.mark.requirement("DIS-02", "DIS-03")
 def test_goodbye_is_disconnect_its_receipt_and_the_end_of_the_stream(linking: Linking, calling: Calling) -> None:
     linked = linking()
-    leaving = calling(lambda: linked.link.say_goodbye(Deadline(WITHIN)))
+    leaving = calling(lambda: linked.link.disconnect(Deadline(WITHIN)))
     frame = linked.peer.expect("DISCONNECT")
     assert list(frame.headers) == ["receipt"]
     with pytest.raises(NotConnected):
@@ -318,7 +318,7 @@ def test_goodbye_waits_for_the_receipts_under_way_first(linking: Linking, callin
     linked = linking()
     receipt = asked(linked.link)
     sent = linked.peer.expect("SEND")
-    leaving = calling(lambda: linked.link.say_goodbye(Deadline(WITHIN)))
+    leaving = calling(lambda: linked.link.disconnect(Deadline(WITHIN)))
     leaving.until_blocked()
     assert linked.peer.quiet()
     linked.peer.receipt(sent)
@@ -331,7 +331,7 @@ def test_goodbye_waits_for_the_receipts_under_way_first(linking: Linking, callin
 def test_goodbye_without_an_answer_ends_with_its_deadline(linking: Linking) -> None:
     linked = linking()
     with pytest.raises(ReceiptTimeout):
-        linked.link.say_goodbye(Deadline(0.05))
+        linked.link.disconnect(Deadline(0.05))
     assert gone(linked)
     assert linked.owner.await_end() is None
 
@@ -339,7 +339,7 @@ def test_goodbye_without_an_answer_ends_with_its_deadline(linking: Linking) -> N
 @pytest.mark.requirement("DIS-06")
 @pytest.mark.parametrize("how", ["end", "reset"])
 def test_goodbye_to_a_broker_that_just_closes_ends_at_once(tcp_linked: Linked, calling: Calling, how: str) -> None:
-    leaving = calling(lambda: tcp_linked.link.say_goodbye(Deadline(WITHIN)))
+    leaving = calling(lambda: tcp_linked.link.disconnect(Deadline(WITHIN)))
     tcp_linked.peer.expect("DISCONNECT")
     if how == "end":
         tcp_linked.peer.close()
@@ -355,7 +355,7 @@ def test_an_error_in_the_answer_to_disconnect_is_not_lost(linking: Linking, call
     """It is about a frame before DISCONNECT, which the broker had not looked at yet."""
     linked = linking()
     send(linked.link, b"refused later")
-    leaving = calling(lambda: linked.link.say_goodbye(Deadline(WITHIN)))
+    leaving = calling(lambda: linked.link.disconnect(Deadline(WITHIN)))
     linked.peer.expect("SEND")
     linked.peer.expect("DISCONNECT")
     linked.peer.error("not allowed to write")
@@ -370,7 +370,7 @@ def test_goodbye_to_a_deaf_peer_ends_with_its_deadline(linking: Linking, calling
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     sending.until_blocked()
     with pytest.raises(SendTimeout):
-        linked.link.say_goodbye(Deadline(0.05))
+        linked.link.disconnect(Deadline(0.05))
     with pytest.raises(StompError):
         sending.result()
     assert gone(linked)
@@ -422,7 +422,7 @@ def test_a_close_is_idempotent_and_told_once(linking: Linking, calling: Calling)
     assert gone(linked)
     assert linked.owner.times_ended == 1
     assert linked.owner.reason is None
-    assert repr(linked.link) == "<Link test-1 to peer:61613 over>"
+    assert repr(linked.link) == "<Link test-1 to peer:61613 ended>"
 
 
 def test_a_receipt_asked_for_at_the_moment_of_the_end_is_never_left_hanging(linking: Linking, calling: Calling) -> None:

@@ -124,8 +124,8 @@ def test_without_a_timeout_the_default_of_the_connection_counts(receipts: Receip
 
 
 def test_a_timeout_at_a_full_inbox_says_so(receipts: Receipts, around: Around) -> None:
-    around.flow.shut = True
-    with pytest.raises(ReceiptTimeout, match="inbox is full"):
+    around.flow.paused = True
+    with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
         expected(receipts).wait(0)
 
 
@@ -261,31 +261,31 @@ def test_a_callback_races_the_answer_without_loss_or_doubling(receipts: Receipts
     assert len(around.jobs) == 200
 
 
-class Keeping:
-    """A keeper that notes what it hears."""
+class RecordingStore:
+    """A store that notes what it hears."""
 
     def __init__(self) -> None:
         self.keep = True
-        self.heard: list[str] = []
+        self.calls: list[str] = []
 
-    def admitted(self, receipt: Receipt) -> None:
-        self.heard.append(f"admitted {receipt.id}")
+    def registered(self, receipt: Receipt) -> None:
+        self.calls.append(f"registered {receipt.id}")
 
-    def keeps(self, receipt: Receipt) -> bool:
-        self.heard.append(f"over {receipt.id}")
+    def will_resend(self, receipt: Receipt) -> bool:
+        self.calls.append(f"over {receipt.id}")
         return self.keep
 
-    def settled(self, receipt: Receipt) -> None:
-        self.heard.append(f"settled {receipt.id}")
+    def resolved(self, receipt: Receipt) -> None:
+        self.calls.append(f"resolved {receipt.id}")
 
 
-def kept(around: Around, keeper: Keeping) -> Receipt:
-    return Receipt("kept-1", cast("Link", around), threading.Lock(), keeper)
+def kept(around: Around, store: RecordingStore) -> Receipt:
+    return Receipt("kept-1", cast("Link", around), threading.Lock(), store)
 
 
 def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, around: Around) -> None:
-    keeper = Keeping()
-    receipt = kept(around, keeper)
+    store = RecordingStore()
+    receipt = kept(around, store)
     receipts.register(receipt)
     receipts.fail_all(ConnectionLost("gone"))
     assert not receipt.done
@@ -294,30 +294,30 @@ def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, 
     other.register(receipt)
     assert other.confirm(receipt.id)
     assert receipt.outcome == "confirmed"
-    assert keeper.heard == ["admitted kept-1", "over kept-1", "admitted kept-1", "settled kept-1"]
+    assert store.calls == ["registered kept-1", "over kept-1", "registered kept-1", "resolved kept-1"]
 
 
 def test_a_receipt_that_is_not_kept_any_more_ends_as_unknown(receipts: Receipts, around: Around) -> None:
-    keeper = Keeping()
-    keeper.keep = False
-    receipt = kept(around, keeper)
+    store = RecordingStore()
+    store.keep = False
+    receipt = kept(around, store)
     receipts.register(receipt)
     receipts.fail_all(ConnectionLost("gone"))
     assert receipt.outcome == "unknown"
 
 
 def test_a_link_that_is_over_takes_over_nothing(receipts: Receipts, around: Around) -> None:
-    keeper = Keeping()
+    store = RecordingStore()
     receipts.fail_all(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost, match="gone"):
-        receipts.register(kept(around, keeper))
-    assert keeper.heard == []
+        receipts.register(kept(around, store))
+    assert store.calls == []
 
 
 def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
     receipts: Receipts, around: Around, calling: Calling
 ) -> None:
-    receipt = kept(around, Keeping())
+    receipt = kept(around, RecordingStore())
     receipts.register(receipt)
     waiting = calling(lambda: receipt.wait(20))
     waiting.until_blocked()

@@ -73,11 +73,11 @@ def test_a_body_is_what_can_be_sent(url: str) -> None:
             conn.send("/queue/a", object())  # type: ignore[call-overload]
         with pytest.raises(stompy.LocalProtocolError, match="body of set"):
             conn.send("/queue/a", {"a"})  # type: ignore[call-overload]
-        with pytest.raises(stompy.LocalProtocolError, match="no body of None"):
+        with pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"):
             conn.send("/queue/a", None)  # type: ignore[call-overload]
-        with pytest.raises(stompy.LocalProtocolError, match="no body of None"):
+        with pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"):
             conn.request("/queue/a", None)  # type: ignore[arg-type]
-        with conn.transaction() as transaction, pytest.raises(stompy.LocalProtocolError, match="no body of None"):
+        with conn.transaction() as transaction, pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"):
             transaction.send("/queue/a", None)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="prioritty"):
             conn.send("/queue/a", "x", prioritty=4)  # type: ignore[call-overload]
@@ -86,7 +86,7 @@ def test_a_body_is_what_can_be_sent(url: str) -> None:
 def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
     with (
         stompy.Outbox(tmp_path / "outbox", url, receipt_timeout=5.0, heartbeat=QUIET, login="ann") as outbox,
-        pytest.raises(stompy.LocalProtocolError, match="no body of None"),
+        pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"),
     ):
         outbox.put("/queue/a", None)  # type: ignore[arg-type]
     with pytest.raises(stompy.ConfigurationError, match="receipt_timeout"):

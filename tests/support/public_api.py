@@ -42,7 +42,7 @@ def _lines(path: str, value: Any) -> Iterator[str]:
 
 
 def _is_made_inside(value: type) -> bool:
-    return "made by `" in (value.__doc__ or "").lower()
+    return re.search("(made|returned) by `", (value.__doc__ or "").lower()) is not None
 
 
 def _members(value: type) -> set[str]:

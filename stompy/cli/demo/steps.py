@@ -9,7 +9,7 @@ from collections.abc import Callable
 from stompy.broker.broker import Broker
 from stompy.cli.demo.printer import DemoPrinter
 from stompy.connection.connection import Connection
-from stompy.connection.listener import ConnectionListener
+from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeout

@@ -1,4 +1,4 @@
-"""What a program hears, in which order, on which thread, and how often."""
+"""What listeners are called with, in which order, on which thread, and how often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stompy
-from tests.connection.conftest import Acting, Recorder, Serving, Talking
+from tests.connection.conftest import Acting, Recorder, Serving, Sessions, Talking
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
@@ -179,125 +179,6 @@ def test_any_object_with_the_methods_will_do(talking: Talking) -> None:
     assert len(heard) == 2
 
 
-# Calls from inside
-
-
-def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving) -> None:
-    conn, served = serving()
-    done: list[str] = []
-
-    def handler(message: stompy.Message) -> None:
-        conn.send("/queue/b", "x", confirm=True)
-        receipt = conn.send("/queue/b", "y", receipt=True)
-        assert receipt is not None
-        receipt.wait(WITHIN)
-        other = conn.subscribe("/queue/c")
-        with conn.transaction() as tx:
-            tx.send("/queue/b", "z")
-            tx.ack(message)
-        other.unsubscribe()
-        done.append("done")
-
-    conn.subscribe("/queue/a", handler, ack="client-individual", id="1")
-    served.peer.deliver("x", ack="1")
-    until(lambda: done)
-    assert served.commands()[1:] == ["SEND", "SEND", "SUBSCRIBE", "BEGIN", "SEND", "ACK", "COMMIT", "UNSUBSCRIBE"]
-
-
-def test_a_handler_may_unsubscribe_itself(serving: Serving) -> None:
-    conn, served = serving()
-    seen: list[str] = []
-
-    def handler(message: stompy.Message) -> None:
-        seen.append(message.text)
-        subscription.unsubscribe()
-
-    subscription = conn.subscribe("/queue/a", handler, id="1")
-    served.peer.deliver("x")
-    until(lambda: subscription.closed)
-    assert seen == ["x"]
-    assert conn.connected
-
-
-def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handler(serving: Serving) -> None:
-    """The handler waits, so nobody empties the inbox; the wait itself keeps the reader reading."""
-    held: list[stompy.Frame] = []
-
-    def hold_back(frame: stompy.Frame) -> bool:
-        held.extend([frame] if frame.command == "SEND" else [])
-        return frame.command == "SEND"
-
-    conn, served = serving(on=hold_back, inbox=stompy.InboxLimits(max_messages=2))
-    outcome: list[str] = []
-
-    def handler(message: stompy.Message) -> None:
-        if not outcome:
-            receipt = conn.send("/queue/b", "x", receipt=True)
-            assert receipt is not None
-            receipt.wait(WITHIN)
-            outcome.append(receipt.outcome)
-
-    conn.subscribe("/queue/a", handler, id="1")
-    served.peer.deliver("first")
-    until(lambda: held)
-    for _ in range(50):
-        served.peer.deliver("more")
-    served.peer.receipt(held[0])
-    until(lambda: outcome)
-    assert outcome == ["confirmed"]
-
-
-@pytest.mark.parametrize("event", ["on_connected", "on_message", "on_receipt"])
-def test_disconnect_works_inside_a_listener(serving: Serving, event: str) -> None:
-    held: list[stompy.Connection] = []
-    ready = threading.Event()
-
-    def leave(*what: Any) -> None:
-        assert ready.wait(WITHIN)
-        held[0].disconnect()
-
-    acting = Acting(event, leave)
-    behind = Recorder()
-    conn, served = serving(listeners=[acting, behind])
-    held.append(conn)
-    if event == "on_message":
-        conn.subscribe("/queue/a", id="1")
-        served.peer.deliver("x")
-    elif event == "on_receipt":
-        conn.send("/queue/a", "x", receipt=True)
-    ready.set()
-    acting.finished()
-    assert not conn.connected
-    assert behind.over.wait(WITHIN)
-    assert behind.names.count("disconnected") == 1
-    assert served.commands().count("DISCONNECT") == 1
-
-
-def test_disconnect_works_inside_a_handler_and_the_rest_is_not_delivered(serving: Serving) -> None:
-    conn, served = serving()
-    seen: list[str] = []
-
-    def handler(message: stompy.Message) -> None:
-        seen.append(message.text)
-        conn.disconnect()
-
-    conn.subscribe("/queue/a", handler, id="1")
-    served.peer.deliver("first", "second", "third")
-    until(lambda: not conn.connected)
-    served.join(WITHIN)
-    conn.disconnect()
-    assert seen == ["first"]
-
-
-def test_disconnect_works_inside_on_disconnected(talking: Talking) -> None:
-    held: list[stompy.Connection] = []
-    acting = Acting("on_disconnected", lambda reason: held[0].disconnect())
-    talk = talking(listeners=[acting])
-    held.append(talk.conn)
-    talk.peer.hang_up()
-    acting.finished()
-
-
 def test_what_a_listener_sends_after_the_end_says_why_not(talking: Talking, calling: Calling) -> None:
     held: list[stompy.Connection] = []
     acting = Acting("on_disconnected", lambda reason: held[0].send("/queue/a", "x"))
@@ -323,35 +204,156 @@ def test_beats_go_on_while_a_listener_is_busy(talking: Talking) -> None:
     assert talk.conn.connected
 
 
-class Leaving(stompy.ConnectionListener):
-    def __init__(self, heard: list[stompy.ConnectionListener]) -> None:
-        self.heard = heard
-
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        self.heard.append(self)
+# The order of events
 
 
-def test_listeners_that_threads_add_and_remove_at_once_are_all_kept(talking: Talking) -> None:
-    talk, heard = talking(), list[stompy.ConnectionListener]()
-    kept = [Leaving(heard) for _ in range(8)]
+def test_of_what_comes_in_one_packet_the_session_is_heard_first(sessions: Sessions, calling: Calling) -> None:
+    for _ in range(20):
+        listener = Recorder()
+        call = calling(lambda heard=listener: stompy.connect(sessions.url, heartbeat=(0, 0), listeners=[heard]))  # type: ignore[misc]
+        peer = sessions.accept()
+        peer.take_connect()
+        receipt = peer.encoded("RECEIPT", {"receipt-id": "nobody's"})
+        peer.raw(peer.connected_frame() + peer.message("early", subscription="nobody") + receipt)
+        listener.await_event("receipt")
+        conn = call.result()
+        conn.disconnect(timeout=0)
+        assert listener.names[:3] == ["connected", "message", "receipt"]
 
-    def work(listener: stompy.ConnectionListener) -> None:
-        others = [Leaving(heard) for _ in range(200)]
-        for other in [listener, *others]:
-            talk.conn.add_listener(other)
-        for other in others:
-            talk.conn.remove_listener(other)
 
-    threads = [threading.Thread(target=work, args=(listener,)) for listener in kept]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    talk.peer.close()
-    until(lambda: len(heard) >= len(kept))
-    assert set(heard) == set(kept)
+def test_a_new_session_is_heard_before_its_frames_and_after_those_of_the_old_one(
+    sessions: Sessions, calling: Calling
+) -> None:
+    """With a backlog in the queue of callbacks, and messages that come while subscriptions are made again."""
+    gate, running = threading.Event(), threading.Event()
+    connected: list[bool] = []
+
+    class Slow(Recorder):
+        def on_connected(self, frame: stompy.Frame) -> None:
+            super().on_connected(frame)
+            connected.append(not held or (held[0].connected and held[0].session == frame.headers.get("session")))
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+
+    held: list[stompy.Connection] = []
+    listener = Slow()
+    conn, peer = sessions.connect(listeners=[listener])
+    held.append(conn)
+    call = calling(lambda: conn.subscribe("/queue/a", handler, id="1"))
+    peer.expect_and_confirm("SUBSCRIBE")
+    call.result()
+    peer.deliver("old", "backlog")
+    assert running.wait(WITHIN)
+    peer.close()
+    peer = sessions.accept()
+    peer.take_connect()
+    peer.raw(peer.connected_frame({"session": "second"}) + peer.message("new, at once"))
+    frame = peer.expect("SUBSCRIBE")
+    peer.deliver("new, while replaying")
+    gate.set()
+    peer.receipt(frame)
+    peer.deliver("new, later")
+    listener.await_event("message", 5)
+    told = [what.text if event == "message" else event for event, what in listener.events]
+    again = told.index("connected", 1)
+    assert told[:again] == ["connected", "receipt", "old", "backlog", "disconnected"]
+    assert told[again + 1 :] == ["new, at once", "new, while replaying", "receipt", "new, later"]
+    assert connected == [True, True]
+
+
+@pytest.mark.parametrize("how", ["end of the stream", "error", "no receipt"])
+def test_a_session_that_dies_while_subscriptions_are_made_is_heard_as_a_pair(
+    sessions: Sessions, calling: Calling, how: str
+) -> None:
+    listener = Recorder()
+    conn, peer = sessions.connect(listeners=[listener], receipt_timeout=1 if how == "no receipt" else WITHIN)
+    call = calling(lambda: conn.subscribe("/queue/a", print, id="1"))
+    peer.expect_and_confirm("SUBSCRIBE")
+    call.result()
+    peer.close()
+    peer = sessions.next()
+    peer.expect("SUBSCRIBE")
+    peer.deliver("taken by a session that died")
+    if how == "error":
+        peer.error("no")
+    elif how == "end of the stream":
+        peer.close()
+    if how != "error":  # a subscription that is refused is the end of it
+        peer.close() if how == "end of the stream" else None
+        peer = sessions.next()
+        peer.expect_and_confirm("SUBSCRIBE")
+        peer.deliver("taken by the next")
+        listener.await_event("message", 2)
+    else:
+        listener.await_event("closed")
+    names = [name for name in listener.names if name not in ("receipt", "error")]
+    assert names == [
+        "connected",
+        "disconnected",
+        "connected",
+        "message",
+        "disconnected",
+        *([] if how == "error" else ["connected", "message"]),
+        *(["closed"] if how == "error" else []),
+    ]
+    assert isinstance(listener.await_event("disconnected", 2), stompy.ConnectionLost)
+
+
+def test_closing_while_subscriptions_are_made_ends_with_a_pair(sessions: Sessions, calling: Calling) -> None:
+    for _ in range(20):
+        listener = Recorder()
+        conn, peer = sessions.connect(listeners=[listener])
+        call = calling(lambda conn=conn: conn.subscribe("/queue/a", print, id="1"))  # type: ignore[misc]
+        peer.expect_and_confirm("SUBSCRIBE")
+        call.result()
+        peer.close()
+        peer = sessions.next()
+        peer.expect("SUBSCRIBE")
+        conn.disconnect()
+        names = [name for name in listener.names if name != "receipt"]
+        assert names == ["connected", "disconnected", "connected", "disconnected", "closed"]
+        assert [reason for name, reason in listener.events if name == "closed"] == [None]
+
+
+def test_a_first_session_that_dies_at_once_is_heard_as_a_pair_or_not_at_all(
+    sessions: Sessions, calling: Calling
+) -> None:
+    for _ in range(20):
+        listener = Recorder()
+        call = calling(lambda heard=listener: stompy.connect(sessions.url, heartbeat=(0, 0), listeners=[heard]))  # type: ignore[misc]
+        peer = sessions.accept()
+        peer.take_connect()
+        peer.raw(peer.connected_frame() + peer.encoded("ERROR", {"message": "go away"}))
+        try:
+            conn = call.result()
+        except stompy.ConnectRefused:
+            assert listener.names in ([], ["connected", "error", "disconnected"])
+        else:  # it was there for a moment
+            listener.await_event("closed")
+            assert listener.names == ["connected", "error", "disconnected", "closed"]
+            conn.disconnect()
+
+
+# The end of the connection
+
+
+def test_what_a_handler_raises_after_the_end_is_not_heard_any_more(serving: Serving) -> None:
+    gate, running = threading.Event(), threading.Event()
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+        raise ZeroDivisionError
+
+    listener = Recorder()
+    conn, served = serving(listeners=[listener])
+    conn.subscribe("/queue/a", handler, id="1", own_thread=True)
+    served.peer.deliver("x")
+    assert running.wait(WITHIN)
+    conn.disconnect(timeout=0.1)
+    listener.await_event("closed")
+    gate.set()
+    conn.disconnect()
+    assert listener.names[-1] == "closed"

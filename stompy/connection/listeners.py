@@ -1,0 +1,183 @@
+"""Listeners of a connection, and the dispatchers that run them and its handlers.
+
+| thread | calls | lock |
+|---|---|---|
+| reader | `receipts`, `call_soon` | a dispatcher's queue (leaf) |
+| any, under the link manager's lock | `connected`, `disconnected`, `notify` (must not block) | the same |
+| any caller | `new_dispatcher` | dispatchers (leaf) |
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from stompy.connection.dispatcher import Dispatcher, run_logged
+from stompy.connection.message import Message
+from stompy.deadline import Deadline
+from stompy.errors import BrokerError, HeartBeatTimeout, StompError
+from stompy.frames.frame import Frame
+from stompy.frames.learned import Run, frames_of
+from stompy.link.link import Link
+from stompy.locks import Event, Rank, make_lock
+
+
+class ConnectionListener:
+    """Base class of listeners: override the methods you need.
+
+    Methods run on the connection's dispatcher thread, one at a time, in the order the listeners were added. They may
+    call anything, including `send`, `subscribe`, `ack` and `disconnect`. Exceptions they raise are logged and ignored.
+    """
+
+    def on_connected(self, frame: Frame) -> None:
+        """Called when a session is open, before any other frame of it; `frame` is CONNECTED.
+
+        If the session is lost before it is used, such as while subscriptions are restored, `on_disconnected` follows.
+        """
+
+    def on_message(self, message: Message) -> None:
+        """Called with every message of the connection, before the handler of its subscription."""
+
+    def on_handler_error(self, message: Message, error: BaseException) -> None:
+        """Called when a handler raised `error`; before its next message, unless it runs on its own thread.
+
+        If `message.settled` is `None` and `message.ack_mode` is not `"auto"`, the message is still unacknowledged and
+        counts towards the prefetch until it is acknowledged, which may be done here, or the session ends.
+        """
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Called with every RECEIPT frame."""
+
+    def on_error(self, frame: Frame) -> None:
+        """Called with an ERROR frame; `on_disconnected` follows."""
+
+    def on_heartbeat_timeout(self) -> None:
+        """Called when the broker sent nothing for too long; `on_disconnected` follows."""
+
+    def on_reconnecting(self, attempt: int, delay: float) -> None:
+        """Called when attempt number `attempt` to open a session starts in `delay` seconds.
+
+        This includes the first session, with `connect(startup_timeout=...)`.
+        """
+
+    def on_closed(self, reason: StompError | None) -> None:
+        """Called once per connection, as the last event, when there will be no further session.
+
+        `reason` is the error of the last reconnect attempt or, without a reconnect policy, of the session; `None` if
+        `disconnect` or the exit of the program closed the connection. Not called if `connect` itself raised.
+        """
+
+    def on_disconnected(self, reason: StompError | None) -> None:
+        """Called once per session when it has ended; `reason` is `None` if `disconnect` ended it."""
+
+
+class Callbacks:
+    """Listeners and dispatchers of one connection.
+
+    Args:
+        name: of the connection.
+        listeners: called from the first session on.
+    """
+
+    def __init__(self, name: str, listeners: Sequence[ConnectionListener]) -> None:
+        self.listeners = list(listeners)
+        self.discarding = False
+        """Whether queued messages are dropped, as the connection was closed."""
+        self.dispatcher = Dispatcher(f"stompy-{name}-dispatcher")
+        self._name = name
+        self._dispatchers = [self.dispatcher]
+        self._numbers = itertools.count(2)
+        self._lock = make_lock(Rank.LEAF, "callbacks")
+
+    def add_listener(self, listener: ConnectionListener) -> None:
+        """Call a listener from now on, after those that are there."""
+        with self._lock:
+            self.listeners = [*self.listeners, listener]
+
+    def remove_listener(self, listener: ConnectionListener) -> None:
+        """Call a listener no more; one that is not there is ignored."""
+        with self._lock:
+            self.listeners = [other for other in self.listeners if other is not listener]
+
+    def new_dispatcher(self) -> Dispatcher:
+        """Start and return a dispatcher for one subscription."""
+        with self._lock:
+            dispatcher = Dispatcher(f"stompy-{self._name}-dispatcher-{next(self._numbers)}")
+            self._dispatchers = [*(each for each in self._dispatchers if not each.ended), dispatcher]
+        dispatcher.start()
+        return dispatcher
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a callback on the dispatcher; if that has ended, run it here."""
+        if not self.dispatcher.put(function):
+            run_logged(function)
+
+    # Events.
+
+    def notify(self, event: str, *arguments: object) -> None:
+        """Queue calls of the listeners' method `event`."""
+        for job in self._calls_of(event, *arguments):
+            self.call_soon(job)
+
+    def receipts(self, link: Link, frames: Frame | Run) -> None:
+        """Queue `on_receipt` calls."""
+        if not self.listeners:
+            return
+        for frame in frames_of([frames]):
+            # Counted like messages, so that receipts cannot pile up before a slow listener.
+            link.flow.added(1, frame.headers.size)
+            self.notify("on_receipt", frame)
+            self.call_soon(partial(link.flow.removed, 1, frame.headers.size))
+
+    def handler_failed(self, message: Message, error: BaseException) -> None:
+        """Report what a handler raised, before its next message if they share a dispatcher."""
+        for job in self._calls_of("on_handler_error", message, error):
+            if self.dispatcher.is_current():
+                run_logged(job)
+            else:
+                self.dispatcher.put(job)
+
+    def connected(self, frame: Frame, decided: Event) -> None:
+        """Queue `on_connected`, to run before any frame of the session and after `decided` is set."""
+
+        def wait() -> None:
+            decided.wait()
+
+        if self.listeners:
+            self.call_soon(wait)
+            self.notify("on_connected", frame)
+
+    def disconnected(self, reason: StompError | None) -> None:
+        """Queue the calls for the end of a session."""
+        if isinstance(reason, BrokerError):
+            self.notify("on_error", reason.frame)
+        elif isinstance(reason, HeartBeatTimeout):
+            self.notify("on_heartbeat_timeout")
+        self.notify("on_disconnected", reason)
+
+    def _calls_of(self, event: str, *arguments: object) -> list[Callable[[], None]]:
+        """Return one call for each listener that has the method `event`."""
+        methods = (getattr(listener, event, None) for listener in self.listeners)
+        return [partial(method, *arguments) for method in methods if method is not None]
+
+    # Closing.
+
+    def finish(self, reason: StompError | None) -> None:
+        """Queue `on_closed`, and end the dispatchers after what is queued."""
+        for dispatcher in self._dispatchers:
+            dispatcher.stop(self._calls_of("on_closed", reason) if dispatcher is self.dispatcher else ())
+
+    def is_current(self) -> bool:
+        """Whether the caller is one of the dispatchers."""
+        return any(dispatcher.is_current() for dispatcher in self._dispatchers)
+
+    def wait_idle(self, deadline: Deadline) -> None:
+        """Wait until the dispatchers have nothing queued or running."""
+        for dispatcher in self._dispatchers:
+            dispatcher.wait_idle(deadline)
+
+    def join_until(self, deadline: Deadline) -> bool:
+        """Wait until the dispatchers have ended; return whether they have."""
+        ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
+        return all(ended)
