@@ -140,7 +140,7 @@ class FaultTransport:
                 self._end(step)
                 raise ConnectionLost(f"connection to {self.peer} cut by the fault plan")
             elif not _Hold(step.fault, self._plan, link=self._link).wait(deadline, lambda: self._shut):
-                raise SendTimeout(f"{self.peer} did not take our bytes in time, by the fault plan")
+                raise SendTimeout(f"{self.peer} did not accept the bytes in time, by the fault plan")
 
     def _end(self, step: End) -> None:
         self.shutdown()

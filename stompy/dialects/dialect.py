@@ -100,7 +100,7 @@ class Dialect:
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
     ack_after_unsubscribe: bool = True
-    nack: Literal["its own choice", "redelivered", "requeued", "dead letter", "discarded"] = "its own choice"
+    nack: Literal["unknown", "redelivered", "requeued", "dead letter", "discarded"] = "unknown"
     nack_is_individual: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
 
@@ -246,7 +246,7 @@ class Dialect:
             )
         if requeue is False and self.nack == "redelivered":
             raise ConfigurationError(f"{self.product} itself decides how often it redelivers a message after a NACK")
-        if requeue is False and self.nack == "its own choice":
+        if requeue is False and self.nack == "unknown":
             raise ConfigurationError(f"stompy does not know what {self.product} does with a message after a NACK")
         return {}
 
@@ -258,7 +258,7 @@ class Dialect:
         """
         if self.nack == "discarded":
             return f"{self.product} treats a NACK like an ACK"
-        if self.nack == "its own choice":
+        if self.nack == "unknown":
             return f"stompy does not know what {self.product} does with a message after a NACK"
         if self.nack == "requeued":
             again = (header("redelivered") or "").lower() == "true"

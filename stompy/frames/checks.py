@@ -1,4 +1,4 @@
-"""Check the command and the header lines of a frame, and its content length."""
+"""Check the head of a frame, which is its command line and its header lines, and its content length."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
 
 
 class HeadChecker:
-    """Check the command and the header lines of a frame, also while they are still arriving.
-
-    The head of a frame is its command line and its header lines.
+    """Check the head of a frame, also while it is still arriving.
 
     Args:
         grammar: the rules of the version.

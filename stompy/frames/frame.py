@@ -11,14 +11,14 @@ from stompy.frames.escaping import unescape
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar
 
-
 _SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
 """A part of the names of headers whose values `repr` hides, such as `passcode` and brokers' own headers."""
 
 _ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
 _STARTS: dict[str, str] = {}
 """The start of a header line by its name, a cache; threads may write it concurrently, always the same values."""
-_STARTS_AT_MOST = 1000
+_MAX_STARTS = 1000
+_SHOWN_BODY = 60
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -188,7 +188,7 @@ def _start_of_line(name: str) -> str | None:
     if ":" in name or "\\" in name or "\n" in name or "\r" in name:
         return None
     start = f"\n{name}:"
-    if len(_STARTS) < _STARTS_AT_MOST and len(name) < 100:
+    if len(_STARTS) < _MAX_STARTS and len(name) < 100:
         _STARTS[name] = start
     return start
 
@@ -209,9 +209,6 @@ def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
 
 def _unescaped(part: str, grammar: Grammar) -> str:
     return unescape(part, grammar.unescapes, lenient=grammar.lenient_escapes)
-
-
-_SHOWN_BODY = 60
 
 
 class Frame:

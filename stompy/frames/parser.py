@@ -1,4 +1,7 @@
-"""An incremental parser: bytes in, frames out, in linear time and limited memory."""
+"""An incremental parser: bytes in, frames out, in linear time and limited memory.
+
+The head of a frame is its command line and its header lines.
+"""
 
 from __future__ import annotations
 

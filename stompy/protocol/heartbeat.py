@@ -18,10 +18,20 @@ _MAX_SECONDS = 10**_MAX_DIGITS // 1000 - 1
 SEND_SHARE = 0.6
 """The share of the negotiated interval after which a heart-beat is sent: brokers disconnect at the first late one."""
 DEFAULT_TOLERANCE = 3.0
-"""The number of negotiated intervals without bytes after which the peer counts as dead; ActiveMQ's first heart-beat
-comes after two."""
-_LEAST_TOLERANCE = 1.1
-_LEAST_MARGIN = 0.3
+"""The number of negotiated intervals without bytes after which the peer counts as dead.
+
+The first heart-beat of ActiveMQ arrives after two intervals.
+"""
+_MIN_TOLERANCE = 1.1
+_MIN_MARGIN = 0.3
+
+DEFAULT_EOL_RATE = 10_000
+"""Bytes of line ends per second."""
+
+_BURST = 10.0
+"""The seconds of line ends that may arrive at once, as after a pause without reads."""
+_FREE_PER_FRAME = 16
+"""Bytes of line ends that each frame may bring without being counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ class Heartbeats:
         """Return the seconds without bytes after which the peer counts as dead, or `None` for never."""
         if self.receive is None:
             return None
-        return max(self.receive * max(tolerance, _LEAST_TOLERANCE), self.receive + _LEAST_MARGIN)
+        return max(self.receive * max(tolerance, _MIN_TOLERANCE), self.receive + _MIN_MARGIN)
 
     @property
     def beat_after(self) -> float | None:
@@ -118,7 +128,7 @@ class HeartbeatTimer:
     def __init__(self, heartbeats: Heartbeats, now: float, tolerance: float = DEFAULT_TOLERANCE) -> None:
         self._beat_after = heartbeats.beat_after
         self._silence = heartbeats.silence_allowed(tolerance)
-        self._late = max(_LEAST_MARGIN, heartbeats.receive or 0.0)
+        self._late = max(_MIN_MARGIN, heartbeats.receive or 0.0)
         self.last_sent = now
         self.last_heard = now
         self._planned = now
@@ -158,15 +168,6 @@ class HeartbeatTimer:
             return None
         self._planned = max(now, min(due))
         return self._planned - now
-
-
-DEFAULT_EOL_RATE = 10_000
-"""Bytes of line ends per second."""
-
-_BURST = 10.0
-"""The seconds of line ends that may arrive at once, as after a pause without reads."""
-_FREE_PER_FRAME = 16
-"""Bytes of line ends that each frame may bring without being counted."""
 
 
 class HeartbeatRateLimit:

@@ -32,10 +32,14 @@ from stompy.transport.diagnosis import describe_os_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompy.deadline import Deadline
     from stompy.errors import Outcome
 
 
+_LOG = logging.getLogger("stompy.transport")
+# A broken connection must not kill a program that restored the default SIGPIPE, as command line tools do.
+_SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
+_ACCEPT_PAUSE = 0.2
+"""Seconds between two attempts to accept after an error of the system, such as too many open files."""
 _LONGEST_WAIT = 86_400.0
 """Seconds per system call; poll(2) takes milliseconds as a C int, and a deadline may be longer."""
 
@@ -128,13 +132,6 @@ class DescriptorUse:
                 return
             self._released = True
         self._release()
-
-
-_LOG = logging.getLogger("stompy.transport")
-# A broken connection must not kill a program that restored the default SIGPIPE, as command line tools do.
-_SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
-_ACCEPT_PAUSE = 0.2
-"""Seconds between two attempts to accept after an error of the system, such as too many open files."""
 
 
 class SocketTransport:

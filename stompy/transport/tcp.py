@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from stompy.deadline import Deadline
 
 
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
+_MILLISECONDS = 1000
+_MAX_KEEPALIVE = 32_767
+"""The maximum number of seconds that Linux accepts for the idle time and the interval (tcp(7))."""
+
+
 class Endpoint(NamedTuple):
     """A network address, as the name service returns it."""
 
@@ -98,12 +104,6 @@ def lookup(host: str, port: int, *, flags: int) -> list[Endpoint]:
     return list(dict.fromkeys(Endpoint(family, sockaddr) for family, _, _, _, sockaddr in found))
 
 
-_CONNECT_UNDER_WAY = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
-_MILLISECONDS = 1000
-_LONGEST_WATCH = 32_767
-"""The maximum number of seconds that Linux accepts for the idle time and the interval (tcp(7))."""
-
-
 @dataclass(frozen=True, slots=True)
 class TcpOptions:
     """Options of TCP connections; durations in seconds.
@@ -142,8 +142,8 @@ class TcpOptions:
         _check_whole("source_port", self.source_port, least=0, most=65535)
         if self.source_port and self.source is None:
             raise ConfigurationError("a source_port needs a source")
-        _check_whole("keepalive_idle", self.keepalive_idle, least=1, most=_LONGEST_WATCH)
-        _check_whole("keepalive_interval", self.keepalive_interval, least=1, most=_LONGEST_WATCH)
+        _check_whole("keepalive_idle", self.keepalive_idle, least=1, most=_MAX_KEEPALIVE)
+        _check_whole("keepalive_interval", self.keepalive_interval, least=1, most=_MAX_KEEPALIVE)
         _check_whole("keepalive_probes", self.keepalive_probes, least=1, most=127)
         if self.user_timeout is not None and not 0.001 <= self.user_timeout <= 1_000_000:
             raise ConfigurationError(f"user_timeout must be a number of seconds or None, not {self.user_timeout!r}")
@@ -268,7 +268,7 @@ def _connect(endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> Tcp
         if options.source is not None:
             _bind_source(sock, endpoint, options.source, options.source_port)
         code = sock.connect_ex(endpoint.sockaddr)
-        if code in _CONNECT_UNDER_WAY:
+        if code in _IN_PROGRESS:
             if not wait_writable(sock.fileno(), deadline=deadline):
                 raise _NoAnswer("no answer in time")
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

@@ -1,4 +1,4 @@
-"""What a case is: octets, and what the parser must make of them.
+"""What a case is: bytes, and what the parser must make of them.
 
 Each case names the rows of the requirements that it holds. `frames` are what must come out before the end or before the
 error; `error` is a part of the error's text.
@@ -19,12 +19,12 @@ MODERN = (V1_1, V1_2)
 
 @dataclass(frozen=True)
 class Case:
-    """Octets, by which rules they are read, and what comes out."""
+    """Bytes, by which rules they are read, and what comes out."""
 
     name: str
     rows: tuple[str, ...]
     profiles: tuple[str, ...]
-    octets: bytes
+    stream: bytes
     frames: tuple[Decoded, ...] = ()
     error: str | None = None
     leniency: Leniency = Leniency.NONE
@@ -41,24 +41,24 @@ def good(
     name: str,
     rows: str,
     profiles: tuple[str, ...],
-    octets: bytes,
+    stream: bytes,
     *frames: Decoded,
     leniency: Leniency = Leniency.NONE,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Case:
-    return Case(name, tuple(rows.split()), profiles, octets, frames, leniency=leniency, limits=limits)
+    return Case(name, tuple(rows.split()), profiles, stream, frames, leniency=leniency, limits=limits)
 
 
 def bad(
     name: str,
     rows: str,
     profiles: tuple[str, ...],
-    octets: bytes,
+    stream: bytes,
     error: str,
     *frames: Decoded,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Case:
-    return Case(name, tuple(rows.split()), profiles, octets, frames, error, limits=limits)
+    return Case(name, tuple(rows.split()), profiles, stream, frames, error, limits=limits)
 
 
 HI = frame("SEND", "destination:/q", body=b"hi")

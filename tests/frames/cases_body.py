@@ -39,14 +39,14 @@ BODIES = [
     ),
     good("an empty counted body", "BDY-03", ALL, b"SEND\ncontent-length:0\n\n\0", frame("SEND", "content-length:0")),
     good(
-        "octets, not characters",
+        "bytes, not characters",
         "BDY-09",
         ALL,
         b"SEND\ncontent-length:2\n\n\xc3\xa9\0",
         frame("SEND", "content-length:2", body=b"\xc3\xa9"),
     ),
     good(
-        "octets as they are",
+        "bytes as they are",
         "BDY-10",
         ALL,
         b"SEND\ndestination:/queue/a\n\nhello queue a\n\0",

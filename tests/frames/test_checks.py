@@ -68,9 +68,9 @@ def test_header_lines_come_back_with_plain_line_ends() -> None:
     assert checker(V1_1).headers(b"\n", "SEND") == "\n"
 
 
-def partial_error(profile: str, octets: bytes, limits: Limits = DEFAULT_LIMITS) -> str:
+def partial_error(profile: str, stream: bytes, limits: Limits = DEFAULT_LIMITS) -> str:
     with pytest.raises(RemoteProtocolError) as caught:
-        checker(profile, limits).partial(octets, 0)
+        checker(profile, limits).partial(stream, 0)
     return str(caught.value)
 
 

@@ -37,15 +37,15 @@ def refused(profile: str, command: str, headers: Pairs, body: bytes = b"", *, cr
 @pytest.mark.parametrize("profile", FINAL)
 def test_a_frame_is_written_as_the_grammar_says(profile: str) -> None:
     assert written(profile, "DISCONNECT", []) == b"DISCONNECT\n\n\0"
-    octets = written(profile, "SEND", [("destination", "/queue/a")], b"hi", content_length=False)
-    assert octets == b"SEND\ndestination:/queue/a\n\nhi\0"
+    stream = written(profile, "SEND", [("destination", "/queue/a")], b"hi", content_length=False)
+    assert stream == b"SEND\ndestination:/queue/a\n\nhi\0"
 
 
 @pytest.mark.requirement("FRM-05")
 def test_only_1_2_may_end_lines_with_cr_lf() -> None:
     assert written(V1_2, "DISCONNECT", [], crlf=True) == b"DISCONNECT\r\n\r\n\0"
-    octets = written(V1_2, "SEND", [("k", "a\nb"), ("l", "v")], b"x\ny", crlf=True)
-    assert octets == b"SEND\r\nk:a\\nb\r\nl:v\r\ncontent-length:3\r\n\r\nx\ny\0"
+    stream = written(V1_2, "SEND", [("k", "a\nb"), ("l", "v")], b"x\ny", crlf=True)
+    assert stream == b"SEND\r\nk:a\\nb\r\nl:v\r\ncontent-length:3\r\n\r\nx\ny\0"
     for profile in (DRAFT, V1_0, V1_1):
         assert "ends lines with LF only" in refused(profile, "DISCONNECT", [], crlf=True)
 
@@ -100,8 +100,8 @@ def test_names_are_escaped_too(profile: str) -> None:
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP", "CONNECTED"])
 @pytest.mark.parametrize("profile", [*MODERN, HANDSHAKE])
 def test_connect_and_connected_are_not_escaped(profile: str, command: str) -> None:
-    octets = written(profile, command, [("host", "h"), ("passcode", "a:b\\c")])
-    assert octets == command.encode() + b"\nhost:h\npasscode:a:b\\c\n\n\0"
+    stream = written(profile, command, [("host", "h"), ("passcode", "a:b\\c")])
+    assert stream == command.encode() + b"\nhost:h\npasscode:a:b\\c\n\n\0"
     escaped = written(profile, command, [("passcode", "a:b\\c")], leniency=Leniency.ESCAPED_CONNECT)
     assert b"\npasscode:a\\cb\\\\c\n" in escaped
 
@@ -137,8 +137,8 @@ def test_1_0_has_no_escapes() -> None:
 
 @pytest.mark.requirement("A-04")
 def test_1_0_is_escaped_where_the_peer_does_so() -> None:
-    octets = written(V1_0, "SEND", [("a:b", "c\\\r\n")], leniency=Leniency.ESCAPES_IN_1_0)
-    assert octets == b"SEND\na\\cb:c\\\\\\r\\n\n\n\0"
+    stream = written(V1_0, "SEND", [("a:b", "c\\\r\n")], leniency=Leniency.ESCAPES_IN_1_0)
+    assert stream == b"SEND\na\\cb:c\\\\\\r\\n\n\n\0"
 
 
 @pytest.mark.requirement("A-37", "BNF-07")
@@ -167,8 +167,8 @@ def test_a_body_is_refused_where_none_may_be(profile: str, command: str) -> None
 @pytest.mark.parametrize("profile", EVERY)
 @pytest.mark.parametrize("command", ["SEND", "MESSAGE", "ERROR"])
 def test_a_body_is_counted_in_octets(profile: str, command: str) -> None:
-    octets = written(profile, command, [("k", "v")], "é".encode())
-    assert octets == command.encode() + b"\nk:v\ncontent-length:2\n\n\xc3\xa9\0"
+    stream = written(profile, command, [("k", "v")], "é".encode())
+    assert stream == command.encode() + b"\nk:v\ncontent-length:2\n\n\xc3\xa9\0"
 
 
 @pytest.mark.requirement("BDY-06", "D10-09")
@@ -232,15 +232,15 @@ def test_what_cannot_be_a_command_is_refused(profile: str, command: str) -> None
 @pytest.mark.parametrize("profile", FINAL)
 @pytest.mark.parametrize("command", ["FOO", "send", "X-y_2", "A" * 64])
 def test_an_unknown_command_is_written_as_it_is(profile: str, command: str) -> None:
-    octets = written(profile, command, [("k", "v")], b"x")
-    assert octets == command.encode() + b"\nk:v\ncontent-length:1\n\nx\0"
+    stream = written(profile, command, [("k", "v")], b"x")
+    assert stream == command.encode() + b"\nk:v\ncontent-length:1\n\nx\0"
 
 
 @pytest.mark.parametrize("profile", EVERY)
 def test_a_parsed_frame_is_written_as_it_came(profile: str) -> None:
-    octets = b"MESSAGE\na:1\nb:x y\na:2\ncontent-length:3\n\nx\0y\0"
-    (frame,) = parser(profile).feed(octets)
-    assert encode_frame(frame, grammar(profile)) == octets
+    stream = b"MESSAGE\na:1\nb:x y\na:2\ncontent-length:3\n\nx\0y\0"
+    (frame,) = parser(profile).feed(stream)
+    assert encode_frame(frame, grammar(profile)) == stream
     assert encode_frame(Frame("SEND", {}, b"x"), grammar(V1_2), content_length=False) == b"SEND\n\nx\0"
 
 

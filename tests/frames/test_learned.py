@@ -93,23 +93,23 @@ def seen(reader: Parser, reads: list[bytes]) -> tuple[object, ...]:
 def test_at_every_boundary_the_learned_way_gives_what_the_long_way_gives(
     odd: bytes, profile: str, limits: Limits, leniency: Leniency
 ) -> None:
-    octets = GOOD + b"\n" + odd + UNCOUNTED + b"\n\n" + RECEIPT + GOOD + GOOD[:20]
+    stream = GOOD + b"\n" + odd + UNCOUNTED + b"\n\n" + RECEIPT + GOOD + GOOD[:20]
     long_way = parser(profile, leniency, limits)
     learned = teach(another(long_way), GOOD, UNCOUNTED, RECEIPT)
-    for at in range(len(GOOD) - 3, len(octets) - len(GOOD)):
-        reads = [octets[:at], octets[at:]]
+    for at in range(len(GOOD) - 3, len(stream) - len(GOOD)):
+        reads = [stream[:at], stream[at:]]
         assert seen(another(learned), reads) == seen(another(long_way), reads), at
 
 
 @pytest.mark.parametrize(("case", "profile"), EVERY_CASE)
 def test_every_case_comes_out_the_same_where_its_first_head_was_learned(case: Case, profile: str) -> None:
-    for octets in (case.octets, case.octets * 2):
+    for stream in (case.stream, case.stream * 2):
         long_way = parser(profile, case.leniency, case.limits)
-        learned = taught(octets, profile, case.leniency, case.limits)
+        learned = taught(stream, profile, case.leniency, case.limits)
         if learned is None:
             return
-        for at in range(0, len(octets), 1 + len(octets) // 200):
-            reads = [octets[:at], octets[at:]]
+        for at in range(0, len(stream), 1 + len(stream) // 200):
+            reads = [stream[:at], stream[at:]]
             assert seen(another(learned), reads) == seen(another(long_way), reads), at
 
 
@@ -183,9 +183,9 @@ def test_a_head_whose_values_do_not_pass_is_forgotten_and_learned_again_later() 
 
 def test_heads_that_differ_each_time_are_tried_less_and_less() -> None:
     reader = parser(V1_2)
-    octets = b"".join(b"MESSAGE\nname-%d:x\n\n\0" % number for number in range(100))
-    assert len(reader.feed(octets * 5)) == 500
-    learned = sum(len(item) for item in reader.read(octets) if isinstance(item, Run))
+    stream = b"".join(b"MESSAGE\nname-%d:x\n\n\0" % number for number in range(100))
+    assert len(reader.feed(stream * 5)) == 500
+    learned = sum(len(item) for item in reader.read(stream) if isinstance(item, Run))
     assert learned <= 8
 
 

@@ -33,27 +33,27 @@ def check(case: Case, profile: str, reads: list[bytes], more: int = 0) -> None:
 
 @pytest.mark.parametrize(("case", "profile"), EVERY_CASE)
 def test_the_parser_makes_of_it(case: Case, profile: str) -> None:
-    octets = case.octets
+    stream = case.stream
     whole = parser(profile, case.leniency, case.limits)
-    whole.feed(octets)
+    whole.feed(stream)
     assert (case.error or "") in str(whole.error)
 
-    check(case, profile, [octets])
-    check(case, profile, cut(octets, 1))
-    for at in range(1, len(octets)):
-        check(case, profile, [octets[:at], octets[at:]])
+    check(case, profile, [stream])
+    check(case, profile, cut(stream, 1))
+    for at in range(1, len(stream)):
+        check(case, profile, [stream[:at], stream[at:]])
 
     another = b"\n\n\nACK\nid:1\n\n\0"
-    check(case, profile, [octets + another], more=1)
-    check(case, profile, cut(octets + another, 1), more=1)
-    check(case, profile, [octets, another], more=1)
-    check(case, profile, [octets + b"\n\n"])
-    check(case, profile, [octets, b"\n", b"\n"])
+    check(case, profile, [stream + another], more=1)
+    check(case, profile, cut(stream + another, 1), more=1)
+    check(case, profile, [stream, another], more=1)
+    check(case, profile, [stream + b"\n\n"])
+    check(case, profile, [stream, b"\n", b"\n"])
 
 
 @pytest.mark.parametrize(("case", "profile"), EVERY_CASE)
 def test_the_reference_makes_of_it(case: Case, profile: str) -> None:
-    frames, refusal = Reference(profile, case.leniency, case.limits).decode(case.octets)
+    frames, refusal = Reference(profile, case.leniency, case.limits).decode(case.stream)
     assert frames == list(case.frames)
     assert (refusal is not None) == (case.error is not None)
 
@@ -125,7 +125,7 @@ def test_an_endless_blank_line_between_frames_of_the_draft_is_not_kept() -> None
 @pytest.mark.requirement("LIM-01", "LIM-03")
 @pytest.mark.parametrize("profile", ALL)
 @pytest.mark.parametrize(
-    ("octets", "name", "limit"),
+    ("stream", "name", "limit"),
     [
         (b"SEND\na:1\nb:2\n", "max_headers", 1),
         (b"SEND\na:1234\n", "max_header_line", 5),
@@ -134,19 +134,19 @@ def test_an_endless_blank_line_between_frames_of_the_draft_is_not_kept() -> None
         (b"SEND\ncontent-length:7\n\n", "max_body", 6),
     ],
 )
-def test_a_limit_that_was_passed_is_named(profile: str, octets: bytes, name: str, limit: int) -> None:
+def test_a_limit_that_was_passed_is_named(profile: str, stream: bytes, name: str, limit: int) -> None:
     limits = Limits(**{name: limit})
-    for size in (1, len(octets)):
-        _, error = feed_all(parser(profile, limits=limits), cut(octets, size))
+    for size in (1, len(stream)):
+        _, error = feed_all(parser(profile, limits=limits), cut(stream, size))
         assert isinstance(error, FrameTooLarge)
         assert (error.limit_name, error.limit) == (name, limit)
         assert f"{name}={limit}" in str(error)
-        assert parser(profile).feed(octets) == []
+        assert parser(profile).feed(stream) == []
 
 
 @pytest.mark.parametrize("profile", [*FINAL, HANDSHAKE])
 @pytest.mark.parametrize(
-    "octets",
+    "stream",
     [
         b"CONNECT\nlogin:u\npasscode:s3cret\0\n",
         b"CONNECT\npasscode:s3\ncret\n\n\0",
@@ -156,9 +156,9 @@ def test_a_limit_that_was_passed_is_named(profile: str, octets: bytes, name: str
         b"CONNECT\npasscode:s3cret\n\n\0passcode:s3cret\n",
     ],
 )
-def test_no_error_shows_a_passcode(profile: str, octets: bytes) -> None:
-    for size in (1, 16, len(octets)):
-        _, error = feed_all(parser(profile), cut(octets, size))
+def test_no_error_shows_a_passcode(profile: str, stream: bytes) -> None:
+    for size in (1, 16, len(stream)):
+        _, error = feed_all(parser(profile), cut(stream, size))
         assert error is not None
         assert "cret" not in str(error)
 
@@ -171,10 +171,10 @@ def test_lines_that_came_whole_in_one_read_are_measured_before_the_head_ends() -
 
 def test_a_head_longer_than_the_fast_search_is_read() -> None:
     lines = "".join(f"name-{number}:value {number}\n" for number in range(600))
-    octets = f"MESSAGE\n{lines}\nbody\0".encode()
+    stream = f"MESSAGE\n{lines}\nbody\0".encode()
     for profile in ALL:
-        for reads in ([octets], cut(octets, 1), cut(octets, 4096)):
-            frames, error = feed_all(parser(profile), [*reads, octets])
+        for reads in ([stream], cut(stream, 1), cut(stream, 4096)):
+            frames, error = feed_all(parser(profile), [*reads, stream])
             assert error is None
             assert [len(pairs) for _, pairs, _ in frames] == [600, 600]
 
@@ -182,35 +182,35 @@ def test_a_head_longer_than_the_fast_search_is_read() -> None:
 @pytest.mark.requirement("FRM-12")
 @pytest.mark.parametrize("profile", [V1_0, V1_1, V1_2, DRAFT, HANDSHAKE])
 def test_frames_of_every_size_come_out_of_reads_of_every_size(profile: str) -> None:
-    octets = b"".join(
+    stream = b"".join(
         b"MESSAGE\ndestination:/q\nsize:%d\n%s\n%s\0\n"
         % (size, b"content-length:%d\n" % size * (size % 2), b"x" * size)
         for size in (0, 1, 2, 3, 5, 20, 100, 300, 1000)
     )
-    expected, _ = Reference(profile).decode(octets)
+    expected, _ = Reference(profile).decode(stream)
     assert len(expected) == 9
-    for size in (1, 2, 3, 7, 50, 333, 1024, len(octets)):
-        assert feed_all(parser(profile), cut(octets, size)) == (expected, None)
+    for size in (1, 2, 3, 7, 50, 333, 1024, len(stream)):
+        assert feed_all(parser(profile), cut(stream, size)) == (expected, None)
 
 
 @pytest.mark.parametrize("profile", [*FINAL, HANDSHAKE])
 @pytest.mark.parametrize("ending", ["", "a:b", "\n\0"])
 def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> None:
     limits = Limits(max_header_block=1_000)
-    octets = ("SEND\n" + "k:v\n" * 250 + ending).encode()
-    for size in (1, 7, len(octets)):
-        frames, error = feed_all(parser(profile, limits=limits), cut(octets, size))
+    stream = ("SEND\n" + "k:v\n" * 250 + ending).encode()
+    for size in (1, 7, len(stream)):
+        frames, error = feed_all(parser(profile, limits=limits), cut(stream, size))
         assert error is None
-        frames, error = feed_all(parser(profile, limits=limits), cut(octets.replace(b"SEND\n", b"SEND\nk:\n"), size))
+        frames, error = feed_all(parser(profile, limits=limits), cut(stream.replace(b"SEND\n", b"SEND\nk:\n"), size))
         assert frames == []
         assert isinstance(error, FrameTooLarge)
         assert error.limit_name == "max_header_block"
 
 
-@pytest.mark.parametrize("octets", [b"CONNECT\ncontent-length:65537\n\n", b"ERROR\n\n" + b"x" * 65_537])
-def test_a_peer_that_nobody_knows_yet_gets_less_room_for_a_body(octets: bytes) -> None:
-    for size in (1000, len(octets)):
-        _, error = feed_all(parser(HANDSHAKE), cut(octets, size))
+@pytest.mark.parametrize("stream", [b"CONNECT\ncontent-length:65537\n\n", b"ERROR\n\n" + b"x" * 65_537])
+def test_a_peer_that_nobody_knows_yet_gets_less_room_for_a_body(stream: bytes) -> None:
+    for size in (1000, len(stream)):
+        _, error = feed_all(parser(HANDSHAKE), cut(stream, size))
         assert isinstance(error, FrameTooLarge)
         assert error.limit_name == "max_first_body"
 
@@ -218,9 +218,9 @@ def test_a_peer_that_nobody_knows_yet_gets_less_room_for_a_body(octets: bytes) -
 @pytest.mark.parametrize("version", [Version.V1_0, Version.V1_1, Version.V1_2])
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_nuls_between_frames_are_skipped_and_counted_where_they_are_tolerated(version: Version, cut: int) -> None:
-    octets = b"\0\n\0\0BEGIN\ntransaction:1\n\n\0\0\0\nBEGIN\ntransaction:2\n\n\0"
+    stream = b"\0\n\0\0BEGIN\ntransaction:1\n\n\0\0\0\nBEGIN\ntransaction:2\n\n\0"
     parser = Parser(grammar_of(version, Leniency.NUL_BETWEEN_FRAMES))
-    frames = [frame for start in range(0, len(octets), cut) for frame in parser.feed(octets[start : start + cut])]
+    frames = [frame for start in range(0, len(stream), cut) for frame in parser.feed(stream[start : start + cut])]
     assert [frame.headers["transaction"] for frame in frames] == ["1", "2"]
     assert (parser.error, parser.line_ends) == (None, 7)
 

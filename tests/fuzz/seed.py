@@ -14,8 +14,8 @@ def main() -> None:
     CORPUS.mkdir(exist_ok=True)
     for path in CORPUS.iterdir():
         path.unlink()
-    for name, octets in seeds():
-        (CORPUS / name).write_bytes(octets)
+    for name, stream in seeds():
+        (CORPUS / name).write_bytes(stream)
 
 
 if __name__ == "__main__":

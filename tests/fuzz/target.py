@@ -1,10 +1,10 @@
-"""What holds for any octets: what the fuzzer asserts, and the seeds it starts from.
+"""What holds for any bytes: what the fuzzer asserts, and the seeds it starts from.
 
-The first octets of an input choose the rules; the rest is the stream::
+The first stream of an input choose the rules; the rest is the stream::
 
-    octet 0   profile: one of the versions, or the handshake (modulo 5); above that, limits: none or tight ones
-    octet 1   leniencies, one a bit
-    octet 2   size of the reads: 0 whole, else so many octets each
+    byte 0   profile: one of the versions, or the handshake (modulo 5); above that, limits: none or tight ones
+    byte 1   leniencies, one a bit
+    byte 2   size of the reads: 0 whole, else so many bytes each
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ def check(data: bytes) -> None:
     profile = PROFILES[data[0] % len(PROFILES)]
     limits = TIGHT if data[0] // len(PROFILES) % 2 else DEFAULT_LIMITS
     leniency = Leniency(data[1] & 0x7F)
-    octets = data[PREFIX:]
-    check_stream(octets, profile, leniency, limits, size=data[2] or len(octets) or 1)
+    stream = data[PREFIX:]
+    check_stream(stream, profile, leniency, limits, size=data[2] or len(stream) or 1)
 
 
-def check_stream(octets: bytes, profile: str, leniency: Leniency, limits: Limits, *, size: int) -> None:
-    """Assert the same of a stream that comes in reads of `size` octets."""
-    expected, refusal = Reference(profile, leniency, limits).decode(octets)
+def check_stream(stream: bytes, profile: str, leniency: Leniency, limits: Limits, *, size: int) -> None:
+    """Assert the same of a stream that comes in reads of `size` bytes."""
+    expected, refusal = Reference(profile, leniency, limits).decode(stream)
     reader = parser(profile, leniency, limits)
-    frames, error = feed_all(reader, cut(octets, size))
+    frames, error = feed_all(reader, cut(stream, size))
     assert frames == expected, (frames, expected, error, refusal)
     assert (error is None) == (refusal is None), (error, refusal)
-    assert reader.pending <= len(octets)
-    learned = taught(octets, profile, leniency, limits)
+    assert reader.pending <= len(stream)
+    learned = taught(stream, profile, leniency, limits)
     if learned is not None:
-        assert feed_all(learned, cut(octets, size))[0] == frames
+        assert feed_all(learned, cut(stream, size))[0] == frames
         assert str(learned.error) == str(error)
         assert learned.pending == reader.pending
     for frame in frames:
@@ -55,17 +55,17 @@ def check_second_trip(frame: Decoded, profile: str, leniency: Leniency) -> None:
     command, pairs, body = frame
     headers = [(name, value) for name, value in pairs if name != "content-length"]
     try:
-        octets = encode(command, headers, body, grammar=grammar(profile, leniency))
+        stream = encode(command, headers, body, grammar=grammar(profile, leniency))
     except LocalProtocolError:
-        octets = b""
-    if not octets:
+        stream = b""
+    if not stream:
         assert _unwritable(frame, profile), frame
         return
-    again, error = feed_all(parser(profile, leniency), [octets])
-    assert error is None, (frame, octets)
+    again, error = feed_all(parser(profile, leniency), [stream])
+    assert error is None, (frame, stream)
     ((command_again, pairs_again, body_again),) = again
     assert (command_again, body_again) == (command, body)
-    assert [pair for pair in pairs_again if pair[0] != "content-length"] == headers, (octets, pairs_again)
+    assert [pair for pair in pairs_again if pair[0] != "content-length"] == headers, (stream, pairs_again)
 
 
 def _unwritable(frame: Decoded, profile: str) -> bool:
@@ -82,12 +82,12 @@ RAW = ("CONNECT", "STOMP", "CONNECTED")
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
-    """Return a name and the octets of a seed for every case of the codec, in each profile it names."""
+    """Return a name and the bytes of a seed for every case of the codec, in each profile it names."""
     for group, cases in GROUPS.items():
         for place, case in enumerate(cases):
             for profile in case.profiles:
-                if len(case.octets) > 1000:
+                if len(case.stream) > 1000:
                     continue
                 tight = len(PROFILES) * (case.limits is not DEFAULT_LIMITS)
                 prefix = bytes((PROFILES.index(profile) + tight, case.leniency.value, 0))
-                yield f"{group.replace(' ', '-')}-{place:02}-{profile}", prefix + case.octets
+                yield f"{group.replace(' ', '-')}-{place:02}-{profile}", prefix + case.stream

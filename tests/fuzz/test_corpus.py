@@ -16,13 +16,13 @@ def test_the_corpus_holds_a_seed_for_every_case() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_what_the_fuzzer_asserts_holds_for_every_seed(size: int) -> None:
-    for _, octets in target.seeds():
-        target.check(octets[:2] + bytes((size,)) + octets[target.PREFIX :])
+    for _, stream in target.seeds():
+        target.check(stream[:2] + bytes((size,)) + stream[target.PREFIX :])
 
 
 def test_an_input_without_a_stream_says_nothing() -> None:
-    for octets in (b"", b"\0", b"\0\0", b"\0\0\0"):
-        target.check(octets)
+    for stream in (b"", b"\0", b"\0\0", b"\0\0\0"):
+        target.check(stream)
 
 
 def test_the_target_notices_a_parser_that_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:

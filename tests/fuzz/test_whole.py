@@ -13,20 +13,20 @@ SEEDS = tuple(whole.seeds())
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_client_bears_every_seed(part: int) -> None:
-    for octets in SEEDS[part::4]:
-        whole.check_client(octets)
+    for stream in SEEDS[part::4]:
+        whole.check_client(stream)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_broker_bears_every_seed_and_serves_another_client(part: int) -> None:
-    for octets in SEEDS[part::4]:
-        whole.check_broker(octets)
+    for stream in SEEDS[part::4]:
+        whole.check_broker(stream)
 
 
 def test_an_input_without_a_stream_says_nothing() -> None:
-    for octets in (b"", b"\0"):
-        whole.check_client(octets)
-        whole.check_broker(octets)
+    for stream in (b"", b"\0"):
+        whole.check_client(stream)
+        whole.check_broker(stream)
 
 
 @pytest.mark.parametrize("check", [whole.check_client, whole.check_broker])

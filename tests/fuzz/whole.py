@@ -1,9 +1,9 @@
-"""What holds for any octets towards the whole client and the whole broker, each over a socket pair.
+"""What holds for any bytes towards the whole client and the whole broker, each over a socket pair.
 
-The first octets of an input choose the setting; the rest is what the other end says::
+The first stream of an input choose the setting; the rest is what the other end says::
 
-    octet 0   version (modulo 3), whether the handshake is done properly first, and limits: usual or tight ones
-    octet 1   size of the writes: 0 whole, else so many octets each
+    byte 0   version (modulo 3), whether the handshake is done properly first, and limits: usual or tight ones
+    byte 1    size of the writes: 0 whole, else so many bytes each
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def check_client(data: bytes) -> None:
             theirs.close()
 
 
-def _limits(octet: int) -> Limits:
-    return TIGHT if octet // 6 % 2 else DEFAULT_LIMITS
+def _limits(byte: int) -> Limits:
+    return TIGHT if byte // 6 % 2 else DEFAULT_LIMITS
 
 
 def _connected(version: str) -> bytes:
@@ -141,9 +141,9 @@ def _connected(version: str) -> bytes:
 
 
 def _say(transport: SocketTransport, data: bytes) -> None:
-    octets = data[PREFIX:]
+    stream = data[PREFIX:]
     # Not in too many parts: before the other end reads, each takes a place in the kernel's short queue.
-    for part in cut(octets, max(data[1] or len(octets), len(octets) // 100, 1)):
+    for part in cut(stream, max(data[1] or len(stream), len(stream) // 100, 1)):
         transport.sendall(part, Deadline(WITHIN))
 
 
@@ -289,16 +289,16 @@ def _check_service(friend: SocketTransport) -> None:
 
 def seeds() -> Iterator[bytes]:
     """Return an input for every case of the codec, and some conversations."""
-    for name, octets in target.seeds():
+    for name, stream in target.seeds():
         profile = name.rpartition("-")[2]
         version = profile if profile in VERSIONS else "1.2"
         assert profile in PROFILES or profile == "draft"
         first = VERSIONS.index(version) + 3 * (profile == "handshake")
-        yield bytes((first, 0)) + octets[target.PREFIX :]
-        yield bytes((first + 6, 7)) + octets[target.PREFIX :]
-    for octets in CONVERSATIONS:
+        yield bytes((first, 0)) + stream[target.PREFIX :]
+        yield bytes((first + 6, 7)) + stream[target.PREFIX :]
+    for stream in CONVERSATIONS:
         for first in range(12):
-            yield bytes((first, 0)) + octets
+            yield bytes((first, 0)) + stream
 
 
 CONVERSATIONS = (

@@ -95,7 +95,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (_BEAT, "SEND_SHARE = 0.6", "SEND_SHARE = 1.0", "a beat at the last moment"),
     (_BEAT, "DEFAULT_TOLERANCE = 3.0", "DEFAULT_TOLERANCE = 2.0", "no patience for a late first beat"),
-    (_BEAT, "self.receive * max(tolerance, _LEAST_TOLERANCE)", "self.receive * tolerance", "no margin of error"),
+    (_BEAT, "self.receive * max(tolerance, _MIN_TOLERANCE)", "self.receive * tolerance", "no margin of error"),
     (_BEAT, "if late and heard != self._excused:", "if False:", "a suspended machine kills the link"),
     (_BEAT, "if late and heard != self._excused:", "if late:", "sleep keeps a dead peer alive"),
     (_BEAT, "        self._planned = max(self._planned, now)\n", "", "looks at fixed steps count as sleep"),

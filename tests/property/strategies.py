@@ -95,4 +95,4 @@ def broken_streams(draw: st.DrawFn, profile: str) -> bytes:
 
 
 soups = st.lists(_pieces, max_size=20).map(b"".join) | st.binary(max_size=60)
-"""Octets without a plan."""
+"""Bytes without a plan."""

@@ -35,8 +35,8 @@ def without_length(frame: Decoded) -> Decoded:
 @given(data=st.data())
 def test_what_is_written_is_read_under_any_chunking(profile: str, data: st.DataObject) -> None:
     frames = data.draw(st.lists(strategies.frames(profile), min_size=1, max_size=4))
-    octets = b"\n".join(strategies.written(frame, profile) for frame in frames)
-    found, error = feed_all(parser(profile), cut(octets, data.draw(strategies.read_sizes)))
+    stream = b"\n".join(strategies.written(frame, profile) for frame in frames)
+    found, error = feed_all(parser(profile), cut(stream, data.draw(strategies.read_sizes)))
     assert error is None
     assert [without_length(frame) for frame in found] == [as_read(frame, profile) for frame in frames]
 
@@ -56,17 +56,17 @@ def test_broken_streams_give_what_the_reference_gives(
 
 @given(strategies.soups, strategies.profiles, strategies.leniencies, limits, strategies.read_sizes)
 def test_any_octets_give_what_the_reference_gives(
-    octets: bytes, profile: str, leniency: Leniency, limits: Limits, size: int
+    stream: bytes, profile: str, leniency: Leniency, limits: Limits, size: int
 ) -> None:
-    check_stream(octets, profile, leniency, limits, size=size)
+    check_stream(stream, profile, leniency, limits, size=size)
 
 
 @given(profile=strategies.profiles, limits=limits, data=st.data())
 def test_the_chunking_changes_nothing(profile: str, limits: Limits, data: st.DataObject) -> None:
-    octets = data.draw(strategies.broken_streams(profile))
-    places = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=6)))
-    reads = [octets[start:end] for start, end in zip([0, *places], [*places, len(octets)], strict=True)]
-    whole, error = feed_all(parser(profile, limits=limits), [octets])
+    stream = data.draw(strategies.broken_streams(profile))
+    places = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    reads = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
+    whole, error = feed_all(parser(profile, limits=limits), [stream])
     cut_frames, cut_error = feed_all(parser(profile, limits=limits), reads)
     assert cut_frames == whole
     assert (cut_error is None) == (error is None)
@@ -74,11 +74,11 @@ def test_the_chunking_changes_nothing(profile: str, limits: Limits, data: st.Dat
 
 @given(profile=strategies.profiles, data=st.data())
 def test_pending_is_bounded_by_the_limits_and_a_read(profile: str, data: st.DataObject) -> None:
-    octets = data.draw(strategies.broken_streams(profile)) * 20
+    stream = data.draw(strategies.broken_streams(profile)) * 20
     size = data.draw(strategies.read_sizes)
     head = 65 + (TIGHT.max_headers + 1) * (TIGHT.max_header_line + 2)
     reader = parser(profile, limits=TIGHT)
-    for read in cut(octets, size):
+    for read in cut(stream, size):
         if reader.error is None:
             reader.feed(read)
             assert reader.pending <= max(head, TIGHT.max_body + 1) + size
@@ -93,10 +93,10 @@ def test_any_headers_are_written_so_that_they_are_read_or_refused(
     pairs = tuple(data.draw(st.lists(st.tuples(text, text), max_size=3)))
     body = data.draw(strategies.bodies)
     try:
-        octets = encode(command, pairs, body, grammar=grammar(profile, leniency))
+        stream = encode(command, pairs, body, grammar=grammar(profile, leniency))
     except LocalProtocolError:
         assume(False)
-    found, refusal = Reference(profile, leniency).decode(octets)
+    found, refusal = Reference(profile, leniency).decode(stream)
     assert refusal is None
     if profile == "1.0-draft":
         command, pairs = command.upper(), tuple((name.lower(), value) for name, value in pairs)

@@ -44,7 +44,7 @@ class Model:
 
 
 class Conversation(RuleBasedStateMachine):
-    """The rules speak as client or broker; `carry_*` move octets; the invariants compare with the model."""
+    """The rules speak as client or broker; `carry_*` move bytes; the invariants compare with the model."""
 
     version: Version
 

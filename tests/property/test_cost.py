@@ -21,10 +21,10 @@ KIB, MIB = 1024, 1024 * 1024
 ROOMY = Limits(max_first_body=DEFAULT_LIMITS.max_body)
 
 
-def reads(octets: bytes, size: int) -> Iterator[bytes]:
+def reads(stream: bytes, size: int) -> Iterator[bytes]:
     """Yield the reads one by one, so that they do not add to the memory that is measured."""
-    view = memoryview(octets)
-    return (bytes(view[start : start + size]) for start in range(0, len(octets), size))
+    view = memoryview(stream)
+    return (bytes(view[start : start + size]) for start in range(0, len(stream), size))
 
 
 def count(reader: Parser, chunks: Iterable[bytes]) -> int:
@@ -51,11 +51,11 @@ def test_a_large_body_is_read_in_reads_of_any_size(size: int, read: int, counted
 @pytest.mark.parametrize("read", [100 * KIB, MIB, 64 * MIB])
 def test_a_large_body_is_held_no_more_than_twice(read: int, counted: bool) -> None:
     size = 50 * MIB
-    octets = body_stream(size, counted=counted)
+    stream = body_stream(size, counted=counted)
     reader = parser("1.2")
     tracemalloc.start()
     try:
-        assert count(reader, reads(octets, read)) == 1
+        assert count(reader, reads(stream, read)) == 1
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -67,13 +67,13 @@ def test_a_large_body_is_held_no_more_than_twice(read: int, counted: bool) -> No
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("read", [1, 100, 64 * KIB, 8 * MIB])
 def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: int) -> None:
-    octets = b"MESSAGE\n" + b"a:b\n" * 1_000_000
+    stream = b"MESSAGE\n" + b"a:b\n" * 1_000_000
     limits = Limits()
     reader = parser(profile)
     used = 0
     tracemalloc.start()
     try:
-        for chunk in reads(octets, read):
+        for chunk in reads(stream, read):
             reader.feed(chunk)
             used += len(chunk)
             assert reader.pending <= 8 + 4 * (limits.max_headers + 1) + read
@@ -90,9 +90,9 @@ def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: i
 
 @pytest.mark.parametrize("read", [100, 4 * KIB, 8 * MIB])
 def test_a_head_of_many_lines_is_read_where_it_is_let_in(read: int) -> None:
-    octets = b"MESSAGE\n" + b"a:b\n" * 200_000 + b"\n\0"
+    stream = b"MESSAGE\n" + b"a:b\n" * 200_000 + b"\n\0"
     reader = parser("1.2", limits=Limits(max_headers=200_000))
-    (frame,) = [frame for chunk in reads(octets, read) for frame in reader.feed(chunk)]
+    (frame,) = [frame for chunk in reads(stream, read) for frame in reader.feed(chunk)]
     assert len(frame.headers.pairs) == 200_000
 
 
@@ -139,14 +139,14 @@ def test_a_long_line_of_spaces_of_the_draft_is_read_octet_by_octet(line: bytes) 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 def test_many_small_frames_are_read_in_one_go(line_end: bytes) -> None:
     head = line_end.join([b"MESSAGE", b"destination:/queue/a", b"message-id:1", b"subscription:1", b"", b""])
-    octets = (head + b"x" * 190 + b"\0" + line_end) * 50_000
-    assert len(octets) > 11 * MIB
-    assert len(parser("1.2").feed(octets)) == 50_000
+    stream = (head + b"x" * 190 + b"\0" + line_end) * 50_000
+    assert len(stream) > 11 * MIB
+    assert len(parser("1.2").feed(stream)) == 50_000
 
 
-def events(profile: str, octets: bytes, read: int) -> int:
-    """Return how many calls, of Python and C functions, it takes to read `octets`."""
-    chunks = cut(octets, read)
+def events(profile: str, stream: bytes, read: int) -> int:
+    """Return how many calls, of Python and C functions, it takes to read `stream`."""
+    chunks = cut(stream, read)
     reader = parser(profile, limits=ROOMY)
     number = 0
 

@@ -30,7 +30,7 @@ CONNECTED_OF = {
 
 
 def wire(command: str, headers: Mapping[str, str] | Iterable[tuple[str, str]] = (), body: bytes = b"") -> bytes:
-    """Return the octets of a frame as given: nothing is escaped, added or checked."""
+    """Return the bytes of a frame as given: nothing is escaped, added or checked."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     head = "".join(f"{name}:{value}\n" for name, value in pairs)
     return f"{command}\n{head}\n".encode() + body + b"\0"
@@ -66,7 +66,7 @@ def server_of(version: Version, **options: Any) -> ServerProtocol:
 
 
 def pair_of(version: Version) -> tuple[ClientProtocol, ServerProtocol]:
-    """Return both ends of one session of `version`, connected with each other's octets."""
+    """Return both ends of one session of `version`, connected with each other's bytes."""
     versions = (version,)
     client, server = ClientProtocol(versions=versions), ServerProtocol(versions=versions)
     server.receive(client.connect(host="h", login="fred", passcode="xyzzy"))
@@ -88,7 +88,7 @@ def commands(frames: Iterable[Frame]) -> list[str]:
 
 
 def splits(data: bytes) -> Iterator[list[bytes]]:
-    """Yield `data` whole, octet by octet, and at every split in two."""
+    """Yield `data` whole, byte by byte, and at every split in two."""
     yield [data]
     yield [data[at : at + 1] for at in range(len(data))]
     for at in range(1, len(data)):

@@ -34,18 +34,18 @@ def feed_all(parser: Parser, reads: Iterable[bytes]) -> tuple[list[Decoded], Rem
     return frames, parser.error
 
 
-def cut(octets: bytes, size: int) -> list[bytes]:
-    return [octets[start : start + size] for start in range(0, len(octets), size)]
+def cut(stream: bytes, size: int) -> list[bytes]:
+    return [stream[start : start + size] for start in range(0, len(stream), size)]
 
 
 def taught(
-    octets: bytes, profile: str, leniency: Leniency = Leniency.NONE, limits: Limits = DEFAULT_LIMITS
+    stream: bytes, profile: str, leniency: Leniency = Leniency.NONE, limits: Limits = DEFAULT_LIMITS
 ) -> Parser | None:
     """Return a parser that has seen the first frame of a stream so often that it knows its head; `None` without one."""
     first = parser(profile, leniency, limits)
-    for end in range(1, len(octets) + 1):
-        if first.feed(octets[end - 1 : end]):
-            return teach(parser(profile, leniency, limits), octets[:end])
+    for end in range(1, len(stream) + 1):
+        if first.feed(stream[end - 1 : end]):
+            return teach(parser(profile, leniency, limits), stream[:end])
         if first.error is not None:
             break
     return None

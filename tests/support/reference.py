@@ -40,13 +40,13 @@ class Reference:
     leniency: Leniency = Leniency.NONE
     limits: Limits = DEFAULT_LIMITS
 
-    def decode(self, octets: bytes) -> tuple[list[Decoded], str | None]:
-        """Return the frames that `octets` hold, and the rule that what follows them breaks, or `None`."""
+    def decode(self, stream: bytes) -> tuple[list[Decoded], str | None]:
+        """Return the frames that `stream` hold, and the rule that what follows them breaks, or `None`."""
         frames: list[Decoded] = []
         try:
             while True:
-                octets = self.without_line_ends(octets)
-                frame, octets = self.frame(octets)
+                stream = self.without_line_ends(stream)
+                frame, stream = self.frame(stream)
                 frames.append(frame)
         except Incomplete:
             return frames, None
@@ -58,69 +58,69 @@ class Reference:
     def takes_crlf(self) -> bool:
         return self.profile != "1.1" or Leniency.CRLF_IN_1_1 in self.leniency
 
-    def line(self, octets: bytes) -> tuple[bytes, bytes]:
+    def line(self, stream: bytes) -> tuple[bytes, bytes]:
         """Split behind the first LF; the line loses its line end, CR included where that belongs to it."""
-        line, lf, rest = octets.partition(b"\n")
+        line, lf, rest = stream.partition(b"\n")
         if self.takes_crlf() and line.endswith(b"\r"):
             line = line[:-1]
         if not lf:
             raise OpenLine(line)
         return line, rest
 
-    def without_line_ends(self, octets: bytes) -> bytes:
+    def without_line_ends(self, stream: bytes) -> bytes:
         blanks = b"\n \r" if self.profile == "1.0-draft" else b"\n\r" if self.takes_crlf() else b"\n"
-        while octets and octets[0] in blanks:
+        while stream and stream[0] in blanks:
             try:
-                line, octets = self.line(octets)
+                line, stream = self.line(stream)
             except OpenLine as last:
-                line, octets = last.octets, b""
+                line, stream = last.stream, b""
             if self.is_data(line):
                 raise Refusal("no line end between frames")
-        if not octets:
+        if not stream:
             raise Incomplete
-        return octets
+        return stream
 
     def is_data(self, line: bytes) -> bool:
         return bool(line.strip(b" \r") if self.profile == "1.0-draft" else line)
 
     # -- the head
 
-    def frame(self, octets: bytes) -> tuple[Decoded, bytes]:
-        command, lines, octets = self.head(octets)
+    def frame(self, stream: bytes) -> tuple[Decoded, bytes]:
+        command, lines, stream = self.head(stream)
         pairs = tuple(self.header(line, command) for line in lines)
         length = self.length(pairs)
         if command in WITHOUT_BODY and self.refuses_bodies():
-            if length or (length is None and octets and octets[0] != 0):
+            if length or (length is None and stream and stream[0] != 0):
                 raise Refusal("a body where none may be")
             length = 0
-        body, octets = self.uncounted(octets) if length is None else self.counted(octets, length)
+        body, stream = self.uncounted(stream) if length is None else self.counted(stream, length)
         if command in WITHOUT_BODY and self.drops_bodies():
             body = b""
-        return (command, pairs, body), octets
+        return (command, pairs, body), stream
 
-    def head(self, octets: bytes) -> tuple[str, list[bytes], bytes]:
+    def head(self, stream: bytes) -> tuple[str, list[bytes], bytes]:
         lines: list[bytes] = []
         command = None
         size = 0
         while True:
-            before = len(octets)
+            before = len(stream)
             try:
-                line, octets = self.line(octets)
+                line, stream = self.line(stream)
             except OpenLine as last:
-                self.check_line(last.octets, command is None)
+                self.check_line(last.stream, command is None)
                 raise Incomplete from None
             self.check_line(line, command is None)
             if command is not None and not self.is_data(line):
-                return command, lines, octets
+                return command, lines, stream
             if command is None:
                 command = line.decode("ascii")
                 if self.profile == "1.0-draft":
                     command = command.upper()
             else:
                 lines.append(line)
-                size += before - len(octets)
+                size += before - len(stream)
             if size > self.limits.max_header_block:
-                raise Refusal("too many octets of headers")
+                raise Refusal("too many bytes of headers")
             if len(lines) > self.limits.max_headers:
                 raise Refusal("too many headers")
 
@@ -195,15 +195,15 @@ class Reference:
             return Leniency.UNEXPECTED_BODY in self.leniency
         return self.profile != "handshake"
 
-    def counted(self, octets: bytes, length: int) -> tuple[bytes, bytes]:
-        if len(octets) <= length:
+    def counted(self, stream: bytes, length: int) -> tuple[bytes, bytes]:
+        if len(stream) <= length:
             raise Incomplete
-        if octets[length] != 0:
+        if stream[length] != 0:
             raise Refusal("no NUL behind a counted body")
-        return octets[:length], octets[length + 1 :]
+        return stream[:length], stream[length + 1 :]
 
-    def uncounted(self, octets: bytes) -> tuple[bytes, bytes]:
-        body, nul, rest = octets.partition(b"\0")
+    def uncounted(self, stream: bytes) -> tuple[bytes, bytes]:
+        body, nul, rest = stream.partition(b"\0")
         if len(body) > self.max_body():
             raise Refusal("a body too long")
         if not nul:
@@ -214,9 +214,9 @@ class Reference:
 class OpenLine(Exception):
     """The input ends inside of a line."""
 
-    def __init__(self, octets: bytes) -> None:
-        super().__init__(octets)
-        self.octets = octets
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.stream = stream
 
 
 def unescaped(text: str, escapes: dict[str, str], lenient: bool) -> str:

@@ -344,8 +344,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 
 
 def quoted(text: str) -> str:
-    """Write every octet as `%XX`."""
-    return "".join(f"%{octet:02x}" for octet in text.encode())
+    """Write every byte as `%XX`."""
+    return "".join(f"%{byte:02x}" for byte in text.encode())
 
 
 @given(host=hosts, port=ports, login=texts, passcode=texts, vhost=texts)

@@ -195,7 +195,7 @@ class FreezableTransport:
         """Hand over `data`, once nothing is frozen."""
         deadline = deadline_of(deadline)
         if not self._freezer.wait(self._is_shut, deadline):
-            raise SendTimeout(f"{self.peer} did not take our bytes in time: the broker is paused", outcome="not-sent")
+            raise SendTimeout(f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent")
         if self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
         self._transport.sendall(data, deadline)

@@ -298,7 +298,7 @@ class TlsTransport:
             self._unsent = memoryview(self._outgoing.read())
 
     def _flush(self, deadline: Deadline, *, late: Outcome, lost: Outcome) -> None:
-        """Write the encrypted bytes; `late` and `lost` are the outcomes if a timeout or a loss leaves all unwritten."""
+        """Write the encrypted bytes; `late` is the outcome of a timeout, `lost` of a loss before the first byte."""
         written = False
         while self._unsent:
             try:

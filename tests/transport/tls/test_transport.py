@@ -111,9 +111,9 @@ class TestHandshake:
         assert wait[0][:2] == b"\x15\x03"
         assert wait[1] == b""
 
-    @pytest.mark.parametrize("octets", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x40\x00\x01"])
-    def test_a_handshake_that_breaks_off_is_the_end(self, octets: bytes, apart: Ends) -> None:
-        apart.sockets[0].send(octets)
+    @pytest.mark.parametrize("stream", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x40\x00\x01"])
+    def test_a_handshake_that_breaks_off_is_the_end(self, stream: bytes, apart: Ends) -> None:
+        apart.sockets[0].send(stream)
         apart.sockets[0].shutdown(socket.SHUT_WR)
         with pytest.raises(ConnectionLost, match="the TLS handshake with client"):
             apart.server.recv(ample())
@@ -172,10 +172,10 @@ class TestTheEnd:
         assert ends.server.recv(ample()) == b"whole"
         assert ends.server.recv(ample()) == b""
 
-    @pytest.mark.parametrize("octets", [b"\0\0ERROR in the middle", b"\x17\x03\x03\x00\x20" + b"x" * 32])
-    def test_a_stream_that_was_tampered_with_is_lost_behind_what_was_whole(self, octets: bytes, ends: Ends) -> None:
+    @pytest.mark.parametrize("stream", [b"\0\0ERROR in the middle", b"\x17\x03\x03\x00\x20" + b"x" * 32])
+    def test_a_stream_that_was_tampered_with_is_lost_behind_what_was_whole(self, stream: bytes, ends: Ends) -> None:
         ends.client.sendall(b"whole", ample())
-        ends.sockets[0].send(octets)
+        ends.sockets[0].send(stream)
         assert ends.server.recv(ample()) == b"whole"
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="TLS failed") as caught:
