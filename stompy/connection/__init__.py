@@ -1,1 +1,1 @@
-"""What users hold: connections, subscriptions, messages, transactions. A connection outlives its links."""
+"""The public objects: connections, subscriptions, messages, transactions. A connection outlives its links."""

@@ -34,7 +34,7 @@ class Acker:
 
         def written() -> None:
             unsent.clear()
-            if command == "ACK" or not message._link.dialect.nack_alone:
+            if command == "ACK" or not message._link.dialect.nack_is_individual:
                 message._cover()
 
         try:
@@ -56,8 +56,8 @@ class Acker:
             StompError: as `acknowledge`.
         """
         dialect = message._link.dialect
-        reason = dialect.loses_refused(message.headers.peek)
-        if reason is None and not dialect.nack_alone and not message._is_first:
+        reason = dialect.why_nack_loses(message.headers.peek)
+        if reason is None and not dialect.nack_is_individual and not message._is_first:
             reason = "in mode 'client' a NACK would also refuse earlier messages that are not acknowledged yet"
         if reason is not None:
             raise AckError(reason)
@@ -113,7 +113,7 @@ class Acker:
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
         """Warn once per connection if the broker will drop the message instead of dead-lettering it."""
-        lost = dialect.loses_refused(message.headers.peek) if dialect.nack == "dead letter" else None
+        lost = dialect.why_nack_loses(message.headers.peek) if dialect.nack == "dead letter" else None
         if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(
@@ -125,7 +125,7 @@ class Acker:
 
     def give_back(self, message: Message, claimant: object) -> None:
         """Undo a claim, if there is one: the frame was not written, or its transaction was aborted."""
-        with self._claims:
+        with self.claims:
             if message._claimant is claimant:
                 message._claim(None, None)
 

@@ -74,12 +74,12 @@ class FrameBuffer:
             try:
                 self.flush()
             except ConnectionLost:
-                if self.link.alive and not (receipt is not None and receipt._kept):
+                if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
                 raise
 
     def _take_back(self, data: bytes, receipt: Receipt | None) -> None:
-        """Forget the newest frame, as its sender is told that it was not sent."""
+        """Remove the newest frame, as the error says that it was not sent."""
         self._data.pop()
         self._size -= len(data)
         if receipt is not None:

@@ -14,7 +14,7 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
 from stompy.frames.grammar import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.secret import Secret, check_text, closed, hidden
+from stompy.secret import Secret, as_secret, check_text, strip_tracebacks
 from stompy.threads import must_propagate
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
@@ -79,7 +79,7 @@ class Config(LinkSettings):
         if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
             # Else a caller that gives certificates would believe that the connection is encrypted.
             raise ConfigurationError("tls was given, but no address uses TLS: write stomp+ssl:// instead of stomp://")
-        object.__setattr__(self, "passcode", hidden(self.passcode))
+        object.__setattr__(self, "passcode", as_secret(self.passcode))
         for name in ("connect_timeout", "close_timeout"):
             check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
         check_seconds(self.startup_timeout, "startup_timeout", positive=True, finite=True)
@@ -187,7 +187,7 @@ def credentials_now(login: Login | None, passcode: Passcode | None, *, address: 
         return _current_credentials(login, passcode, address)
     except ConfigurationError as error:
         failure = error
-    raise closed(failure)
+    raise strip_tracebacks(failure)
 
 
 def _current_credentials(login: Login | None, passcode: Passcode | None, address: str) -> Credentials:
@@ -198,7 +198,7 @@ def _current_credentials(login: Login | None, passcode: Passcode | None, address
         name, code = name
     else:
         code = _resolve(passcode, "passcode", address)
-    code = hidden(code)
+    code = as_secret(code)
     if not isinstance(name, (str, NoneType)) or not isinstance(code, (Secret, NoneType)):
         kinds = f"{type(name).__name__} and {type(code).__name__}"
         raise ConfigurationError(f"login and passcode must be text (str), not {kinds}")

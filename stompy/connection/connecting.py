@@ -66,7 +66,7 @@ class ConnectOptions(TypedDict, total=False):
 DEFAULT_URL = "stomp://localhost:61613"
 
 _EXIT_TIMEOUT = 2.0
-"""Seconds that a connection left open gets for its goodbye when the program ends."""
+"""Seconds at exit for disconnecting a connection that was left open."""
 
 _connections: weakref.WeakSet[Closing] = weakref.WeakSet()
 
@@ -161,8 +161,8 @@ def connect(
             attempt.
     """
     # From here on, no local variable shows a credential in a traceback.
-    arguments, url, passcode = Secret((url, headers)), "", hidden(passcode)
-    hidden_proxy, proxy = hidden(proxy), None
+    arguments, url, passcode = Secret((url, headers)), "", as_secret(passcode)
+    hidden_proxy, proxy = as_secret(proxy), None
     hidden_login, login, headers = Secret(login), None, None
     login = check_credentials(hidden_login, passcode)
     addresses, failover, fields = _parse_arguments(arguments)

@@ -190,8 +190,8 @@ class Connection:
         """
         if timeout is not None:
             check_seconds(timeout)
-        asked = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if asked == NOTHING_ASKED else SendOptions(*asked)
+        values = (persistent, priority, expires, delay, group, dedupe_id)
+        options = None if values == NOTHING_ASKED else SendOptions(*values)
         handle = self._sender.send(
             destination, body, content_type, headers, receipt or confirm, content_length, timeout, options
         )
@@ -295,8 +295,8 @@ class Connection:
                 is cumulative) or `"client-individual"`.
             prefetch: number of unacknowledged messages that the broker may send ahead.
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
-            durable: name of a durable topic subscription, for which the broker stores messages while nobody
-                is subscribed. It requires a `client_id`, and both must be the same in every run;
+            durable: name of a durable topic subscription, for which the broker stores messages while there
+                is no subscriber. It requires a `client_id`, and both must be the same in every run;
                 `unsubscribe(delete=True)` deletes it.
             browse: read the messages of a queue without consuming them; iteration ends after the last one.
             exclusive: only one of several exclusive consumers of a queue gets messages, until it ends.
@@ -347,11 +347,11 @@ class Connection:
 
     def add_listener(self, listener: ConnectionListener) -> None:
         """Add a listener after the existing ones; it is called from the next event on."""
-        self._callbacks.listeners = [*self._callbacks.listeners, listener]
+        self._callbacks.add_listener(listener)
 
     def remove_listener(self, listener: ConnectionListener) -> None:
         """Remove a listener; unknown ones are ignored."""
-        self._callbacks.listeners = [each for each in self._callbacks.listeners if each is not listener]
+        self._callbacks.remove_listener(listener)
 
     # Closing.
 

@@ -46,7 +46,7 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     if address.scheme != TLS:
         return tcp
     # Imported late, as `ssl` is slow to import.
-    from stompy.transport.tls_dialer import TlsDialer
+    from stompy.transport.tls.endpoints import TlsDialer
 
     return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
 
@@ -103,9 +103,9 @@ class Connector:
         try:
             return self._session(dialer, settings, credentials, deadline)
         except ConnectRefused as refused:
-            if client_id_in_use(refused.frame):
+            if is_client_id_in_use(refused.frame):
                 raise ClientIdInUse(_message(refused), frame=refused.frame, address=refused.address) from refused
-            if settings.vhost is not None or config.dialect is not None or not knows_no_such_host(refused.frame):
+            if settings.vhost is not None or config.dialect is not None or not is_unknown_virtual_host(refused.frame):
                 raise
         # No virtual host was configured, and RabbitMQ has none of the default name, the host name.
         _LOG.info("%s is RabbitMQ: trying virtual host %r", dialer.address, RABBITMQ.host)

@@ -39,7 +39,7 @@ class SendEncoder:
         self._heads: dict[tuple[str, str | None, type], Head] = {}
         dialect = link.dialect
         self._reserved = OWN_HEADERS.union(
-            (pitfall.header for pitfall in dialect.traps if pitfall.command == "SEND"),
+            (pitfall.header for pitfall in dialect.pitfalls if pitfall.command == "SEND"),
             (name for name, _ in dialect.routes.get("SEND", {}).values()),
         )
         """Headers that the caller may not set, or that need the whole head to be encoded anew."""
@@ -153,7 +153,7 @@ def headers_of_subscribe(
     check_destination(destination)
     explicit = user_headers(headers)
     dialect = link.dialect
-    dialect.check_by_hand("SUBSCRIBE", explicit)
+    dialect.check_explicit_headers("SUBSCRIBE", explicit)
     option_headers = dialect.subscribe_headers(
         options, destination=destination, ack=ack, client_id=client_id, version=link.version
     )

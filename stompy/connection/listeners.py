@@ -91,12 +91,12 @@ class Callbacks:
         self._lock = make_lock(Rank.LEAF, "callbacks")
 
     def add_listener(self, listener: ConnectionListener) -> None:
-        """Call a listener from now on, after those that are there."""
+        """Add a listener after the existing ones."""
         with self._lock:
             self.listeners = [*self.listeners, listener]
 
     def remove_listener(self, listener: ConnectionListener) -> None:
-        """Call a listener no more; one that is not there is ignored."""
+        """Remove a listener; unknown ones are ignored."""
         with self._lock:
             self.listeners = [other for other in self.listeners if other is not listener]
 

@@ -152,8 +152,8 @@ class ResendLimits:
     At either limit, the next send with a receipt waits, up to the send timeout.
 
     Attributes:
-        messages: number of messages.
-        bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
+        max_messages: number of messages.
+        max_bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
     """
 
     max_messages: int = 10_000

@@ -145,8 +145,8 @@ class ResendBuffer:
         send = PendingSend(
             identity or f"{self._origin}-{number}", receipt, headers, body, content_length=content_length
         )
-        if send.size > self._limits.bytes:
-            limit = f"the limit of resend_unconfirmed is bytes={self._limits.bytes}"
+        if send.size > self._limits.max_bytes:
+            limit = f"the limit of resend_unconfirmed is max_bytes={self._limits.max_bytes}"
             raise LocalProtocolError(f"a message of {send.size} bytes is too large to be kept for a resend: {limit}")
         return send
 
@@ -188,8 +188,8 @@ class ResendBuffer:
             self._changed.wait_for(lambda: self._has_room(send) or self._last is not link, deadline.remaining())
 
     def _full(self) -> UnconfirmedFull:
-        which = "messages" if len(self._prepared) >= self._limits.messages else "bytes"
-        limit = self._limits.messages if which == "messages" else self._limits.bytes
+        which = "max_messages" if len(self._prepared) >= self._limits.max_messages else "max_bytes"
+        limit = self._limits.max_messages if which == "max_messages" else self._limits.max_bytes
         held = f"{len(self._prepared)} messages of {self._size} bytes are waiting for the broker's confirmation"
         return UnconfirmedFull(f"nothing was sent: {held}", limit_name=which, limit=limit)
 
@@ -202,8 +202,8 @@ class ResendBuffer:
             return True
 
     def _has_room(self, send: PendingSend) -> bool:
-        fits = self._size + send.size <= self._limits.bytes
-        return fits and len(self._prepared) < self._limits.messages
+        fits = self._size + send.size <= self._limits.max_bytes
+        return fits and len(self._prepared) < self._limits.max_messages
 
     # `receipts.ResendStore`.
 

@@ -122,5 +122,5 @@ def measure(
         reconnects=links.reconnects,
         reading_paused=link.flow.paused,
         times_paused=ended.times_paused + link.flow.times_paused,
-        silent_for=max(0.0, time.monotonic() - link.pulse.last_heard),
+        silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
     )

@@ -88,8 +88,8 @@ class Transaction:
             ConnectionLost: the connection was lost, and the transaction with it.
         """
         self._check()
-        asked = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if asked == NOTHING_ASKED else SendOptions(*asked)
+        values = (persistent, priority, expires, delay, group, dedupe_id)
+        options = None if values == NOTHING_ASKED else SendOptions(*values)
         self._buffer.add(
             self._encoder.send(destination, body, content_type, headers, options, self._content_length, self._line)
         )

@@ -1,1 +1,1 @@
-"""One live session with a broker: threads, locks, receipts, flow. A link dies once and is never reborn."""
+"""One session with a broker: threads, locks, receipts, flow control. A link is never reopened."""

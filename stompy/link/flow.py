@@ -29,9 +29,9 @@ class InboxLimits:
     are queued.
 
     Attributes:
-        messages: high-water mark in messages.
-        bytes: high-water mark in bytes of headers and bodies, plus `overhead` for each message.
-        hard_bytes: while a caller waits for a receipt, reading continues up to this many bytes, counted as above.
+        max_messages: high-water mark in messages.
+        max_bytes: high-water mark in bytes of headers and bodies, plus `overhead` for each message.
+        hard_max_bytes: while a caller waits for a receipt, reading continues up to this many bytes, counted as above.
         overhead: bytes added for each message, about what Python needs to store it, so that empty messages count too.
     """
 
@@ -41,8 +41,8 @@ class InboxLimits:
     overhead: int = 1024
 
     def __post_init__(self) -> None:
-        if not (self.messages > 0 and 0 < self.bytes <= self.hard_bytes and self.overhead >= 0):
-            raise ConfigurationError(f"inbox limits must be positive, and hard_bytes at least bytes: {self}")
+        if not (self.max_messages > 0 and 0 < self.max_bytes <= self.hard_max_bytes and self.overhead >= 0):
+            raise ConfigurationError(f"inbox limits must be positive, and hard_max_bytes at least max_bytes: {self}")
 
 
 class Counted(Protocol):
@@ -58,12 +58,12 @@ class FlowControl:
 
     Args:
         limits: when to pause.
-        pulse: reset when reading resumes, so that the pause does not count as silence of the peer.
+        timer: reset when reading resumes, so that the pause does not count as silence of the peer.
     """
 
-    def __init__(self, limits: InboxLimits, pulse: HeartbeatTimer) -> None:
+    def __init__(self, limits: InboxLimits, timer: HeartbeatTimer) -> None:
         self._limits = limits
-        self._pulse = pulse
+        self._timer = timer
         self._condition = make_condition("flow")
         self._messages = 0
         self._size = 0
@@ -95,7 +95,7 @@ class FlowControl:
         with self._condition:
             self._messages += messages
             self._size += size
-            if self._messages >= self._limits.messages or self._weight >= self._limits.bytes:
+            if self._messages >= self._limits.max_messages or self._weight >= self._limits.max_bytes:
                 self._above_limit = True
 
     def removed(self, messages: int, size: int) -> None:
@@ -124,7 +124,7 @@ class FlowControl:
                 raise
 
     def _resume_if_low(self) -> None:
-        if self._messages * 2 <= self._limits.messages and self._weight * 2 <= self._limits.bytes:
+        if self._messages * 2 <= self._limits.max_messages and self._weight * 2 <= self._limits.max_bytes:
             self._above_limit = False
         # Also if it stays above the mark, but has a holder and fell below the hard limit.
         if self.paused and not self._blocked():
@@ -152,7 +152,7 @@ class FlowControl:
                 self._condition.wait()
             # In the same critical section: the heartbeat thread must not look in between.
             self.paused = False
-            self._pulse.heard(time.monotonic())
+            self._timer.heard(time.monotonic())
 
     def _blocked(self) -> bool:
         if not self._above_limit or self._disabled:
@@ -162,7 +162,7 @@ class FlowControl:
     def peer_dead(self, now: float) -> bool:
         """Return whether the peer was silent for too long while we were reading."""
         with self._condition:
-            return not self.paused and self._pulse.dead(now)
+            return not self.paused and self._timer.dead(now)
 
     def disable(self) -> None:
         """Never pause again: the link has ended, and the reader must clean up."""

@@ -168,7 +168,7 @@ def _connect_frame(
         return Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
     except BaseException as error:
         failure = error
-    raise closed(failure)  # the stack frames below held the passcode
+    raise strip_tracebacks(failure)  # the stack frames below held the passcode
 
 
 def _write(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
@@ -181,7 +181,7 @@ def _write(transport: Transport, request: Secret[bytes], deadline: Deadline) -> 
 
 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:
-    message, mismatch = refusal(frame, versions)
+    message, mismatch = explain_refusal(frame, versions)
     if mismatch is not None:
         return VersionMismatch(str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address)
     return ConnectRefused(f"the broker refused the connection: {message}", frame=frame, address=address)

@@ -46,13 +46,13 @@ class HeartbeatThread(DaemonThread):
             if link.flow.peer_dead(now):
                 self._declare_dead(now)
                 return
-            done = not link.pulse.beat_due(now) or link.writer.beat()
-            due = link.pulse.next_look(time.monotonic())
+            done = not link.timer.beat_due(now) or link.writer.beat()
+            due = link.timer.next_check(time.monotonic())
             assert due is not None
             pause = due if done else max(due, _BUSY_LINE)
             if link.flow.paused:
                 pause = max(pause, _BUSY_LINE)
 
     def _declare_dead(self, now: float) -> None:
-        silent = now - self._link.pulse.last_heard
-        self._link.fail(HeartBeatTimeout(f"nothing came from {self._link.address} for {silent:.1f} s"))
+        silent = now - self._link.timer.last_heard
+        self._link.fail(HeartBeatTimeout(f"received nothing from {self._link.address} for {silent:.1f} s"))

@@ -66,8 +66,8 @@ class Link:
         self.frames_in = 0
         self.bytes_in = 0
         self.owner = owner
-        self.pulse = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
-        self.flow = FlowControl(settings.inbox, self.pulse)
+        self.timer = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
+        self.flow = FlowControl(settings.inbox, self.timer)
         self.receipt_timeout = settings.receipt_timeout
         """Default timeout of a receipt, in seconds."""
         self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
@@ -83,7 +83,7 @@ class Link:
         """Whether frames can still be sent."""
         self.writer = Writer(self, send_timeout=settings.send_timeout)
         self._reader = Reader(self, opened.early)
-        self._heartbeat = HeartbeatThread(self) if self.pulse.next_check(time.monotonic()) is not None else None
+        self._heartbeat = HeartbeatThread(self) if self.timer.next_check(time.monotonic()) is not None else None
 
     def start(self) -> None:
         """Start the threads; raises as `DaemonThread.start` does, after which the caller must `discard` the link."""

@@ -73,7 +73,7 @@ class Reader(DaemonThread):
                 if not data:
                     break
                 now = time.monotonic()
-                link.pulse.heard(now)
+                link.timer.heard(now)
                 link.bytes_in += len(data)
                 self._process(data, now)
         except StompError as error:

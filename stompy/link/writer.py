@@ -110,7 +110,7 @@ class Writer:
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
-            link.pulse.last_sent = monotonic()
+            link.timer.last_sent = monotonic()
             if on_written is not None:
                 on_written()
             self._incomplete = False
@@ -188,7 +188,7 @@ class Writer:
                 self._check_usable()
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
-            self._link.pulse.last_sent = monotonic()
+            self._link.timer.last_sent = monotonic()
         except ConnectionLost:
             return False  # a full TCP window, so bytes of ours are on the way; or the link was lost
         finally:

@@ -357,3 +357,37 @@ def test_what_a_handler_raises_after_the_end_is_not_heard_any_more(serving: Serv
     gate.set()
     conn.disconnect()
     assert listener.names[-1] == "closed"
+
+
+class Leaving(stompy.ConnectionListener):
+    def __init__(self, heard: list[stompy.ConnectionListener]) -> None:
+        self.heard = heard
+
+    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+        self.heard.append(self)
+
+
+def test_listeners_that_threads_add_and_remove_at_once_are_all_kept(talking: Talking) -> None:
+    talk, heard = talking(), list[stompy.ConnectionListener]()
+    kept = [Leaving(heard) for _ in range(8)]
+
+    def work(listener: stompy.ConnectionListener) -> None:
+        others = [Leaving(heard) for _ in range(200)]
+        for other in [listener, *others]:
+            talk.conn.add_listener(other)
+        for other in others:
+            talk.conn.remove_listener(other)
+
+    threads = [threading.Thread(target=work, args=(listener,)) for listener in kept]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    talk.peer.close()
+    until(lambda: len(heard) >= len(kept))
+    assert set(heard) == set(kept)

@@ -19,9 +19,9 @@ from tests.transport.conftest import calling as calling
 def flow_of(
     messages: int = 4, octets: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
 ) -> FlowControl:
-    pulse = HeartbeatTimer(Heartbeats(receive=receive), time.monotonic())
+    timer = HeartbeatTimer(Heartbeats(receive=receive), time.monotonic())
     return FlowControl(
-        InboxLimits(max_messages=messages, max_bytes=octets, hard_max_bytes=hard_bytes, overhead=overhead), pulse
+        InboxLimits(max_messages=messages, max_bytes=octets, hard_max_bytes=hard_bytes, overhead=overhead), timer
     )
 
 
@@ -144,14 +144,14 @@ def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Ca
 
 
 def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
-    pulse = Pulse(Heartbeats(receive=1.0), time.monotonic() - 1000)
-    flow = FlowControl(InboxLimits(messages=1), pulse)
+    timer = HeartbeatTimer(Heartbeats(receive=1.0), time.monotonic() - 1000)
+    flow = FlowControl(InboxLimits(max_messages=1), timer)
     flow.added(1, 0)
     reader = stopped_at(flow, calling)
     before = time.monotonic()
     flow.removed(1, 0)
     reader.result()
-    assert pulse.last_heard >= before
+    assert timer.last_heard >= before
     assert not flow.peer_dead(before)
 
 

@@ -38,11 +38,11 @@ def test_in_silence_single_line_feeds_are_sent(linking: Linking, version: str) -
 def test_traffic_takes_the_place_of_beats(linking: Linking) -> None:
     """A beat is due when nothing was sent for its time, so each frame puts it off."""
     linked = linking(heartbeat=(1000.0, 0.0))
-    pulse = linked.link.pulse
-    before = pulse.last_sent
+    timer = linked.link.timer
+    before = timer.last_sent
     send(linked.link)
-    assert pulse.last_sent > before
-    due = pulse.next_check(pulse.last_sent)
+    assert timer.last_sent > before
+    due = timer.next_check(timer.last_sent)
     assert due is not None
     assert due > 500
 
@@ -130,7 +130,7 @@ def test_silence_ends_the_link(linking: Linking) -> None:
     linked = linking(heartbeat=(0.0, FAST))
     reason = linked.owner.await_end()
     assert isinstance(reason, HeartBeatTimeout)
-    assert str(reason).startswith("nothing came from peer:61613 for ")
+    assert str(reason).startswith("received nothing from peer:61613 for ")
     assert linked.link.join(Deadline(WITHIN))
     assert pacemakers() == []
 
@@ -185,9 +185,9 @@ def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking:
 
 def test_a_machine_that_slept_does_not_take_its_own_sleep_for_the_brokers_silence(linking: Linking) -> None:
     linked = linking(heartbeat=(0.0, 1.0), start=False)
-    pulse = linked.link.pulse
-    now = pulse.last_heard
-    assert pulse.next_look(now) == pytest.approx(3.0)
+    timer = linked.link.timer
+    now = timer.last_heard
+    assert timer.next_check(now) == pytest.approx(3.0)
     assert not linked.link.flow.peer_dead(now + 3600)  # the look that was planned for then comes an hour late
     linked.link.start()
     linked.peer.deliver("what had arrived meanwhile")

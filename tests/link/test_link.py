@@ -167,7 +167,7 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
     waiter = calling(lambda: receipt.wait(1.0))
-    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_bytes)
+    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_bytes)
     until(lambda: slow.link.flow.paused)
     with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
         waiter.result()
