@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.s3 import AWS, s3_running
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -35,7 +37,7 @@ if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW
 
 if {"fsspec", "s3fs", "moto"} & set(_MISSING):
-    collect_ignore += ("spool/test_remote.py",)
+    collect_ignore += ("spool/test_remote.py", "queries/test_spool_on_s3.py")
 
 if "grpc" in _MISSING:
     collect_ignore += ("connect",)
@@ -73,6 +75,7 @@ def spark() -> Iterator[SparkSession]:
         PYSPARK_PYTHON=sys.executable,
         PYTHONPATH=os.pathsep.join(filter(None, (top, hooks, os.environ.get("PYTHONPATH")))),
         SPARK_LOCAL_IP="127.0.0.1",
+        **AWS,
     )
     session = (
         SparkSession.builder.master("local[2,3]")  # a task that fails has two more attempts
@@ -92,3 +95,10 @@ def stomp(spark: SparkSession) -> SparkSession:
 
     register(spark)
     return spark
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of a server that speaks S3, with the bucket `bucket`."""
+    with s3_running() as address:
+        yield address

@@ -193,18 +193,17 @@ def test_no_message_is_lost_or_twice(
     fill_through_faults(killed, tmp_path, mode, receivers, list(FAULTS), 500, destinations)
 
 
-SETTINGS = [
-    *itertools.product(("embedded", "activemq"), ("thread", "process", "spools"), (1, 2, 4), [FAULTS]),
-    ("activemq", "process", 4, ("all",)),
-    ("activemq", "spools", 2, ("owner",)),
-]
+SETTINGS = list(itertools.product(("embedded", "activemq"), ("thread", "process", "spools"), (1, 2, 4)))
+HARDEST = {("activemq", "process", 4): ("all",), ("activemq", "spools", 2): ("owner",)}
+"""What is killed all the time there; elsewhere each time one of FAULTS."""
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("killed", "mode", "receivers", "faults"), SETTINGS, indirect=["killed"])
+@pytest.mark.parametrize(("killed", "mode", "receivers"), SETTINGS, indirect=["killed"])
 def test_of_50000_messages_none_is_lost_or_twice_through_twenty_kills(
-    killed: Target, tmp_path: Path, mode: str, receivers: int, faults: tuple[str, ...]
+    killed: Target, tmp_path: Path, mode: str, receivers: int
 ) -> None:
-    drawn = chance("faults", mode, receivers).choices(faults, k=20)
-    fill_through_faults(killed, tmp_path, mode, receivers, drawn, 2500, 2 if receivers == 2 else 1)
+    kinds = HARDEST.get((killed.name, mode, receivers), FAULTS)
+    faults = chance("faults", mode, receivers).choices(kinds, k=20)
+    fill_through_faults(killed, tmp_path, mode, receivers, faults, 2500, 2 if receivers == 2 else 1)

@@ -106,6 +106,7 @@ def test_a_read_of_another_destination_under_the_same_name_is_refused(broker: Br
 
 def test_browsing_needs_a_broker_that_can(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(3))
-    with pytest.raises(ConfigurationError, match="brows"):
-        taken(options(broker, tmp_path, browse="true"))
+    with pytest.raises(ConfigurationError, match="deliver the messages and delete them"):
+        taken(options(broker, tmp_path, browse="true", dialect="rabbitmq"))
+    assert taken(options(broker, tmp_path / "other", browse="true")) == [0, 1, 2]
     assert broker.depth(QUEUE) == 3

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import fsspec
 import pytest
@@ -19,36 +17,11 @@ from stompy.errors import SpoolError, SpoolFenced
 from stompy.spark.spool.remote import RemoteFiles
 from stompy.spark.spool.spool import make_spool, open_files
 from stompy.spark.spool.state import write_mark
+from tests.spark.s3 import AWS
 from tests.spark.spool.builders import ids_in, records, seal, settle, spool_writer
 
 TOP = Path(__file__).parents[3]
-# As a user sets them, for any server that speaks S3.
-AWS = {
-    "AWS_ACCESS_KEY_ID": "key",
-    "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
 Opened = Callable[[], RemoteFiles]
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[str]:
-    """The address of a server that speaks S3 (moto's), with a bucket."""
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            told = iter(server.stderr)
-            address = next(found[0] for line in told if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
-            with ThreadPoolExecutor(1) as reading:
-                reading.submit(lambda: [None for _ in told])  # else its log fills the pipe
-                with urlopen(Request(f"{address}/bucket", method="PUT"), timeout=150):
-                    pass
-                yield address
-                server.kill()
-        finally:
-            server.kill()
 
 
 @pytest.fixture
