@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,13 @@ class FrameBuffer:
 
     Args:
         link: to write to; the buffer ends with it.
+        owner: returns the `Batch`, or `None` once its block is over, however it ended; for a buffer without a `Batch`,
+            any object.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, owner: Callable[[], object] = object) -> None:
         self.link = link
+        self.owner = owner
         self._data: list[bytes] = []
         self._receipts: list[Receipt] = []
         self._size = 0

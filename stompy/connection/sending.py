@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, TypedDict
 
@@ -48,8 +48,6 @@ class _Batches(threading.local):
     """The open batch of each thread."""
 
     current: FrameBuffer | None = None
-    owner: Callable[[], object] | None = None
-    """A weak reference to the `Batch`, which is freed with its block even if a signal strikes at the end of it."""
 
 
 class Sender:
@@ -77,8 +75,7 @@ class Sender:
         """Begin a batch that lasts as long as its owner; return `False` if there is one already."""
         if self._current() is not None:
             return False
-        self._batches.owner = weakref.ref(owner)
-        self._batches.current = FrameBuffer(self._links.live())
+        self._batches.current = FrameBuffer(self._links.live(), weakref.ref(owner))
         return True
 
     def close_batch(self) -> None:
@@ -102,15 +99,15 @@ class Sender:
 
     def _current(self) -> FrameBuffer | None:
         """Return the open batch; if its block ended without `close_batch`, close it now."""
-        batches = self._batches
-        if batches.current is not None and (batches.owner is None or batches.owner() is None):
+        batch = self._batches.current
+        if batch is not None and batch.owner() is None:
             self.close_batch()
-        return batches.current
+        return self._batches.current
 
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
         batch = self._current()
         if batch is not None and self._unconfirmed is not None and batch.replaceable:
-            batch = self._batches.current = FrameBuffer(self._links.live(deadline.remaining()))
+            batch = self._batches.current = FrameBuffer(self._links.live(deadline.remaining()), batch.owner)
         return batch
 
     # Sending.
@@ -149,8 +146,8 @@ class Sender:
                 self._unconfirmed, destination, body, content_type, headers, options, content_length, timeout
             )
         batch = self._batches.current
-        if batch is not None:
-            batch = self._current() if self._unconfirmed is None else self._batch(self._deadline(timeout))
+        if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
+            batch = self._batch(self._deadline(timeout))
         began, left, link = monotonic(), timeout, self._links.ready if batch is None else batch.link
         while True:
             encoder = self._encoder
