@@ -211,7 +211,7 @@ class ConnectionLost(StompError, ConnectionError):
 
 
 class HeartBeatTimeout(ConnectionLost):
-    """No bytes arrived from the broker for longer than the agreed heart-beat interval allows."""
+    """No bytes arrived from the broker for longer than the agreed heartbeat interval allows."""
 
 
 class SendTimeout(ConnectionLost):

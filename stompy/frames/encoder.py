@@ -11,7 +11,7 @@ from stompy.frames.frame import Frame
 from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, RAW_COMMANDS, SERVER_COMMANDS, Grammar, Version
 
 HEARTBEAT = b"\n"
-"""A heart-beat (STOMP 1.2, Heart-beating)."""
+"""A heartbeat (STOMP 1.2, Heart-beating)."""
 
 LARGE_BODY = 256 * 1024
 """Bytes; a body of at least this size is written by a system call of its own, which costs less than copying it."""

@@ -29,7 +29,7 @@ class Version(enum.Enum):
 
     @property
     def has_heartbeats(self) -> bool:
-        """Whether this version has heart-beats and escapes (1.1 and later)."""
+        """Whether this version has heartbeats and escapes (1.1 and later)."""
         return self in (Version.V1_1, Version.V1_2)
 
 

@@ -1,1 +1,1 @@
-"""The rules of a session for both sides: states, headers, acknowledgements, heart-beats. Pure: no clock, no I/O."""
+"""The rules of a session for both sides: states, headers, acknowledgements, heartbeats. Pure: no clock, no I/O."""

@@ -80,7 +80,7 @@ class ClientProtocol:
         self.version: Version | None = None
         """The negotiated version; `None` before CONNECTED."""
         self.heartbeats = Heartbeats()
-        """The negotiated heart-beat intervals."""
+        """The negotiated heartbeat intervals."""
         self._ids = SessionIds()
         self._max_subscriptions = max_subscriptions
         self._max_transactions = max_transactions

@@ -1,4 +1,4 @@
-"""Heart-beats: negotiation, timer, and a limit for their rate (STOMP 1.2, Heart-beating).
+"""Heartbeats: negotiation, timer, and a limit for their rate (STOMP 1.2, Heart-beating).
 
 Every `now` is the time of a monotonic clock, in seconds.
 """
@@ -16,11 +16,11 @@ _VALUE = re.compile(rf" *([0-9]{{1,{_MAX_DIGITS}}}) *, *([0-9]{{1,{_MAX_DIGITS}}
 _MAX_SECONDS = 10**_MAX_DIGITS // 1000 - 1
 
 SEND_SHARE = 0.6
-"""The share of the negotiated interval after which a heart-beat is sent: brokers disconnect at the first late one."""
+"""The share of the negotiated interval after which a heartbeat is sent: brokers disconnect at the first late one."""
 DEFAULT_TOLERANCE = 3.0
 """The number of negotiated intervals without bytes after which the peer counts as dead.
 
-The first heart-beat of ActiveMQ arrives after two intervals.
+The first heartbeat of ActiveMQ arrives after two intervals.
 """
 _MIN_TOLERANCE = 1.1
 _MIN_MARGIN = 0.3
@@ -39,7 +39,7 @@ class HeartbeatOffer:
     """The `heart-beat` header of one side, in milliseconds; 0 means none.
 
     Attributes:
-        send_ms: the shortest interval at which this side can send heart-beats.
+        send_ms: the shortest interval at which this side can send heartbeats.
         receive_ms: the interval at which it wants to receive them.
     """
 
@@ -84,7 +84,7 @@ def _milliseconds(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """The negotiated intervals of one side, in seconds; `None` means no heart-beats in this direction."""
+    """The negotiated intervals of one side, in seconds; `None` means no heartbeats in this direction."""
 
     send: float | None = None
     receive: float | None = None
@@ -102,7 +102,7 @@ class Heartbeats:
 
     @property
     def beat_after(self) -> float | None:
-        """The seconds after the last write at which a heart-beat is due, or `None` for never."""
+        """The seconds after the last write at which a heartbeat is due, or `None` for never."""
         return None if self.send is None else self.send * SEND_SHARE
 
 
@@ -111,7 +111,7 @@ def _interval(can_ms: int, wants_ms: int) -> float | None:
 
 
 class HeartbeatTimer:
-    """Track when bytes were last sent and received, and tell when a heart-beat is due and when the peer is dead.
+    """Track when bytes were last sent and received, and tell when a heartbeat is due and when the peer is dead.
 
     Not thread-safe, except for `sent` and `heard`, which are single assignments.
 
@@ -171,7 +171,7 @@ class HeartbeatTimer:
 
 
 class HeartbeatRateLimit:
-    """Limit the rate of line ends between frames: few are heart-beats, a flood of them is an attack.
+    """Limit the rate of line ends between frames: few are heartbeats, a flood of them is an attack.
 
     A token bucket: it holds ten seconds' worth of bytes and refills at the allowed rate.
 

@@ -84,7 +84,7 @@ def test_the_page_on_features_tells_what_the_tables_say() -> None:
         assert rows[option] == [one.headers.get(option, "–") for one in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED)], option
 
 
-def test_what_brokers_need_to_be_borne_with() -> None:
+def test_what_brokers_deviate_in_is_tolerated() -> None:
     assert leniency_of("RabbitMQ/4") & Leniency.ESCAPES_IN_1_0
     assert leniency_of("ActiveMQ/6") == Leniency.ESCAPED_CONNECT
     assert leniency_of("ActiveMQ-Artemis/2") == Leniency.CR_ESCAPE_IN_1_1
@@ -136,7 +136,7 @@ def test_a_virtual_host_that_was_named_goes_before_the_dialects(talking: Talking
     assert talk.request.headers["host"] == "mine"
 
 
-def test_the_client_id_is_told_and_names_durable_subscriptions(talking: Talking) -> None:
+def test_the_client_id_is_sent_and_names_durable_subscriptions(talking: Talking) -> None:
     talk = talking(server="RabbitMQ/4", client_id="me")
     assert talk.request.headers["client-id"] == "me"
     subscription = talk.subscribe("/topic/a", durable="d")

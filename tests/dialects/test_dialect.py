@@ -130,7 +130,7 @@ def test_what_a_broker_cannot_do_with_a_subscription_is_refused_and_says_why(
 @pytest.mark.parametrize(
     ("destination", "kind"), [("/queue/a", "ANYCAST"), ("/topic/a", "MULTICAST"), ("/temp-queue/a", None), ("a", None)]
 )
-def test_artemis_is_told_what_a_queue_is(destination: str, kind: str | None) -> None:
+def test_artemis_is_sent_the_type_of_a_queue(destination: str, kind: str | None) -> None:
     assert ARTEMIS.defaults("SEND", destination).get("destination-type") == kind
     assert ARTEMIS.defaults("SUBSCRIBE", destination).get("subscription-type") == kind
     assert ACTIVEMQ.defaults("SEND", destination) == ACTIVEMQ.defaults("SUBSCRIBE", destination) == {}
@@ -224,7 +224,7 @@ def test_only_what_waits_for_the_commit_is_part_of_a_transaction(dialect: Dialec
         (ARTEMIS, "SUBSCRIBE", "browser", "true"),
     ],
 )
-def test_a_header_by_hand_that_does_harm_in_silence_is_refused(
+def test_an_explicit_header_that_silently_does_harm_is_refused(
     dialect: Dialect, command: str, header: str, value: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=header):
@@ -232,7 +232,7 @@ def test_a_header_by_hand_that_does_harm_in_silence_is_refused(
     GENERIC.check_explicit_headers(command, {header: value})
 
 
-def test_any_other_header_by_hand_is_let_through() -> None:
+def test_any_other_explicit_header_is_let_through() -> None:
     RABBITMQ.check_explicit_headers("SEND", {"persistent": "true", "selector": "x"})
     ACTIVEMQ.check_explicit_headers("SUBSCRIBE", {"selector": "a = 1", "browser": "true"})
 

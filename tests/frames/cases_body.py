@@ -163,7 +163,7 @@ BODIES = [
     ),
     bad("more than an empty counted body", "BDY-01", MODERN, b"ACK\ncontent-length:0\n\nx\0", "must not have a body"),
     good(
-        "a body where none may be, borne",
+        "a body where none may be, tolerated",
         "A-11",
         MODERN,
         b"ACK\nid:1\n\nx\0ACK\nid:1\n\n\0",

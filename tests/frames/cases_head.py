@@ -58,7 +58,7 @@ FRAMES = [
     ),
     bad("another protocol", "FRM-01", ALL, b"GET / HTTP/1.1\n", "not a STOMP command"),
     bad("a TLS greeting", "FRM-01", ALL, b"\x16\x03\x01\x02\0", ""),
-    bad("a frame before the offence", "FRM-01", ALL, b"SEND\ndestination:/q\n\nhi\0!", "not a STOMP command", HI),
+    bad("a frame before the error", "FRM-01", ALL, b"SEND\ndestination:/q\n\nhi\0!", "not a STOMP command", HI),
     good("an unknown command", "FRM-13", MODERN, b"FOO\nk:v\n\nx\0", frame("FOO", "k:v", body=b"x")),
 ]
 
@@ -98,7 +98,7 @@ LINE_ENDS = [
         "without a colon: '\\r'",
     ),
     good(
-        "CR LF in 1.1 where it is borne",
+        "CR LF in 1.1 where it is tolerated",
         "A-03",
         (V1_1,),
         b"SEND\r\ndestination:/q\r\n\r\nhi\0\r\n",
@@ -134,7 +134,7 @@ HEADERS = [
     bad("half a character", "FRM-08", MODERN, b"SEND\nk:\xc3\n\n\0", "headers must be UTF-8"),
     bad("a surrogate", "FRM-08", MODERN, b"SEND\nk:\xed\xa0\x80\n\n\0", "headers must be UTF-8"),
     good(
-        "not UTF-8 where it is borne",
+        "not UTF-8 where it is tolerated",
         "A-38",
         (*ALL, HANDSHAKE),
         b"SEND\nk:\xff\n\n\0",
@@ -202,7 +202,7 @@ ESCAPES = [
     bad("upper case", "ESC-06", MODERN, b"MESSAGE\nk:\\C\n\n\0", "undefined escape sequence"),
     bad("an odd backslash", "ESC-06 ESC-09", MODERN, b"MESSAGE\nk:\\\\\\t\n\n\0", "undefined escape sequence"),
     good(
-        "undefined ones where they are borne",
+        "undefined ones where they are tolerated",
         "A-05",
         MODERN,
         b"MESSAGE\nk:\\t\\n\\\\\\\n\n\0",
@@ -210,7 +210,7 @@ ESCAPES = [
         leniency=Leniency.UNDEFINED_ESCAPES,
     ),
     good(
-        "CR in 1.1 where it is borne",
+        "CR in 1.1 where it is tolerated",
         "A-06",
         (V1_1,),
         b"MESSAGE\nk:a\\rb\n\n\0",
@@ -218,7 +218,7 @@ ESCAPES = [
         leniency=Leniency.CR_ESCAPE_IN_1_1,
     ),
     good(
-        "in 1.0 where they are borne",
+        "in 1.0 where they are tolerated",
         "A-04",
         (V1_0,),
         b"MESSAGE\nk: a\\rb\\c \n\n\0",

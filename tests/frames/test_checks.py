@@ -99,7 +99,7 @@ def test_what_was_searched_is_not_searched_again(profile: str) -> None:
     assert head.scanned == 0
 
 
-def test_a_cr_behind_the_last_lf_may_belong_to_the_end() -> None:
+def test_a_cr_after_the_last_lf_may_belong_to_the_end() -> None:
     for profile, scanned in ((V1_2, 8), (V1_0, 8), (V1_1, 10)):
         head = checker(profile)
         head.partial(b"SEND\nk:v\n\r", 0)

@@ -58,7 +58,7 @@ def test_headers_are_utf_8(profile: str) -> None:
 
 
 @pytest.mark.requirement("A-38")
-def test_octets_that_are_not_utf_8_go_out_as_they_came_where_that_is_borne() -> None:
+def test_bytes_that_are_not_utf_8_go_out_as_they_came_where_that_is_tolerated() -> None:
     assert b"\nk:\xff\n" in written(V1_2, "SEND", [("k", "\udcff")], leniency=Leniency.INVALID_UTF8)
 
 
@@ -166,7 +166,7 @@ def test_a_body_is_refused_where_none_may_be(profile: str, command: str) -> None
 @pytest.mark.requirement("BDY-07", "BDY-09")
 @pytest.mark.parametrize("profile", EVERY)
 @pytest.mark.parametrize("command", ["SEND", "MESSAGE", "ERROR"])
-def test_a_body_is_counted_in_octets(profile: str, command: str) -> None:
+def test_a_body_is_counted_in_bytes(profile: str, command: str) -> None:
     stream = written(profile, command, [("k", "v")], "é".encode())
     assert stream == command.encode() + b"\nk:v\ncontent-length:2\n\n\xc3\xa9\0"
 

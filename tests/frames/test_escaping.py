@@ -68,11 +68,11 @@ def test_an_undefined_sequence_is_found_and_refused(version: str, text: str, seq
 
 
 @pytest.mark.parametrize("text", ["", "plain", "\\n\\c\\\\", "\\\\t", "\\\\\\\\x", "\\\\r"])
-def test_defined_sequences_are_no_offence(text: str) -> None:
+def test_defined_sequences_are_no_error(text: str) -> None:
     assert undefined_escape(text, reverse(SET_1_1)) is None
 
 
 @pytest.mark.requirement("A-05")
-def test_an_undefined_sequence_stays_where_that_is_borne() -> None:
+def test_an_undefined_sequence_stays_where_that_is_tolerated() -> None:
     assert unescape("\\t\\n\\\\\\x\\", reverse(SET_1_2), lenient=True) == "\\t\n\\\\x\\"
     assert unescape("\\t\\c", reverse(SET_1_2), lenient=True) == "\\t:"

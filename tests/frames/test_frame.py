@@ -18,7 +18,7 @@ def read(profile: str, *lines: bytes) -> Headers:
 
 @pytest.fixture(params=[MADE, READ])
 def twice(request: pytest.FixtureRequest) -> Headers:
-    """Headers with a repeat, made by hand or read from the wire."""
+    """Headers with a repeat, made by a caller or read from the wire."""
     if request.param == READ:
         return read(V1_2, b"foo:World", b"bar:1", b"foo:Hello")
     return Headers([("foo", "World"), ("bar", "1"), ("foo", "Hello")])

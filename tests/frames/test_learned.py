@@ -58,12 +58,12 @@ ODD = {
     "no name": with_line(2, b":/q"),
     "a long line": with_line(2, b"destination:" + b"q" * 40),
     "long lines": with_line(2, b"destination:" + b"q" * 28).replace(b"subscription:1", b"subscription:" + b"1" * 27),
-    "line ends behind": GOOD + b"\n\n\n",
-    "CR LF behind": GOOD + b"\r\n\n\r\n",
-    "a CR behind": GOOD + b"\n\r",
-    "a NUL behind": GOOD + b"\n\0",
-    "CR LF in it and behind": CRLF,
-    "CR LF in it and LF behind": CRLF[:-2] + b"\n\r\n",
+    "line ends after": GOOD + b"\n\n\n",
+    "CR LF after": GOOD + b"\r\n\n\r\n",
+    "a CR after": GOOD + b"\n\r",
+    "a NUL after": GOOD + b"\n\0",
+    "CR LF in it and after": CRLF,
+    "CR LF in it and LF after": CRLF[:-2] + b"\n\r\n",
     "a receipt": RECEIPT,
     "a receipt with a body": RECEIPT[:-1] + b"x\0",
     "a receipt with a length": b"RECEIPT\nreceipt-id:r\ncontent-length:0\n\n\0",
@@ -114,7 +114,7 @@ def test_every_case_comes_out_the_same_where_its_first_head_was_learned(case: Ca
 
 
 def shown(items: list[Frame | Run]) -> list[tuple[str, int]]:
-    """Return the command of each item and how many frames it holds; 0 for one that came the long way."""
+    """Return the command of each item and how many frames it holds; 0 for one that took the slow path."""
     return [(item.command, len(item) if isinstance(item, Run) else 0) for item in items]
 
 
@@ -125,7 +125,7 @@ def test_after_some_dozens_of_frames_those_of_a_read_come_as_one_run(profile: st
     assert shown(reader.read(GOOD * 100)) == [("MESSAGE", 100)]
 
 
-def test_line_ends_between_frames_keep_no_read_off_the_learned_way() -> None:
+def test_line_ends_between_frames_keep_no_read_off_the_fast_path() -> None:
     reader = teach(parser(V1_2), GOOD)
     for read in (b"\n" + GOOD * 3, b"\n\n" + (GOOD + b"\n\n\n") * 3, b"\r\n" + (GOOD + b"\r\n") * 3):
         assert shown(reader.read(read)) == [("MESSAGE", 3)]
@@ -137,7 +137,7 @@ def test_frames_whose_lines_end_with_cr_lf_come_as_one_run_too() -> None:
     assert reader.line_ends == 0
 
 
-def test_a_frame_cut_by_the_end_of_a_read_is_alone_in_coming_the_long_way() -> None:
+def test_a_frame_cut_by_the_end_of_a_read_is_alone_in_taking_the_slow_path() -> None:
     reader = teach(parser(V1_2), GOOD)
     stream = GOOD * 100
     for read in cut(stream, 1000):
@@ -196,7 +196,7 @@ def test_a_version_that_begins_knows_nothing_of_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("eol", [b"\n", b"\r\n"])
-def test_a_head_is_learned_once_however_often_it_comes_the_long_way(eol: bytes) -> None:
+def test_a_head_is_learned_once_however_often_it_takes_the_slow_path(eol: bytes) -> None:
     grammar = grammar_of(Version.V1_2)
     heads = LearnedHeads(grammar, HeadChecker(grammar, DEFAULT_LIMITS), DEFAULT_LIMITS)
     line, block = (b"MESSAGE" + eol)[:-1], b"\n" + b"".join(line + eol for line in LINES)

@@ -103,7 +103,7 @@ def test_what_ended_the_parsing_is_raised_by_every_later_feed() -> None:
         assert caught.value is parser.error
 
 
-def test_pending_counts_the_octets_of_the_unfinished_frame() -> None:
+def test_pending_counts_the_bytes_of_the_unfinished_frame() -> None:
     parser = Parser(grammar_of(Version.V1_2))
     parser.feed(b"SEND\n\nx\0SEND\nk:")
     assert parser.pending == len(b"SEND\nk:")
@@ -208,7 +208,7 @@ def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> No
 
 
 @pytest.mark.parametrize("stream", [b"CONNECT\ncontent-length:65537\n\n", b"ERROR\n\n" + b"x" * 65_537])
-def test_a_peer_that_nobody_knows_yet_gets_less_room_for_a_body(stream: bytes) -> None:
+def test_a_peer_that_is_not_authenticated_yet_gets_less_space_for_a_body(stream: bytes) -> None:
     for size in (1000, len(stream)):
         _, error = feed_all(parser(HANDSHAKE), cut(stream, size))
         assert isinstance(error, FrameTooLarge)
@@ -225,7 +225,7 @@ def test_nuls_between_frames_are_skipped_and_counted_where_they_are_tolerated(ve
     assert (parser.error, parser.line_ends) == (None, 7)
 
 
-def test_a_cr_before_a_nul_between_frames_is_still_an_offence() -> None:
+def test_a_cr_before_a_nul_between_frames_is_still_an_error() -> None:
     parser = Parser(grammar_of(Version.V1_2, Leniency.NUL_BETWEEN_FRAMES))
     assert parser.feed(b"\r\0SEND\ndestination:a\n\n\0") == []
     assert "only line ends are allowed" in str(parser.error)
@@ -234,7 +234,7 @@ def test_a_cr_before_a_nul_between_frames_is_still_an_offence() -> None:
 def test_line_ends_between_frames_are_counted() -> None:
     reader = parser(V1_2)
     reader.feed(b"\n\r\n\nSEND\na:b\n\n\n\n\0\n\n\nSE")
-    assert reader.line_ends == 4 + 2  # the one behind the NUL is taken with the frame
+    assert reader.line_ends == 4 + 2  # the one after the NUL is taken with the frame
     reader.feed(b"ND\n\n\0")
     assert reader.line_ends == 6
     reader.feed(b"SEND\r\n\r\n\0\r\n\r\n")

@@ -126,7 +126,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         _CLIENT,
         "                if self.state is State.FAILED:\n                    break\n                try:",
         "                try:",
-        "the client hears what follows ERROR",
+        "the client accepts what follows ERROR",
     ),
     (
         _CLIENT,
@@ -156,7 +156,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         _CLIENT,
         "if self.parser.error is not None and self.state is not State.FAILED:",
         "if False:",
-        "the client overlooks an offence of the codec",
+        "the client overlooks an error of the codec",
     ),
     (_SERVER, "        self.parser.switch(self.grammar)\n", "", "the broker stops reading after CONNECT"),
     (
@@ -209,7 +209,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         _SERVER,
         "            if self._has_failed:\n                break\n            try:",
         "            try:",
-        "the broker goes on after an offence",
+        "the broker goes on after an error",
     ),
     (
         _SERVER,

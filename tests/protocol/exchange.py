@@ -1,4 +1,4 @@
-"""Both ends of a conversation in a known state, and frames written by hand, without the encoder that is on trial."""
+"""Both ends of a conversation in a known state, and frames written without the encoder that is under test."""
 
 from __future__ import annotations
 

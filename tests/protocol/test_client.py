@@ -41,7 +41,7 @@ def test_connect_offers_every_version_in_order_and_names_the_host() -> None:
 
 @pytest.mark.requirement("CON-07", "CON-08", "CON-09", "CON-20")
 @pytest.mark.parametrize("versions", [(V1_2,), (V1_0,), (V1_2, V1_1), (V1_2, V1_0, V1_1)], ids=str)
-def test_connect_offers_what_it_was_told_to(versions: tuple[Version, ...]) -> None:
+def test_connect_offers_what_it_was_configured_to(versions: tuple[Version, ...]) -> None:
     data = ClientProtocol(versions=versions).connect(host="h")
     assert b"\naccept-version:" + ",".join(sorted(map(str, versions))).encode() + b"\n" in data
     assert b"\nhost:h\n" in data
@@ -92,7 +92,7 @@ def test_further_headers_are_sent() -> None:
 @pytest.mark.requirement("RCP-06", "A-22")
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
 @pytest.mark.parametrize("name", ["receipt", "Receipt", "accept-version", "host", "login", "passcode", "heart-beat"])
-def test_the_protocols_own_headers_of_connect_are_not_given_by_hand(name: str, command: str) -> None:
+def test_the_protocols_own_headers_of_connect_cannot_be_given(name: str, command: str) -> None:
     client = ClientProtocol()
     with pytest.raises(LocalProtocolError, match=f"header '{name}' of a {command} frame is set by stompy itself"):
         client.connect(host="h", login="u", passcode="p", headers={name: "secret"}, command=command)
@@ -242,7 +242,7 @@ PADDED = b"MESSAGE\ndestination: /q\nmessage-id:1\nsubscription:0\n\n\0"
     [(V1_0, "a\\cb", True, "/q"), (V1_1, "a:b", False, " /q"), (V1_2, "a:b", True, " /q")],
     ids=str,
 )
-def test_frames_behind_connected_are_read_by_its_version_however_they_are_cut(
+def test_frames_after_connected_are_read_by_its_version_however_they_are_cut(
     version: Version, escaped: str, crlf: bool, destination: str
 ) -> None:
     for chunks in splits(wire("CONNECTED", CONNECTED_OF[version]) + ESCAPED + b"\n" + PADDED + CR_LF):
@@ -277,7 +277,7 @@ def test_cr_lf_is_written_in_1_2_only() -> None:
 
 
 @pytest.mark.requirement("BDY-06", "BDY-07", "BDY-09", "SND-02")
-def test_send_counts_its_body_unless_told_not_to() -> None:
+def test_send_counts_its_body_unless_configured_otherwise() -> None:
     client = client_of(V1_2)
     headers = {"destination": "/q"}
     assert client.send("SEND", headers, b"hi") == b"SEND\ndestination:/q\ncontent-length:2\n\nhi\0"
@@ -389,7 +389,7 @@ def test_only_connected_or_error_may_answer_connect(command: str, headers: dict[
 
 
 @pytest.mark.requirement("CON-02")
-def test_a_connected_that_nobody_asked_for_is_refused() -> None:
+def test_a_connected_that_was_not_asked_for_is_refused() -> None:
     client = ClientProtocol()
     assert client.receive(wire("CONNECTED", {"version": "1.2"})) == []
     assert str(client.error) == "a CONNECTED frame is not allowed: no CONNECT was sent yet (Connecting)"
@@ -439,7 +439,7 @@ def test_header_names_are_case_sensitive(version: Version) -> None:
 
 @pytest.mark.requirement("SRV-10", "SRV-11", "SRV-12", "SRV-18", "A-15", "SRV-13", "SRV-14")
 @pytest.mark.parametrize("version", ALL, ids=str)
-def test_an_error_ends_the_session_and_what_follows_it_is_passed_over(version: Version) -> None:
+def test_an_error_ends_the_session_and_what_follows_it_is_ignored(version: Version) -> None:
     error = wire("ERROR", {"message": "not_found"}, b"details")
     receipt = wire("RECEIPT", {"receipt-id": "1"})
     for chunks in ([error + receipt + b"garbage\0"], [error, receipt, b"garbage\0"]):
@@ -501,7 +501,7 @@ ACTIVE_DUPLICATE = (
         (b"ERROR\n\n\xff\xfe\0", "\ufffd\ufffd"),
     ],
 )
-def test_an_error_instead_of_connected_is_read_with_its_words(data: bytes, words: str) -> None:
+def test_an_error_instead_of_connected_is_read_with_its_message(data: bytes, words: str) -> None:
     for chunks in splits(data):
         client = asking()
         frames = [frame for chunk in chunks for frame in client.receive(chunk)]
@@ -524,7 +524,7 @@ def test_an_error_instead_of_connected_is_read_with_its_words(data: bytes, words
     ],
     ids=str,
 )
-def test_no_common_version_is_told_with_both_lists(
+def test_no_common_version_is_reported_with_both_lists(
     offered: tuple[Version, ...], header: str, supported: tuple[str, ...]
 ) -> None:
     frame = Frame("ERROR", {"message": "no", "version": header}, b"why")
@@ -543,7 +543,7 @@ def test_a_list_with_a_version_that_was_offered_is_no_mismatch() -> None:
     assert explain_refusal(frame, (V1_2,))[1] is None
 
 
-def test_the_words_of_an_error_are_cut() -> None:
+def test_the_message_of_an_error_is_truncated() -> None:
     assert len(error_message(Frame("ERROR", {"message": "x" * 1000}, b"y" * 1000))) == 400
 
 
@@ -572,7 +572,7 @@ def test_a_frame_past_a_limit_ends_the_session(limits: Limits, data: bytes, name
 
 @pytest.mark.requirement("A-05", "ESC-06")
 @pytest.mark.parametrize("version", MODERN, ids=str)
-def test_an_offence_of_the_codec_ends_the_session_behind_the_frames_before_it(version: Version) -> None:
+def test_an_error_of_the_codec_ends_the_session_after_the_frames_before_it(version: Version) -> None:
     client = client_of(version)
     bad = wire("MESSAGE", {**MESSAGE, "k": "\\t"})
     assert commands(client.receive(wire("MESSAGE", MESSAGE) + bad + wire("MESSAGE", MESSAGE))) == ["MESSAGE"]

@@ -23,7 +23,7 @@ NONE = Heartbeats()
 
 
 class Clock:
-    """A clock that goes only when told."""
+    """A clock that only advances when asked to."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def pulse_of(heartbeats: Heartbeats, *, tolerance: float = DEFAULT_TOLERANCE) -> tuple[HeartbeatTimer, Clock]:
+def timer_of(heartbeats: Heartbeats, *, tolerance: float = DEFAULT_TOLERANCE) -> tuple[HeartbeatTimer, Clock]:
     clock = Clock()
     return HeartbeatTimer(heartbeats, clock.now, tolerance), clock
 
@@ -181,15 +181,15 @@ def test_what_was_agreed_on_heart_beats_is_known_before_connected_is_sent() -> N
     assert (server.heartbeats.send, server.heartbeats.receive) == (0.1, 0.3)
 
 
-# -------------------------------------------------------------------------------------------------------- the pulse
+# -------------------------------------------------------------------------------------------------------- the timer
 
 
 def test_without_an_agreement_nothing_is_ever_due() -> None:
-    pulse, clock = pulse_of(NONE)
+    timer, clock = timer_of(NONE)
     clock.forward(1e9)
-    assert not pulse.beat_due(clock.now)
-    assert not pulse.dead(clock.now)
-    assert pulse.next_check(clock.now) is None
+    assert not timer.beat_due(clock.now)
+    assert not timer.dead(clock.now)
+    assert timer.next_check(clock.now) is None
     assert NONE.silence_allowed() is None
     assert NONE.beat_after is None
 
@@ -197,80 +197,80 @@ def test_without_an_agreement_nothing_is_ever_due() -> None:
 @pytest.mark.requirement("HBT-08")
 @pytest.mark.parametrize("interval", [0.001, 0.1, 10.0, 30.0])
 def test_a_beat_is_due_well_before_the_interval_ends(interval: float) -> None:
-    pulse, clock = pulse_of(Heartbeats(send=interval))
+    timer, clock = timer_of(Heartbeats(send=interval))
     start = clock.now
-    assert not pulse.beat_due(clock.forward(interval * SEND_SHARE * 0.9))
-    wait = pulse.next_check(clock.now)
+    assert not timer.beat_due(clock.forward(interval * SEND_SHARE * 0.9))
+    wait = timer.next_check(clock.now)
     assert wait is not None
     assert clock.forward(wait) - start < interval * 0.8
-    assert pulse.beat_due(clock.now + 1e-6)
+    assert timer.beat_due(clock.now + 1e-6)
 
 
 @pytest.mark.requirement("HBT-08")
 def test_anything_sent_puts_the_beat_off() -> None:
-    pulse, clock = pulse_of(Heartbeats(send=10.0))
-    pulse.sent(clock.forward(5.0))
-    assert not pulse.beat_due(clock.forward(5.0))
-    assert pulse.next_check(clock.now) == pytest.approx(1.0)
-    assert pulse.beat_due(clock.forward(1.0))
+    timer, clock = timer_of(Heartbeats(send=10.0))
+    timer.sent(clock.forward(5.0))
+    assert not timer.beat_due(clock.forward(5.0))
+    assert timer.next_check(clock.now) == pytest.approx(1.0)
+    assert timer.beat_due(clock.forward(1.0))
 
 
 @pytest.mark.requirement("HBT-11", "HBT-12", "A-46")
 @pytest.mark.parametrize("interval", [0.001, 0.1, 1.0, 30.0])
 @pytest.mark.parametrize("tolerance", [0.1, 1.0, 1.5, 3.0])
 def test_a_peer_is_never_dead_within_the_interval_and_a_margin(interval: float, tolerance: float) -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=interval), tolerance=tolerance)
-    assert not pulse.dead(clock.forward(interval))
-    assert not pulse.dead(clock.forward(interval * 0.0999))
+    timer, clock = timer_of(Heartbeats(receive=interval), tolerance=tolerance)
+    assert not timer.dead(clock.forward(interval))
+    assert not timer.dead(clock.forward(interval * 0.0999))
 
 
 @pytest.mark.requirement("HBT-11", "A-46")
 def test_a_silent_peer_is_dead_after_the_tolerance() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=10.0))
-    wait = pulse.next_check(clock.now)
+    timer, clock = timer_of(Heartbeats(receive=10.0))
+    wait = timer.next_check(clock.now)
     assert wait == DEFAULT_TOLERANCE * 10.0
-    assert not pulse.dead(clock.forward(wait))
-    assert pulse.dead(clock.forward(0.001))
-    assert pulse.dead(clock.now)
+    assert not timer.dead(clock.forward(wait))
+    assert timer.dead(clock.forward(0.001))
+    assert timer.dead(clock.now)
 
 
 @pytest.mark.requirement("HBT-12")
-def test_the_default_tolerance_bears_with_a_first_beat_after_two_intervals() -> None:
+def test_the_default_tolerance_tolerates_a_first_beat_after_two_intervals() -> None:
     for interval in (0.01, 1.0, 30.0):
         assert (Heartbeats(receive=interval).silence_allowed() or 0) > 2 * interval
 
 
 @pytest.mark.requirement("HBT-07", "HBT-10", "A-46")
-def test_any_octets_count_as_a_sign_of_life() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=1.0))
+def test_any_bytes_count_as_a_sign_of_life() -> None:
+    timer, clock = timer_of(Heartbeats(receive=1.0))
     for _ in range(20):
-        pulse.heard(clock.forward(2.9))
-        assert not pulse.dead(clock.now)
-    assert pulse.next_check(clock.now) == pytest.approx(3.0)
+        timer.heard(clock.forward(2.9))
+        assert not timer.dead(clock.now)
+    assert timer.next_check(clock.now) == pytest.approx(3.0)
 
 
 @pytest.mark.requirement("HBT-03")
 def test_a_client_that_only_sends_never_times_out_a_silent_broker() -> None:
-    pulse, clock = pulse_of(Heartbeats.agree(HeartbeatOffer(500, 0), HeartbeatOffer(500, 500)))
-    assert not pulse.dead(clock.forward(1e6))
-    pulse, clock = pulse_of(Heartbeats.agree(HeartbeatOffer(0, 500), HeartbeatOffer(500, 500)))
-    assert not pulse.beat_due(clock.forward(1e6))
+    timer, clock = timer_of(Heartbeats.agree(HeartbeatOffer(500, 0), HeartbeatOffer(500, 500)))
+    assert not timer.dead(clock.forward(1e6))
+    timer, clock = timer_of(Heartbeats.agree(HeartbeatOffer(0, 500), HeartbeatOffer(500, 500)))
+    assert not timer.beat_due(clock.forward(1e6))
 
 
 def test_the_next_look_is_at_whatever_comes_first() -> None:
-    pulse, clock = pulse_of(Heartbeats(send=10.0, receive=1.0))
-    assert pulse.next_check(clock.now) == pytest.approx(3.0)
-    pulse.heard(clock.forward(5.5))
-    assert pulse.next_check(clock.now) == pytest.approx(0.5)
-    assert pulse.next_check(clock.forward(100)) == 0.0
+    timer, clock = timer_of(Heartbeats(send=10.0, receive=1.0))
+    assert timer.next_check(clock.now) == pytest.approx(3.0)
+    timer.heard(clock.forward(5.5))
+    assert timer.next_check(clock.now) == pytest.approx(0.5)
+    assert timer.next_check(clock.forward(100)) == 0.0
 
 
 def test_while_the_clock_stands_still_nothing_changes() -> None:
-    pulse, clock = pulse_of(Heartbeats(send=1.0, receive=1.0))
-    looks = {pulse.next_check(clock.now) for _ in range(1000)}
+    timer, clock = timer_of(Heartbeats(send=1.0, receive=1.0))
+    looks = {timer.next_check(clock.now) for _ in range(1000)}
     assert list(looks) == [pytest.approx(SEND_SHARE)]
-    assert not pulse.beat_due(clock.now)
-    assert not pulse.dead(clock.now)
+    assert not timer.beat_due(clock.now)
+    assert not timer.dead(clock.now)
 
 
 # -------------------------------------------------------------------------------------------- a machine that slept
@@ -279,60 +279,60 @@ def test_while_the_clock_stands_still_nothing_changes() -> None:
 @pytest.mark.requirement("HBT-12")
 @pytest.mark.parametrize("slept", [40.0, 3600.0, 1e7])
 def test_a_suspended_machine_gives_the_peer_another_chance(slept: float) -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    pulse.next_check(clock.now)
-    assert not pulse.dead(clock.forward(slept))
+    timer, clock = timer_of(Heartbeats(receive=1.0))
+    timer.next_check(clock.now)
+    assert not timer.dead(clock.forward(slept))
     # The reader now finds what came while the machine slept.
-    pulse.heard(clock.forward(0.1))
-    assert not pulse.dead(clock.forward(2.9))
+    timer.heard(clock.forward(0.1))
+    assert not timer.dead(clock.forward(2.9))
 
 
 def test_a_peer_that_went_away_while_the_machine_slept_is_dead_one_silence_later() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    pulse.next_check(clock.now)
-    assert not pulse.dead(clock.forward(3600.0))
-    wait = pulse.next_check(clock.now) or 0.0
+    timer, clock = timer_of(Heartbeats(receive=1.0))
+    timer.next_check(clock.now)
+    assert not timer.dead(clock.forward(3600.0))
+    wait = timer.next_check(clock.now) or 0.0
     assert wait == pytest.approx(3.0)
-    assert pulse.dead(clock.forward(wait + 0.001))
+    assert timer.dead(clock.forward(wait + 0.001))
 
 
 def test_a_machine_that_sleeps_again_and_again_does_not_keep_a_dead_peer_alive() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    pulse.next_check(clock.now)
-    assert not pulse.dead(clock.forward(3600.0))
-    pulse.next_check(clock.now)
-    assert pulse.dead(clock.forward(3600.0))
+    timer, clock = timer_of(Heartbeats(receive=1.0))
+    timer.next_check(clock.now)
+    assert not timer.dead(clock.forward(3600.0))
+    timer.next_check(clock.now)
+    assert timer.dead(clock.forward(3600.0))
 
 
 def test_a_machine_that_sleeps_twice_and_hears_the_peer_between_gives_two_chances() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=1.0))
+    timer, clock = timer_of(Heartbeats(receive=1.0))
     for _ in range(2):
-        pulse.next_check(clock.now)
-        assert not pulse.dead(clock.forward(3600.0))
-        pulse.heard(clock.forward(0.1))
+        timer.next_check(clock.now)
+        assert not timer.dead(clock.forward(3600.0))
+        timer.heard(clock.forward(0.1))
 
 
-def test_a_look_that_is_a_little_late_is_no_sleep() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=10.0))
-    wait = pulse.next_check(clock.now) or 0.0
-    assert pulse.dead(clock.forward(wait + 9.0))
+def test_a_check_that_is_a_little_late_is_no_suspension() -> None:
+    timer, clock = timer_of(Heartbeats(receive=10.0))
+    wait = timer.next_check(clock.now) or 0.0
+    assert timer.dead(clock.forward(wait + 9.0))
 
 
-def test_somebody_who_looks_at_fixed_steps_finds_a_silent_peer_in_time() -> None:
-    pulse, clock = pulse_of(Heartbeats(receive=1.0))
-    steps = next(step for step in range(1, 1000) if pulse.dead(clock.forward(0.1)))
+def test_checks_at_fixed_intervals_find_a_silent_peer_in_time() -> None:
+    timer, clock = timer_of(Heartbeats(receive=1.0))
+    steps = next(step for step in range(1, 1000) if timer.dead(clock.forward(0.1)))
     assert 29 <= steps <= 32
 
 
 def test_after_a_sleep_one_beat_is_due_and_not_all_that_were_missed() -> None:
-    pulse, clock = pulse_of(Heartbeats(send=1.0))
-    assert pulse.beat_due(clock.forward(3600.0))
-    pulse.sent(clock.now)
-    assert not pulse.beat_due(clock.now)
-    assert pulse.next_check(clock.now) == pytest.approx(SEND_SHARE)
+    timer, clock = timer_of(Heartbeats(send=1.0))
+    assert timer.beat_due(clock.forward(3600.0))
+    timer.sent(clock.now)
+    assert not timer.beat_due(clock.now)
+    assert timer.next_check(clock.now) == pytest.approx(SEND_SHARE)
 
 
-def test_beats_at_the_allowed_rate_are_borne_with_for_ever() -> None:
+def test_beats_at_the_allowed_rate_are_tolerated_forever() -> None:
     meter = HeartbeatRateLimit(100, now=0.0)
     for second in range(1, 1000):
         meter.check(second * 100, frames=0, now=float(second))
@@ -355,11 +355,11 @@ def test_time_makes_room_again_but_never_more_than_at_first() -> None:
         meter.check(2501, frames=0, now=1000.0)
 
 
-def test_line_ends_behind_frames_are_no_flood() -> None:
+def test_line_ends_after_frames_are_no_flood() -> None:
     meter = HeartbeatRateLimit(1, now=0.0)
     for round in range(1, 1000):
         meter.check(round * 100 * 4, frames=100, now=0.0)
 
 
-def test_the_default_bears_the_shortest_heartbeat_there_is_in_crlf() -> None:
+def test_the_default_tolerates_the_shortest_heartbeat_there_is_in_crlf() -> None:
     assert DEFAULT_EOL_RATE >= 2 * 1000

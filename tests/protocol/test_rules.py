@@ -263,7 +263,7 @@ def test_no_accept_version_means_1_0() -> None:
         ("1.0-draft", ()),
     ],
 )
-def test_a_list_of_versions_is_read_in_any_order_and_unknown_ones_are_passed_over(
+def test_a_list_of_versions_is_read_in_any_order_and_unknown_ones_are_ignored(
     value: str, versions: tuple[Version, ...]
 ) -> None:
     assert parse_accept_version(value) == versions

@@ -264,7 +264,7 @@ PADDED_ESCAPED = b"SEND\ndestination: a\\cb \n\n\0"
 @pytest.mark.parametrize(
     ("version", "destination", "crlf"), [(V1_0, "a\\cb", True), (V1_1, " a:b ", False), (V1_2, " a:b ", True)], ids=str
 )
-def test_frames_behind_connect_wait_and_are_read_by_the_version_agreed_on(
+def test_frames_after_connect_wait_and_are_read_by_the_version_agreed_on(
     version: Version, destination: str, crlf: bool
 ) -> None:
     stream = wire("CONNECT", CONNECT_OF[version]) + PADDED_ESCAPED + b"SEND\r\ndestination:/q\r\n\r\n\0"
@@ -282,7 +282,7 @@ def test_frames_behind_connect_wait_and_are_read_by_the_version_agreed_on(
         assert (server.error is None) is crlf
 
 
-def test_nothing_behind_connect_comes_before_it_was_answered() -> None:
+def test_nothing_after_connect_comes_before_it_was_answered() -> None:
     server = ServerProtocol()
     assert commands(server.receive(wire("CONNECT", CONNECT_OF[V1_2]) + wire("SEND", SEND))) == ["CONNECT"]
     assert server.receive(b"") == server.receive(wire("SEND", SEND)) == []
@@ -382,7 +382,7 @@ def test_an_unknown_command_is_refused(version: Version) -> None:
         assert server.offender.command == command
 
 
-def test_after_an_offence_nothing_is_taken_and_the_offence_stays() -> None:
+def test_after_an_error_nothing_is_accepted_and_the_error_stays() -> None:
     server = server_of(V1_2)
     assert commands(server.receive(wire("SEND", SEND) + wire("SEND") + wire("SEND", SEND))) == ["SEND"]
     first = server.error
@@ -391,7 +391,7 @@ def test_after_an_offence_nothing_is_taken_and_the_offence_stays() -> None:
     assert server.accept([Frame("SEND", SEND)]) == []
 
 
-def test_after_fail_whatever_the_client_says_is_passed_over() -> None:
+def test_after_fail_whatever_the_client_says_is_ignored() -> None:
     server = server_of(V1_2)
     server.fail("shutting down")
     assert server.receive(wire("SEND", SEND) + b"garbage\0") == []
@@ -535,7 +535,7 @@ def test_a_receipt_id_that_1_0_cannot_write_back_is_left_out() -> None:
 
 @pytest.mark.requirement("SRV-13")
 @pytest.mark.parametrize("version", ALL, ids=str)
-def test_any_words_can_be_told(version: Version) -> None:
+def test_any_message_can_be_sent(version: Version) -> None:
     words = " line\r\nbreak \0 tab\t\x1b[0m \udcff é "
     for server in (ServerProtocol(versions=(version,)), server_of(version)):
         data = server.fail(words)

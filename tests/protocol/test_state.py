@@ -101,7 +101,7 @@ def test_a_second_subscription_needs_another_id(version: Version) -> None:
 
 
 @pytest.mark.requirement("SUB-03")
-def test_overlapping_subscriptions_of_1_0_are_told_apart_by_their_ids() -> None:
+def test_overlapping_subscriptions_of_1_0_are_distinguished_by_their_ids() -> None:
     server = server_of(V1_0)
     server.receive(wire("SUBSCRIBE", SUBSCRIBE) + wire("SUBSCRIBE", {**SUBSCRIBE, "id": "2"}))
     server.receive(wire("SUBSCRIBE", {"destination": "/q"}))

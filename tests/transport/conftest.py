@@ -72,7 +72,7 @@ class Call(threading.Thread):
 
 
 def _frame_of(thread: threading.Thread) -> FrameType | None:
-    # Python holds a lock of its own meanwhile, and waits for it for ever if it collects a `threading.local` there.
+    # Python holds a lock of its own meanwhile, and waits for it forever if it collects a `threading.local` there.
     gc.disable()
     try:
         return sys._current_frames().get(thread.ident or -1)

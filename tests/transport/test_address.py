@@ -129,7 +129,7 @@ def test_several_addresses_keep_their_order(given: Any, hosts: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "message"),
     [
         ("stomp://", "no host name"),
         ("stomp:///vhost", "no host name"),
@@ -202,9 +202,9 @@ def test_several_addresses_keep_their_order(given: Any, hosts: list[str]) -> Non
         (f"http://user:{SECRET}@h", "unknown scheme"),
     ],
 )
-def test_what_is_wrong_is_named(url: str, words: str) -> None:
+def test_what_is_wrong_is_named(url: str, message: str) -> None:
     text = refusal(url)
-    assert words in text
+    assert message in text
     assert SECRET not in text
     assert text.isprintable()
     assert SECRET not in url or "***" in text
@@ -248,7 +248,7 @@ def test_a_later_scheme_hides_its_passcodes_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ([], "no broker address was given"),
         ((), "no broker address was given"),
@@ -260,8 +260,8 @@ def test_a_later_scheme_hides_its_passcodes_too() -> None:
         ({"stomp://a"}, "not set"),
     ],
 )
-def test_what_is_no_address_at_all_is_refused(given: Any, words: str) -> None:
-    assert words in refusal(given)
+def test_what_is_no_address_at_all_is_refused(given: Any, message: str) -> None:
+    assert message in refusal(given)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_unix_socket_has_a_path_and_no_virtual_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "message"),
     [
         ("stomp+unix://host/run/b.sock", "three slashes, and no host"),
         ("stomp+unix://:7/run/b.sock", "three slashes, and no host"),
@@ -332,9 +332,9 @@ def test_a_unix_socket_has_a_path_and_no_virtual_host() -> None:
         (f"stomp+unix://user:{SECRET}", "three slashes, and no host"),
     ],
 )
-def test_what_is_wrong_with_a_unix_socket_is_named(url: str, words: str) -> None:
+def test_what_is_wrong_with_a_unix_socket_is_named(url: str, message: str) -> None:
     text = refusal(url)
-    assert words in text
+    assert message in text
     assert SECRET not in text
 
 
@@ -360,7 +360,7 @@ def test_the_text_of_an_address_is_its_url(host: str, port: int, vhost: str) -> 
     assert parse(str(address)) == address
 
 
-# Characters that show nowhere else in these URLs or in the words of the errors, and the ones with a meaning in a URL.
+# Characters that show nowhere else in these URLs or in the error messages, and the ones with a meaning in a URL.
 passcodes = st.text(st.sampled_from("ŧđøłßþQZ@:/?#%,+&=[]() \n\x1b'\"\\0123456789é\u2028"), min_size=1, max_size=12)
 marks = st.sampled_from(["ŧđøł", "ßþQZ"])
 tails = st.sampled_from(
@@ -381,6 +381,6 @@ def test_no_error_and_no_text_shows_a_passcode(head: str, before: str, mark: str
         shown = f"{error} {error!r}"
     else:
         shown = " ".join(f"{address} {address!r}" for address in addresses)
-    # Where the host is forgotten, what begins like a port is one, and what stands behind an '@' is the host.
+    # Where the host is forgotten, what begins like a port is one, and what comes after an '@' is the host.
     if "@" in tail or not (before[0].isdigit() or "@" in before + after):
         assert mark not in shown

@@ -137,9 +137,9 @@ def test_a_deadline_that_never_comes_waits_for_bytes(pair: Pair, calling: Callin
 
 def test_the_end_of_the_stream_comes_after_all_bytes_and_stays(pair: Pair) -> None:
     one, other = pair
-    one.sendall(b"last words", ample())
+    one.sendall(b"last bytes", ample())
     one.close()
-    assert read_to_the_end(other) == b"last words"
+    assert read_to_the_end(other) == b"last bytes"
     assert other.recv(ample()) == b""
 
 
@@ -367,7 +367,7 @@ class TestMeeting:
             each.close()
 
     @pytest.mark.parametrize("meeting", ["tcp", "memory", "unix"], indirect=True)
-    def test_a_dialer_that_nobody_accepted_is_hung_up_on(self, meeting: Meeting) -> None:
+    def test_a_dialer_that_was_not_accepted_is_closed(self, meeting: Meeting) -> None:
         listener, dialer = meeting
         dialed = dialer.dial(ample())
         listener.close()

@@ -45,15 +45,15 @@ def test_the_rest_is_not_guessed_at(start: bytes) -> None:
 
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
 @pytest.mark.parametrize(("protocol", "answer"), GREETINGS)
-def test_a_wrong_port_is_told_by_the_protocol_that_answered(scheme: str, protocol: str, answer: bytes) -> None:
+def test_a_wrong_port_is_reported_by_the_protocol_that_answered(scheme: str, protocol: str, answer: bytes) -> None:
     wanted = "STOMP" if scheme == "stomp" else "TLS"
     with (
         answering(answer) as url,
-        pytest.raises(OSError, match=rf"speaks {protocol} on this port, not {wanted}") as told,
+        pytest.raises(OSError, match=rf"speaks {protocol} on this port, not {wanted}") as caught,
     ):
         stompy.connect(url.replace("stomp", scheme), connect_timeout=5)
-    assert isinstance(told.value, stompy.ConnectError)
-    assert told.value.errno is None
+    assert isinstance(caught.value, stompy.ConnectError)
+    assert caught.value.errno is None
 
 
 def test_a_greeting_that_comes_byte_by_byte_is_known() -> None:
@@ -77,15 +77,15 @@ def test_a_greeting_that_comes_byte_by_byte_is_known() -> None:
         thread.join()
 
 
-def test_a_tls_client_at_a_plain_broker_is_told_so() -> None:
+def test_a_tls_client_at_a_plain_broker_gets_the_reason() -> None:
     wanted = r"speaks STOMP on this port, not TLS \(stomp://"
-    with Broker() as broker, pytest.raises(stompy.TlsError, match=wanted) as told:
+    with Broker() as broker, pytest.raises(stompy.TlsError, match=wanted) as caught:
         stompy.connect(broker.url.replace("stomp://", "stomp+ssl://"), connect_timeout=5)
-    assert told.value.reason == "not-tls"
+    assert caught.value.reason == "not-tls"
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         (errno.ECONNREFUSED, "connection refused"),
         (errno.ECONNRESET, "connection reset by the peer"),
@@ -93,29 +93,29 @@ def test_a_tls_client_at_a_plain_broker_is_told_so() -> None:
         (errno.EADDRINUSE, "the address is already in use"),
     ],
 )
-def test_common_faults_are_in_plain_words(code: int, words: str) -> None:
-    assert describe_os_error(OSError(code, os.strerror(code))) == words
+def test_common_faults_are_in_plain_language(code: int, message: str) -> None:
+    assert describe_os_error(OSError(code, os.strerror(code))) == message
 
 
-def test_other_faults_keep_the_systems_words() -> None:
+def test_other_faults_keep_the_systems_message() -> None:
     assert describe_os_error(OSError(errno.ENOTDIR, "Not a directory")) == "Not a directory"
     assert describe_os_error(OSError("odd")) == "odd"
     assert describe_os_error(TimeoutError()) == "TimeoutError"
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         (socket.EAI_NONAME, "host name not found: h.example"),
         (socket.EAI_AGAIN, "the name service gave no answer for h.example; it may do so later"),
         (socket.EAI_FAIL, "host name lookup failed for h.example: broken"),
     ],
 )
-def test_lookup_faults_name_the_host(code: int, words: str) -> None:
-    assert describe_lookup_error(socket.gaierror(code, "broken"), host="h.example") == words
+def test_lookup_faults_name_the_host(code: int, message: str) -> None:
+    assert describe_lookup_error(socket.gaierror(code, "broken"), host="h.example") == message
 
 
-def test_lookup_faults_that_are_not_the_name_services_keep_their_words() -> None:
+def test_lookup_faults_that_are_not_the_name_services_keep_their_message() -> None:
     assert describe_lookup_error(OSError(errno.EMFILE, "x"), host="h") == (
         "host name lookup failed for h: too many open files in this process"
     )

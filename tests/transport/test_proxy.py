@@ -47,7 +47,7 @@ class TestUrl:
         assert parse_proxy(url) == proxy
 
     @pytest.mark.parametrize(
-        ("url", "words"),
+        ("url", "message"),
         [
             ("p:3128", "the address of a proxy is"),
             ("https://p:443", "the address of a proxy is"),
@@ -69,10 +69,10 @@ class TestUrl:
             (f"socks5://u:{SECRET}{'x' * 255}@p:1", "at most 255 bytes"),
         ],
     )
-    def test_what_is_wrong_is_named_without_the_passcode(self, url: str, words: str) -> None:
+    def test_what_is_wrong_is_named_without_the_passcode(self, url: str, message: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
             parse_proxy(url)
-        assert words in str(caught.value)
+        assert message in str(caught.value)
         assert SECRET not in str(caught.value)
 
     def test_what_is_no_text_is_refused(self) -> None:
@@ -128,12 +128,12 @@ class TestConnecting:
         transport.close()
         accepted.close()
 
-    def test_a_name_of_other_letters_is_told_as_the_net_knows_it(self, proxy: LittleProxy, target: TcpListener) -> None:
+    def test_a_name_of_other_letters_is_encoded_for_the_network(self, proxy: LittleProxy, target: TcpListener) -> None:
         with pytest.raises(ProxyError):
             dialer(proxy.url, target, host="bücher.invalid").dial(ample())
         assert proxy.asked[0][0] == "xn--bcher-kva.invalid"
 
-    def test_a_login_is_told(self, guarded: LittleProxy, target: TcpListener) -> None:
+    def test_a_login_is_sent(self, guarded: LittleProxy, target: TcpListener) -> None:
         transport = dialer(guarded.url_with_login, target).dial(ample())
         accepted = target.accept()
         assert accepted is not None
@@ -142,19 +142,19 @@ class TestConnecting:
         transport.close()
 
     @pytest.mark.parametrize(
-        ("credentials", "words"), [("", "requires a login and a passcode"), ("ann:guess@", "rejected the login")]
+        ("credentials", "message"), [("", "requires a login and a passcode"), ("ann:guess@", "rejected the login")]
     )
     def test_a_proxy_that_does_not_know_us_says_so(
-        self, credentials: str, words: str, guarded: LittleProxy, target: TcpListener
+        self, credentials: str, message: str, guarded: LittleProxy, target: TcpListener
     ) -> None:
-        with pytest.raises(ProxyLoginRefused, match=words) as caught:
+        with pytest.raises(ProxyLoginRefused, match=message) as caught:
             dialer(guarded.url.replace("://", f"://{credentials}"), target).dial(ample())
         assert caught.value.address == f"broker.test:{target.address[1]}"
         assert caught.value.proxy == guarded.url
         assert "guess" not in str(caught.value)
         assert not caught.value.retryable
 
-    def test_a_broker_that_the_proxy_cannot_reach_is_told(self, proxy: LittleProxy, target: TcpListener) -> None:
+    def test_a_broker_that_the_proxy_cannot_reach_is_reported(self, proxy: LittleProxy, target: TcpListener) -> None:
         target.close()
         with pytest.raises(ProxyError, match=r"refused: 502 Bad Gateway|was refused by the broker") as caught:
             dialer(proxy.url, target).dial(ample())
@@ -162,7 +162,7 @@ class TestConnecting:
         with pytest.raises(ProxyError, match=r"refused: 502 Bad Gateway|cannot reach the broker's host"):
             dialer(proxy.url, target, host="nowhere.invalid").dial(ample())
 
-    def test_a_proxy_that_is_not_there_is_told_apart_from_the_broker(self, target: TcpListener) -> None:
+    def test_a_proxy_that_is_not_there_is_distinguished_from_the_broker(self, target: TcpListener) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
         with pytest.raises(ProxyError, match="connection refused") as caught:
@@ -180,7 +180,7 @@ class TestConnecting:
             dialer(f"{kind}://127.0.0.1:{port}", target).dial(Deadline(0.05))
 
     @pytest.mark.parametrize("kind", ["http", "socks5"])
-    def test_a_proxy_that_cannot_be_reached_in_time_is_told(
+    def test_a_proxy_that_cannot_be_reached_in_time_is_reported(
         self, kind: str, target: TcpListener, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def late(self: TcpDialer, deadline: Deadline) -> None:
@@ -225,7 +225,7 @@ class TestSecrets:
         assert base64.b64encode(f"ann:{SECRET}".encode()).decode() not in text
 
     @pytest.mark.parametrize("kind", ["http", "socks5"])
-    def test_nor_does_one_of_a_proxy_that_went_away_while_it_was_told(self, kind: str) -> None:
+    def test_nor_does_one_of_a_proxy_that_went_away_during_the_request(self, kind: str) -> None:
         class Gone(TcpDialer):
             def dial(self, deadline: Deadline) -> Any:
                 return Going()

@@ -82,7 +82,7 @@ def test_every_success_is_one(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [
         (b"HTTP/1.1 403 Forbidden\r\n\r\n", r"the proxy http://p:1 refused: 403 Forbidden$"),
         (b"HTTP/1.1 502\r\n\r\nbody", r"refused: 502$"),
@@ -96,18 +96,18 @@ def test_every_success_is_one(answer: bytes) -> None:
         (OK + b"CONNECTED\n", "sent more than its answer"),
     ],
 )
-def test_everything_else_is_told(answer: bytes, words: str) -> None:
-    with pytest.raises(ProxyError, match=words) as caught:
+def test_everything_else_is_reported(answer: bytes, message: str) -> None:
+    with pytest.raises(ProxyError, match=message) as caught:
         asked_http(answer)
     assert (caught.value.proxy, caught.value.address) == ("http://p:1", "b.example:7")
     assert not isinstance(caught.value, ProxyLoginRefused)
 
 
 @pytest.mark.parametrize(
-    ("login", "words"), [(None, "requires a login and a passcode"), ("ann", "rejected the login and passcode")]
+    ("login", "message"), [(None, "requires a login and a passcode"), ("ann", "rejected the login and passcode")]
 )
-def test_a_login_that_is_wanted_is_told(login: str | None, words: str) -> None:
-    with pytest.raises(ProxyLoginRefused, match=words):
+def test_a_login_that_is_required_is_reported(login: str | None, message: str) -> None:
+    with pytest.raises(ProxyLoginRefused, match=message):
         asked_http(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", login=login)
 
 
@@ -157,7 +157,7 @@ def test_an_address_is_written_as_one() -> None:
     assert asked_socks(FREE + DONE, host="::1").endswith(b"\x05\x01\x00\x04" + bytes(15) + b"\x01\x00\x07")
 
 
-def test_a_login_is_offered_and_told_where_it_is_wanted() -> None:
+def test_a_login_is_offered_and_sent_where_it_is_required() -> None:
     assert asked_socks(FREE + DONE, login="ann", passcode="x") == b"\x05\x02\x00\x02" + NAME
     said = asked_socks(b"\x05\x02" + b"\x01\x00" + DONE, login="änn", passcode=None)
     assert said == b"\x05\x02\x00\x02" + b"\x01\x04" + "änn".encode() + b"\x00" + NAME
@@ -171,7 +171,7 @@ def test_the_address_that_the_proxy_tells_of_is_read_over(bound: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [
         (FREE + b"\x05\x01\x00\x01", "the proxy socks5://p:1 failed$"),
         (FREE + b"\x05\x02\x00\x01", "does not allow this connection by its rules"),
@@ -192,20 +192,20 @@ def test_the_address_that_the_proxy_tells_of_is_read_over(bound: bytes) -> None:
         (FREE + DONE + b"x", "sent more than its answer"),
     ],
 )
-def test_everything_but_success_is_told(answer: bytes, words: str) -> None:
-    with pytest.raises(ProxyError, match=words) as caught:
+def test_everything_but_success_is_reported(answer: bytes, message: str) -> None:
+    with pytest.raises(ProxyError, match=message) as caught:
         asked_socks(answer)
     assert not isinstance(caught.value, ProxyLoginRefused)
 
 
 @pytest.mark.parametrize(
-    ("answer", "login", "words"),
+    ("answer", "login", "message"),
     [
         (b"\x05\xff", None, "requires a login and a passcode"),
         (b"\x05\xff", "ann", "supports no authentication method"),
         (b"\x05\x02\x01\x01", "ann", "rejected the login and passcode"),
     ],
 )
-def test_a_proxy_that_does_not_know_us_says_so(answer: bytes, login: str | None, words: str) -> None:
-    with pytest.raises(ProxyLoginRefused, match=words):
+def test_a_proxy_that_does_not_know_us_says_so(answer: bytes, login: str | None, message: str) -> None:
+    with pytest.raises(ProxyLoginRefused, match=message):
         asked_socks(answer, login=login, passcode="x")

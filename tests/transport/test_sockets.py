@@ -129,7 +129,7 @@ def test_an_open_descriptor_is_not_released_by_its_users(use: DescriptorUse, rel
     assert not use.closed
 
 
-def test_nobody_enters_a_closed_descriptor(use: DescriptorUse) -> None:
+def test_a_closed_descriptor_cannot_be_entered(use: DescriptorUse) -> None:
     assert use.enter("a")
     use.close()
     assert use.closed
@@ -221,7 +221,7 @@ class TestTransport:
         assert transport.recv() == b""
         transport.close()
 
-    def test_a_broken_pipe_that_meets_our_own_shutdown_is_told_as_that(self) -> None:
+    def test_a_broken_pipe_that_meets_our_own_shutdown_is_reported_as_that(self) -> None:
         class Racing(socket.socket):
             def send(self, data: Any, flags: int = 0) -> int:
                 transport.shutdown()

@@ -253,7 +253,7 @@ class TestOptions:
         peer.close()
         transport.close()
 
-    def test_a_source_that_is_not_ours_is_told(self, raw_server: socket.socket) -> None:
+    def test_a_source_that_is_not_ours_is_reported(self, raw_server: socket.socket) -> None:
         with pytest.raises(ConnectError, match=r"cannot be reached from 192.0.2.1:0: the address does not exist"):
             TcpDialer(*raw_server.getsockname(), options=TcpOptions(source="192.0.2.1")).dial(ample())
 
@@ -269,7 +269,7 @@ class TestOptions:
             TcpDialer("127.0.0.1", port, options=TcpOptions(source="::1")).dial(ample())
 
     @pytest.mark.parametrize(
-        ("options", "words"),
+        ("options", "message"),
         [
             ({"source": "eth0"}, "source must be an IP address"),
             ({"source_port": 5}, "needs a source"),
@@ -281,8 +281,8 @@ class TestOptions:
             ({"user_timeout": float("nan")}, "user_timeout must be"),
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, options: dict[str, Any], words: str) -> None:
-        with pytest.raises(ConfigurationError, match=words):
+    def test_what_makes_no_sense_is_refused(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
             TcpOptions(**options)
 
 
@@ -391,7 +391,7 @@ class TestDialer:
         with pytest.raises(ConfigurationError, match="from 1 to 65535"):
             TcpDialer("h", port)
 
-    def test_it_tells_whom_it_dials(self) -> None:
+    def test_it_names_its_address(self) -> None:
         dialer = TcpDialer("::1", 61613)
         assert dialer.address == "[::1]:61613"
         assert dialer.host == "::1"
@@ -468,7 +468,7 @@ class TestListener:
         TcpListener(*listener.address).close()
 
     @pytest.mark.parametrize(
-        ("host", "port", "words"),
+        ("host", "port", "message"),
         [
             ("127.0.0.1", 65536, "from 0 to 65535"),
             ("127.0.0.1", -1, "from 0 to 65535"),
@@ -477,8 +477,8 @@ class TestListener:
             ("a..b", 0, "not a usable host name"),
         ],
     )
-    def test_what_cannot_be_listened_on_is_refused(self, host: str, port: int, words: str) -> None:
-        with pytest.raises(ConfigurationError, match=words):
+    def test_what_cannot_be_listened_on_is_refused(self, host: str, port: int, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
             TcpListener(host, port)
 
     def test_dialers_are_refused_once_it_is_closed(self) -> None:

@@ -43,20 +43,20 @@ def busy(path: Path) -> Iterator[Path]:
 
 
 class TestDialer:
-    def test_it_tells_whom_it_dials(self, path: Path) -> None:
+    def test_it_names_its_address(self, path: Path) -> None:
         dialer = UnixDialer(path)
         assert (dialer.address, dialer.host) == (f"stomp+unix://{path}", "localhost")
 
-    def test_a_socket_that_is_not_there_is_told(self, path: Path) -> None:
+    def test_a_socket_that_is_not_there_is_reported(self, path: Path) -> None:
         with pytest.raises(ConnectError, match="there is no such socket") as caught:
             UnixDialer(path).dial(ample())
         assert caught.value.address == f"stomp+unix://{path}"
 
-    def test_a_socket_that_nobody_listens_on_is_told(self, stale: Path) -> None:
+    def test_a_socket_without_a_listener_is_reported(self, stale: Path) -> None:
         with pytest.raises(ConnectError, match="no process listens on this socket"):
             UnixDialer(stale).dial(ample())
 
-    def test_what_is_no_socket_is_told(self, path: Path) -> None:
+    def test_what_is_no_socket_is_reported(self, path: Path) -> None:
         path.write_text("notes", encoding="utf-8")
         for place in (path, path.parent):
             with pytest.raises(ConnectError, match="this is not a socket"):
@@ -131,12 +131,12 @@ class TestListener:
         UnixDialer(path).dial(ample()).close()
         second.close()
 
-    def test_a_socket_left_behind_is_replaced(self, stale: Path) -> None:
+    def test_a_socket_left_by_a_killed_process_is_replaced(self, stale: Path) -> None:
         listener = UnixListener(stale)
         UnixDialer(stale).dial(ample()).close()
         listener.close()
 
-    def test_one_that_somebody_listens_on_is_not(self, path: Path, busy: Path) -> None:
+    def test_one_with_a_listener_is_not(self, path: Path, busy: Path) -> None:
         with pytest.raises(ConfigurationError, match="the address is already in use"):
             UnixListener(busy)
         path.unlink()
@@ -152,11 +152,11 @@ class TestListener:
             UnixListener(path)
         assert path.read_text(encoding="utf-8") == "notes"
 
-    def test_a_folder_that_is_not_there_is_told(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_not_there_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"cannot listen on .*nowhere"):
             UnixListener(tmp_path / "nowhere" / "s")
 
-    def test_a_failure_leaves_nothing_behind(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failure_leaves_no_file(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(place: str, mode: int) -> None:
             raise PermissionError(1, "Operation not permitted")
 

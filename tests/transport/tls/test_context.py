@@ -72,18 +72,18 @@ class TestOwnCertificate:
         client_context(Tls(cert=cert, password="hush"))
         client_context(Tls(cert=cert, password=lambda: "hush"))
 
-    def test_nobody_is_asked_on_the_terminal_for_a_password(self, certificates: Certificates) -> None:
-        words = refusal(client_context, Tls(cert=certificates.encrypted("hush")))
-        assert "is encrypted, and no password is set" in words
+    def test_no_password_is_asked_for_on_the_terminal(self, certificates: Certificates) -> None:
+        message = refusal(client_context, Tls(cert=certificates.encrypted("hush")))
+        assert "is encrypted, and no password is set" in message
 
-    def test_a_wrong_password_is_told_and_not_shown(self, certificates: Certificates) -> None:
-        words = refusal(client_context, Tls(cert=certificates.encrypted("hush"), password="loud"))
-        assert "the password is wrong" in words
-        assert "loud" not in words
+    def test_a_wrong_password_is_reported_and_not_shown(self, certificates: Certificates) -> None:
+        message = refusal(client_context, Tls(cert=certificates.encrypted("hush"), password="loud"))
+        assert "the password is wrong" in message
+        assert "loud" not in message
 
-    def test_a_key_of_another_certificate_is_told(self, certificates: Certificates) -> None:
-        words = refusal(client_context, Tls(cert=certificates.client, key=certificates.server))
-        assert words.endswith(
+    def test_a_key_of_another_certificate_is_reported(self, certificates: Certificates) -> None:
+        message = refusal(client_context, Tls(cert=certificates.client, key=certificates.server))
+        assert message.endswith(
             f"the key in {certificates.server!r} does not belong to the certificate in {certificates.client!r}"
         )
 
@@ -98,9 +98,9 @@ class TestOwnCertificate:
         path = tmp_path / "notes.txt"
         path.write_text("not a certificate", encoding="utf-8")
         for tls in (Tls(ca=path), Tls(cert=path), Tls(crl=path)):
-            words = refusal(client_context, tls)
-            assert str(path) in words
-            assert "not in PEM format, or corrupt" in words
+            message = refusal(client_context, tls)
+            assert str(path) in message
+            assert "not in PEM format, or corrupt" in message
 
     def test_a_renewed_file_is_read_at_the_next_connect(self, certificates: Certificates, tmp_path: Path) -> None:
         path = tmp_path / "ca.pem"

@@ -9,14 +9,14 @@ from stompy.transport.tls.diagnosis import alert_of, explain, openssl_message, o
 
 
 def fault(reason: str | None, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
-    error = kind(1, f"[SSL: {reason}] words (_ssl.c:1)")
+    error = kind(1, f"[SSL: {reason}] message (_ssl.c:1)")
     error.reason = reason  # type: ignore[assignment]
     return error
 
 
 def refused(code: int) -> ssl.SSLCertVerificationError:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    error.verify_code, error.verify_message = code, "words of OpenSSL"
+    error.verify_code, error.verify_message = code, "message of OpenSSL"
     return error
 
 
@@ -38,7 +38,7 @@ def test_what_is_not_about_our_certificate_is_not_taken_for_it(reason: str | Non
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "words"),
+    ("error", "reason", "message"),
     [
         (fault("WRONG_VERSION_NUMBER"), "not-tls", "does not speak TLS on this port"),
         (fault("HTTPS_PROXY_REQUEST"), "not-tls", "does not speak TLS on this port"),
@@ -52,14 +52,14 @@ def test_what_is_not_about_our_certificate_is_not_taken_for_it(reason: str | Non
     ],
     ids=lambda value: value.reason if isinstance(value, ssl.SSLError) else None,
 )
-def test_a_handshake_that_failed_is_explained(error: ssl.SSLError, reason: str, words: str) -> None:
+def test_a_handshake_that_failed_is_explained(error: ssl.SSLError, reason: str, message: str) -> None:
     found, text = explain(error, wanted="b.example", chain=[])
     assert found == reason
-    assert words in text
+    assert message in text
 
 
 @pytest.mark.parametrize(
-    ("code", "chain", "reason", "words"),
+    ("code", "chain", "reason", "message"),
     [
         (10, [certificate(notAfter="Nov 1")], "expired", "the peer's certificate has expired on Nov 1"),
         (10, [certificate(), certificate()], "expired", "or that of an authority in its chain, has expired"),
@@ -80,15 +80,15 @@ def test_a_handshake_that_failed_is_explained(error: ssl.SSLError, reason: str, 
         (20, [], "unknown-authority", "an unknown authority, which is not trusted"),
         (23, [certificate()], "revoked", "is revoked"),
         (3, [certificate("Root")], "no-revocation-list", "no revocation list of 'Root'"),
-        (26, [certificate()], "bad-certificate", "words of OpenSSL"),
+        (26, [certificate()], "bad-certificate", "message of OpenSSL"),
     ],
 )
 def test_a_certificate_that_is_not_taken_is_explained(
-    code: int, chain: list[dict[str, Any]], reason: str, words: str
+    code: int, chain: list[dict[str, Any]], reason: str, message: str
 ) -> None:
     found, text = explain(refused(code), wanted="b.example", chain=chain)
     assert found == reason
-    assert words in text
+    assert message in text
 
 
 def test_a_whole_chain_is_not_blamed_on_an_intermediate() -> None:
@@ -100,7 +100,7 @@ def test_an_issuer_is_named_by_its_organisation_where_it_has_no_other_name() -> 
     assert "'The Firm'" in explain(refused(20), wanted="b", chain=chain)[1]
 
 
-def test_the_words_of_openssl_come_without_its_numbers() -> None:
+def test_the_message_of_openssl_comes_without_its_numbers() -> None:
     assert openssl_message(fault("BAD_RECORD_MAC")) == "bad record mac"
 
 

@@ -130,7 +130,7 @@ def test_a_whole_chain_is_taken(serving: Serving, certificates: Certificates) ->
     ],
 )
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
-def test_a_servers_certificate_that_is_no_good_is_told(
+def test_a_servers_certificate_that_is_no_good_is_reported(
     which: str, reason: str, words: str, version: TlsVersion, serving: Serving, certificates: Certificates
 ) -> None:
     cert = getattr(certificates, which)
@@ -146,7 +146,7 @@ def test_the_authorities_of_the_system_are_trusted_by_default(serving: Serving, 
     assert error.reason == "unknown-authority"
 
 
-def test_a_revoked_certificate_is_told(serving: Serving, certificates: Certificates) -> None:
+def test_a_revoked_certificate_is_reported(serving: Serving, certificates: Certificates) -> None:
     listed = certificates.crl(certificates.server)
     error = refusal(serving(certificates.broker_options()), Tls(ca=certificates.ca, crl=listed))
     assert error.reason == "revoked"
@@ -159,7 +159,7 @@ def test_a_certificate_on_no_list_is_taken(serving: Serving, certificates: Certi
     server.serving.result()
 
 
-def test_an_authority_without_a_list_is_told(serving: Serving, certificates: Certificates) -> None:
+def test_an_authority_without_a_list_is_reported(serving: Serving, certificates: Certificates) -> None:
     server = serving(Tls(cert=certificates.of_unknown_authority))
     error = refusal(server, Tls(ca=certificates.other_ca, crl=certificates.crl()))
     assert error.reason == "no-revocation-list"
@@ -217,7 +217,7 @@ class TestOurCertificate:
         assert "does not trust the authority of the client certificate" in str(error)
         assert not error.retryable
 
-    def test_tls_1_2_tells_that_one_is_wanted(self, serving: Serving, certificates: Certificates) -> None:
+    def test_tls_1_2_reports_that_one_is_required(self, serving: Serving, certificates: Certificates) -> None:
         server = serving(certificates.broker_options(ask_clients=True, version="1.2"))
         assert "or it requires a client certificate" in str(refusal(server, certificates.client_options()))
 
@@ -244,12 +244,12 @@ class TestOurCertificate:
 
 
 class TestNoTls:
-    def test_versions_that_do_not_meet_are_told(self, serving: Serving, certificates: Certificates) -> None:
+    def test_versions_that_do_not_meet_are_reported(self, serving: Serving, certificates: Certificates) -> None:
         server = serving(certificates.broker_options(version="1.2"))
         error = refusal(server, Tls(ca=certificates.ca, minimum_version="1.3"))
         assert error.reason == "no-common-version"
 
-    def test_a_peer_that_answers_in_plain_text_is_told(
+    def test_a_peer_that_answers_in_plain_text_is_reported(
         self, raw_server: socket.socket, calling: Calling, certificates: Certificates
     ) -> None:
         dialing = dial(raw_server, calling, certificates)
@@ -271,7 +271,7 @@ class TestNoTls:
                 dialing.result()
         assert caught.value.reason == "not-tls"
 
-    def test_a_peer_that_hangs_up_is_told(
+    def test_a_peer_that_hangs_up_is_reported(
         self, raw_server: socket.socket, calling: Calling, certificates: Certificates
     ) -> None:
         dialing = dial(raw_server, calling, certificates)
@@ -290,14 +290,14 @@ class TestNoTls:
             client.dial(Deadline(0.05))
         assert caught.value.address == client.address
 
-    def test_nobody_there_is_no_matter_of_tls(self, certificates: Certificates) -> None:
+    def test_a_port_without_a_listener_is_no_tls_error(self, certificates: Certificates) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
         with pytest.raises(ConnectError, match="connection refused") as caught:
             TlsDialer(TcpDialer(*address), certificates.client_options()).dial(ample())
         assert not isinstance(caught.value, TlsError)
 
-    def test_a_file_that_cannot_be_used_is_told_before_anybody_is_dialed(self, raw_server: socket.socket) -> None:
+    def test_a_file_that_cannot_be_used_is_reported_before_anything_is_dialed(self, raw_server: socket.socket) -> None:
         raw_server.settimeout(0)
         with pytest.raises(ConfigurationError):
             TlsDialer(TcpDialer(*raw_server.getsockname()), Tls(ca="/nowhere/ca.pem")).dial(ample())

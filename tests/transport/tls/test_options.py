@@ -21,7 +21,7 @@ def test_the_password_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"key": "me.key"}, "set cert too"),
         ({"ca": b"ca.pem"}, "ca must be the path of a file, not bytes"),
@@ -34,20 +34,20 @@ def test_the_password_is_not_shown() -> None:
         ({"crl": "crl.pem", "insecure_skip_verification": True}, "have no effect with insecure_skip_verification"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Tls(**options)
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("insecure_skip_verification", "does not check the broker's certificate: an attacker in the network can"),
         ("insecure_skip_hostname", "does not check the host in its certificate: an attacker in the network can"),
     ],
 )
-def test_switching_a_check_off_is_loud(name: str, words: str) -> None:
-    with pytest.warns(InsecureTls, match=words) as caught:
+def test_switching_a_check_off_is_loud(name: str, message: str) -> None:
+    with pytest.warns(InsecureTls, match=message) as caught:
         Tls(**{name: True})  # type: ignore[arg-type]
     assert caught[0].filename == __file__
 

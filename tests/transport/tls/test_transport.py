@@ -173,7 +173,7 @@ class TestTheEnd:
         assert ends.server.recv(ample()) == b""
 
     @pytest.mark.parametrize("stream", [b"\0\0ERROR in the middle", b"\x17\x03\x03\x00\x20" + b"x" * 32])
-    def test_a_stream_that_was_tampered_with_is_lost_behind_what_was_whole(self, stream: bytes, ends: Ends) -> None:
+    def test_a_stream_that_was_tampered_with_is_lost_after_what_was_whole(self, stream: bytes, ends: Ends) -> None:
         ends.client.sendall(b"whole", ample())
         ends.sockets[0].send(stream)
         assert ends.server.recv(ample()) == b"whole"
@@ -190,7 +190,7 @@ class TestTheEnd:
             ends.client.sendall(b"x", ample())
         assert caught.value.outcome == "not-sent"
 
-    def test_bytes_that_crossed_our_goodbye_are_delivered(self, ends: Ends) -> None:
+    def test_bytes_that_crossed_our_closing_alert_are_delivered(self, ends: Ends) -> None:
         ends.server.sendall(b"crossed", ample())
         assert ends.client.recv(ample()) == b"crossed"
         ends.server.sendall(b"behind", ample())
@@ -203,7 +203,7 @@ class TestTheEnd:
             received += part
         assert received == b"behind and after"
 
-    def test_a_goodbye_never_meets_a_write(self, ends: Ends) -> None:
+    def test_a_closing_alert_never_splits_a_write(self, ends: Ends) -> None:
         told: list[bytes] = []
 
         class Watching:
