@@ -79,7 +79,7 @@ class Closing:
                 self._done.wait(deadline.remaining())
         finally:
             # A signal may have interrupted the close: then the next caller repeats it.
-            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
                 self._close_lock.release()
             except RuntimeError:
                 pass  # it was not acquired

@@ -144,7 +144,7 @@ class RequestReply:
                 self._inbox = inbox
             return self._inbox
         finally:
-            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
                 self._opening.release()
             except RuntimeError:
                 pass  # it was not acquired

@@ -124,7 +124,7 @@ class Writer:
                 raise
             failure = error
         finally:
-            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may strike first
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
                 lock.release()
             except RuntimeError:
                 pass  # it was not acquired

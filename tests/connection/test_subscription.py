@@ -281,7 +281,7 @@ def test_a_subscription_with_a_handler_cannot_be_received_from(talking: Talking)
     subscription = talking().subscribe("/queue/a", print)
     with pytest.raises(LocalProtocolError, match="that has a handler"):
         subscription.receive()
-    with pytest.raises(LocalProtocolError, match="with a handler"):
+    with pytest.raises(LocalProtocolError, match="that has a handler"):
         next(iter(subscription))
 
 

@@ -237,6 +237,6 @@ def test_the_blocks_own_error_is_not_hidden_by_a_dead_link(talking: Talking) -> 
 
 def test_without_a_block_nothing_was_begun(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(stompy.LocalProtocolError, match="no open transaction"):
+    with pytest.raises(stompy.LocalProtocolError, match="is not open"):
         talk.conn.transaction().send("/queue/b", "x")
     assert talk.peer.quiet()

@@ -1,4 +1,4 @@
-"""The gate in front of the reader."""
+"""Flow control: when reading pauses and resumes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def flow_of(
 
 @contextlib.contextmanager
 def held(flow: FlowControl) -> Iterator[None]:
-    """Hold a gate open for a block."""
+    """Keep reading enabled for a block."""
     holder = object()
     flow.hold(holder)
     yield
     flow.holders.discard(holder)
 
 
-def stopped_at(flow: FlowControl, calling: Calling) -> Call:
-    """Return a reader that waits at the flow."""
+def paused_reader(flow: FlowControl, calling: Calling) -> Call:
+    """Return a reader that waits because reading is paused."""
     reader = calling(flow.wait_while_paused)
     until(lambda: flow.paused)
     return reader
@@ -54,7 +54,7 @@ def test_below_its_marks_the_gate_is_open(messages: int, octets: int) -> None:
 def test_a_mark_reached_shuts_the_gate(messages: int, octets: int, calling: Calling) -> None:
     flow = flow_of()
     flow.added(messages, octets)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     assert flow.times_paused == 1
     flow.removed(messages, octets)
     reader.result()
@@ -64,7 +64,7 @@ def test_a_mark_reached_shuts_the_gate(messages: int, octets: int, calling: Call
 def test_the_gate_opens_at_half_of_both_marks(calling: Calling) -> None:
     flow = flow_of(messages=4, octets=100)
     flow.added(4, 100)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     flow.removed(1, 50)
     assert flow.paused
     flow.removed(1, 0)
@@ -75,7 +75,7 @@ def test_the_gate_opens_at_half_of_both_marks(calling: Calling) -> None:
 def test_a_gate_of_one_message_opens_when_it_is_taken(calling: Calling) -> None:
     flow = flow_of(messages=1)
     flow.added(1, 0)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     flow.removed(1, 0)
     reader.result()
 
@@ -83,13 +83,13 @@ def test_a_gate_of_one_message_opens_when_it_is_taken(calling: Calling) -> None:
 def test_somebody_who_waits_for_a_receipt_holds_the_gate_open(calling: Calling) -> None:
     flow = flow_of()
     flow.added(10, 100)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     with held(flow):
         reader.result()
         flow.wait_while_paused()
         flow.added(10, 100)
         flow.wait_while_paused()
-    stopped_at(flow, calling)
+    paused_reader(flow, calling)
     flow.disable()
 
 
@@ -100,7 +100,7 @@ def test_the_gate_stays_held_until_the_last_holder_is_gone(calling: Calling) -> 
         with held(flow):
             flow.wait_while_paused()
         flow.wait_while_paused()
-    stopped_at(flow, calling)
+    paused_reader(flow, calling)
     flow.disable()
 
 
@@ -110,7 +110,7 @@ def test_the_hard_limit_shuts_a_held_gate(calling: Calling) -> None:
         flow.added(1, 999)
         flow.wait_while_paused()
         flow.added(1, 1)
-        reader = stopped_at(flow, calling)
+        reader = paused_reader(flow, calling)
         flow.removed(1, 1)  # nowhere near the low mark, but below the hard one
         reader.result()
 
@@ -118,7 +118,7 @@ def test_the_hard_limit_shuts_a_held_gate(calling: Calling) -> None:
 def test_an_abandoned_gate_never_stops_anybody(calling: Calling) -> None:
     flow = flow_of()
     flow.added(10, 100)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     flow.disable()
     reader.result()
     flow.added(100, 10_000)
@@ -136,7 +136,7 @@ def test_silence_is_death_while_the_gate_is_open() -> None:
 def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Calling) -> None:
     flow = flow_of(receive=1.0)
     flow.added(10, 100)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     now = time.monotonic()
     assert not any(flow.peer_dead(now + seconds) for seconds in (1, 4, 4.5, 5, 100))
     flow.removed(10, 100)
@@ -147,7 +147,7 @@ def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> 
     timer = HeartbeatTimer(Heartbeats(receive=1.0), time.monotonic() - 1000)
     flow = FlowControl(InboxLimits(max_messages=1), timer)
     flow.added(1, 0)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     before = time.monotonic()
     flow.removed(1, 0)
     reader.result()
@@ -174,13 +174,13 @@ def test_empty_messages_weigh_something_too(calling: Calling) -> None:
     flow.added(9, 0)
     flow.wait_while_paused()
     flow.added(1, 0)
-    reader = stopped_at(flow, calling)
+    reader = paused_reader(flow, calling)
     with held(flow):
         reader.result()
         flow.added(89, 0)
         flow.wait_while_paused()
         flow.added(1, 0)
-        stopped_at(flow, calling)
+        paused_reader(flow, calling)
         flow.disable()
 
 

@@ -262,7 +262,7 @@ def test_a_callback_races_the_answer_without_loss_or_doubling(receipts: Receipts
 
 
 class RecordingStore:
-    """A store that notes what it hears."""
+    """A store that records the calls of its methods."""
 
     def __init__(self) -> None:
         self.keep = True
