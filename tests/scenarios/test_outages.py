@@ -17,15 +17,15 @@ from tests.support.peer import until
 pytestmark = [pytest.mark.broker, pytest.mark.once, pytest.mark.timeout(180)]
 
 BACK_WITHIN = 90.0
-OF_THE_BROKER = {"stompy-broker-acceptor", "stompy-broker-timer"}
+OWN = {"stompy-broker-acceptor", "stompy-broker-timer"}
 
 
 @pytest.fixture
 def no_thread_left_behind() -> Iterator[None]:
-    """As everywhere, but for the embedded broker's own thread: started again here, it serves the tests to come."""
+    """As everywhere, but for the embedded broker's own threads: started again here, they serve the tests to come."""
     before = set(threading.enumerate())
     yield
-    until(lambda: {one.name for one in set(threading.enumerate()) - before if one.name not in OF_THE_BROKER} == set())
+    until(lambda: {one.name for one in set(threading.enumerate()) - before if one.name not in OWN} == set())
 
 
 PATIENT = stompy.Reconnect(max_delay=0.5)
