@@ -17,6 +17,7 @@ from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.fault_transport import FaultListener
 from stompy.broker.management import Management
+from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import Router
 from stompy.broker.schedule import Clock
 from stompy.broker.settings import Settings
@@ -140,6 +141,8 @@ class Broker(Management):
         send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
         linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
+        like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
+            as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
             included, on the session's threads.
         faults: what it does wrong on purpose; see `stompy.broker.faults`.
@@ -188,6 +191,7 @@ class Broker(Management):
         send_timeout: float = 600.0,
         linger: float = 2.0,
         listener: Listener | None = None,
+        like: Like | None = None,
         on_frame: FrameHook | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
@@ -224,6 +228,7 @@ class Broker(Management):
             send_timeout=send_timeout,
             linger=linger,
             on_frame=on_frame,
+            profile=profile_named(like),
         )
         if tls is not None and (unix is not None or listener is not None):
             raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")
@@ -309,6 +314,11 @@ class Broker(Management):
     def clock(self) -> Clock:
         """The clock by which messages expire and are delayed; `broker.clock.advance(60)` turns it forward."""
         return self._router.clock
+
+    @property
+    def server(self) -> str:
+        """What it calls itself in CONNECTED."""
+        return self._settings.profile.server
 
     def __enter__(self) -> Broker:
         return self.start()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import Target, least_of, remote_name, targets_of
 from stompy.broker.message import Message
-from stompy.broker.options import check_combination, durable_name, send_options, subscribe_options
+from stompy.broker.options import check_combination, check_routing, durable_name, send_options, subscribe_options
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.grammar import Version
@@ -36,6 +36,7 @@ class Commands:
     def __init__(self, router: Router, settings: Settings) -> None:
         self._router = router
         self._settings = settings
+        self._profile = settings.profile
         self._handlers = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
@@ -61,20 +62,32 @@ class Commands:
         """
         self._handlers[frame.command](session, frame)
         receipt = frame.headers.peek("receipt")
-        if receipt is not None:
-            session.write_queue.answer(session.protocol.send("RECEIPT", {"receipt-id": receipt}))
+        if receipt is None:
+            return
+        data = session.protocol.send("RECEIPT", {"receipt-id": receipt})
+        name = frame.headers.peek("transaction") if self._profile.late_receipts and frame.command == "SEND" else None
+        if name is not None and name in session.transactions:
+            session.transactions[name].receipts.append(data)
+        else:
+            session.write_queue.answer(data)
+            if frame.command == "COMMIT":
+                for later in session.late_receipts:
+                    session.write_queue.answer(later)
+                session.late_receipts.clear()
 
     def _send(self, session: SessionState, frame: Frame) -> None:
         header, router = frame.headers.peek, self._router
-        options = send_options(header, router.clock.now())
+        now = router.clock.now()
+        options = send_options(header, now, self._profile)
         targets = self._targets(session, "write", frame)
         reply_to = header("reply-to")
         replaced = () if reply_to is None else (("reply-to", remote_name(reply_to, session.name)),)
         if len(targets) > 1:
             replaced = (*replaced, ("original-destination", header("destination") or ""))
         for target in (*targets, *(targets_of(reply_to, session.name) if reply_to else ())):
-            router.own(session, target)
+            router.subscriptions.own(session, target)
         name = header("transaction")
+        added = self._profile.added(options, now)
         for target in targets:
             message = Message.of(
                 frame,
@@ -84,6 +97,8 @@ class Commands:
                 target=target.name,
                 options=options,
                 replaced=replaced,
+                profile=self._profile,
+                added=added,
             )
             if name is None:
                 router.publisher.publish(message, session.name)
@@ -97,17 +112,17 @@ class Commands:
             raise LimitExceeded(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
-        options = subscribe_options(header, prefetch=self._settings.prefetch)
+        options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
         targets = self._targets(session, "read", frame)
         check_combination(options, targets)
         for target in targets:
             if target.owner not in (None, session.name):
                 raise RemoteProtocolError("a temporary destination belongs to another session")
-            self._router.own(session, target)
+            self._router.subscriptions.own(session, target)
         destination = header("destination") or ""
         if options.prefetch <= 0:
             self._router.warn(f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less")
-        self._router.subscribe(
+        self._router.subscriptions.subscribe(
             session,
             subscription_key(header),
             targets=targets,
@@ -125,7 +140,8 @@ class Commands:
         destination = frame.headers.peek("destination")
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
-        targets = targets_of(destination, session.name)
+        targets = targets_of(destination, session.name, self._profile.names)
+        check_routing(frame.command, frame.headers.peek, targets)
         for target in targets:
             if target.pattern and right == "write":
                 raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
@@ -141,29 +157,37 @@ class Commands:
         header = frame.headers.peek
         key = subscription_key(header)
         if key in session.consumers:
-            self._router.unsubscribe(session, key)
-        name = durable_name(header)
+            self._router.subscriptions.unsubscribe(session, key)
+        name = durable_name(self._profile.translate("SUBSCRIBE", header))
         if name is not None:
             self._router.topology.delete_durable(session.client_id, name)
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
-        header = frame.headers.peek
+        header, profile = frame.headers.peek, self._profile
         version = session.protocol.version
-        entries = session.take(
-            header("id" if version is Version.V1_2 else "message-id") or "",
-            subscription=header("subscription") if version is Version.V1_1 else None,
-        )
+        token = header("id" if version is Version.V1_2 else "message-id") or ""
         refused = frame.command == "NACK"
         name = header("transaction")
-        if name is None:
-            self._router.settle(entries, refused=refused)
+        if name is not None and frame.command in profile.refuses_transacted:
+            raise RemoteProtocolError(profile.refuses_transacted[frame.command].format(id=token))
+        if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+            raise RemoteProtocolError("the subscription of this message has ended (ACK)")
+        entries = session.take(
+            token,
+            subscription=header("subscription") if version is Version.V1_1 else None,
+            alone=refused and profile.nack_alone,
+            whole=profile.ack_reaches_connection,
+        )
+        if name is None or frame.command not in profile.transacted:
+            self._router.settle(entries, refused=refused, requeue=header("requeue") != "false")
             return
         try:
             self._open(session, name).settle(entries, refused=refused)
         except ProtocolError:
             session.ledger.restore(entries)
             raise
-        self._router.freed(entries[-1].item.consumer)
+        for consumer in {entry.item.consumer for entry in entries}:
+            self._router.freed(consumer)
 
     def _begin(self, session: SessionState, frame: Frame) -> None:
         most = self._settings.max_session_transactions
@@ -172,6 +196,8 @@ class Commands:
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
         name = _transaction(frame)
+        if name in session.transactions:
+            return  # only where the profile takes that
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
         session.budget.take(kept)
         session.transactions[name] = Transaction(kept)
@@ -196,7 +222,10 @@ class Commands:
             raise LimitExceeded(what, limit_name="max_transaction_frames", limit=most)
         if size + adding > settings.max_transaction_bytes:
             raise LimitExceeded(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
-        return session.transactions[name]
+        found = session.transactions.get(name)
+        if found is None:
+            raise RemoteProtocolError(f"there is no open transaction {shown(name)} (SEND)")
+        return found
 
 
 def _transaction(frame: Frame) -> str:

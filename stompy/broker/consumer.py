@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from stompy.broker.message import Delivery, Item
+from stompy.broker.profile import OWN, Profile
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version
 
@@ -29,11 +30,13 @@ class Consumer:
         destination: the header of that name.
         options: what its SUBSCRIBE asked for.
         key: unique among all subscriptions of the broker.
+        profile: how its frames begin.
     """
 
     __slots__ = (
         "_again",
         "_count",
+        "_counts",
         "_first",
         "_grammar",
         "_session",
@@ -59,7 +62,14 @@ class Consumer:
     )
 
     def __init__(
-        self, session: SessionState, *, identity: str | None, destination: str, options: SubscribeOptions, key: str
+        self,
+        session: SessionState,
+        *,
+        identity: str | None,
+        destination: str,
+        options: SubscribeOptions,
+        key: str,
+        profile: Profile = OWN,
     ) -> None:
         self._session = session
         self.identity = identity
@@ -89,8 +99,10 @@ class Consumer:
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
         self._two_ids = self.ledger is not None and session.protocol.version is Version.V1_2
         self._token = f"ack-{key}-%d"
-        self._first = self._template()
-        self._again = self._first + b"redelivered:true\nredelivery-count:%d\n"
+        lead = self._template()
+        self._first = lead + profile.first
+        self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if profile.counts else b"")
+        self._counts = profile.counts
         self.over = False
         """Whether it has ended; what it was given may still be acknowledged."""
         ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
@@ -149,7 +161,10 @@ class Consumer:
         # The message-id is the message's: it stays the same when the message is delivered again.
         key, number = item.named
         ids: tuple[object, ...] = (key.encode(), number, count) if self._two_ids else (key.encode(), number)
-        lead = self._again % (*ids, item.deliveries) if item.deliveries else self._first % ids
+        if not item.deliveries:
+            lead = self._first % ids
+        else:
+            lead = self._again % ((*ids, item.deliveries) if self._counts else ids)
         item.deliveries += 1
         delivery = Delivery(lead + head, item, self)
         if self.ledger is not None:

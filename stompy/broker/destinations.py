@@ -16,6 +16,8 @@ TEMPORARY = ("/temp-queue/", "/temp-topic/")
 REMOTE = ("/remote-temp-queue/", "/remote-temp-topic/")
 """How others name it; its owner's session stands between."""
 
+_KINDS = ("/queue/", TOPIC, *TEMPORARY, *REMOTE)
+
 MAX_PARTS = 100
 """Destinations in one composite destination, and words in one name that has wildcards."""
 
@@ -41,28 +43,64 @@ class Target:
     owner: str | None = None
 
 
-def targets_of(destination: str, session: str) -> tuple[Target, ...]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a broker reads names.
+
+    Attributes:
+        rest: the words that stand for the rest of a name, at its end.
+        pattern_queues: queues can be subscribed to by patterns too.
+        rooted: every name is below `/queue/` or `/topic/`; one that does not say is a queue.
+        queued: a name that begins with no slash is a queue below `/queue/`, and other first words than those that are
+            known are refused.
+    """
+
+    rest: tuple[str, ...] = ("#", ">")
+    pattern_queues: bool = True
+    rooted: bool = False
+    queued: bool = False
+
+    def canonical(self, name: str) -> str:
+        """Return the name by which the broker keeps a destination.
+
+        Raises:
+            RemoteProtocolError: there is no such kind of destination.
+        """
+        if name.startswith(_KINDS) or not (self.rooted or self.queued):
+            return name
+        if self.queued and name.startswith("/amq/queue/"):
+            return "/queue/" + name[len("/amq/queue/") :]
+        if self.queued and name.startswith("/"):
+            raise RemoteProtocolError(f"Unknown destination: {name[:80]}")
+        return "/queue/" + name
+
+
+OWN_NAMES = Names()
+
+
+def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tuple[Target, ...]:
     """Return what a destination names, of which there are several where it has commas before slashes.
 
     Args:
         destination: as in the header.
         session: the name of the session that says it, by which its temporary destinations are known.
+        names: how the broker reads names.
 
     Raises:
         RemoteProtocolError: it names too many, or the same one twice.
     """
     if ",/" not in destination:
-        return (_target(destination, session),)
+        return (_target(destination, session, names),)
     parts = destination.replace(",/", "\n/").split("\n")
     if len(parts) > MAX_PARTS:
         raise RemoteProtocolError(f"a composite destination has at most {MAX_PARTS} parts, not {len(parts)}")
-    found = {target.name: target for target in (_target(part, session) for part in parts)}
+    found = {target.name: target for target in (_target(part, session, names) for part in parts)}
     if len(found) < len(parts):
         raise RemoteProtocolError("a composite destination names the same destination twice")
     return tuple(found.values())
 
 
-def _target(destination: str, session: str) -> Target:
+def _target(destination: str, session: str, names: Names = OWN_NAMES) -> Target:
     for own, remote in zip(TEMPORARY, REMOTE, strict=True):
         kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
         if destination.startswith(own):
@@ -71,8 +109,10 @@ def _target(destination: str, session: str) -> Target:
         if destination.startswith(remote):
             owner, _, rest = destination[len(remote) :].partition("/")
             return Target(kind, destination, own + rest, owner=owner)
-    kind = "topic" if is_topic(destination) else "queue"
-    return Target(kind, destination, destination, pattern=has_wildcards(destination))
+    name = names.canonical(destination)
+    kind = "topic" if is_topic(name) else "queue"
+    pattern = (kind == "topic" or names.pattern_queues) and has_wildcards(name, names.rest)
+    return Target(kind, name, name, pattern=pattern)
 
 
 def is_topic(name: str) -> bool:
@@ -90,12 +130,12 @@ def right_name(destination: str, session: str) -> str:
     return _target(destination, session).shown if destination.startswith(REMOTE) else destination
 
 
-def has_wildcards(name: str) -> bool:
-    """Whether a name stands for others."""
+def has_wildcards(name: str, rest: tuple[str, ...] = OWN_NAMES.rest) -> bool:
+    """Whether a name stands for others; `rest` are the words for the rest of one."""
     if "*" not in name and ">" not in name and "#" not in name:
         return False
     words = _words(name)
-    return _ONE in words or words[-1] in _REST
+    return _ONE in words or words[-1] in rest
 
 
 def least_of(pattern: str) -> str:

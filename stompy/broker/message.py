@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.budget import excess
 from stompy.broker.options import PLAIN
+from stompy.broker.profile import OWN, Profile
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Headers, Pairs
-from stompy.frames.grammar import Limits
+from stompy.frames.grammar import Limits, Version
 from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Message:
         destination: as subscribers are to see it.
         target: by which the broker keeps its queue or topic.
         options: what the SEND asked for.
+        length: its frames have a `content-length`, also where they would not need it.
         body: octets, never changed.
         grammar: how the head is written first; the sender's.
         budget: counts it while it exists, and what of its head is more than usual as state.
@@ -81,6 +83,7 @@ class Message:
         "_grammar",
         "_head",
         "_headers",
+        "_length",
         "_other",
         "body",
         "destination",
@@ -100,7 +103,9 @@ class Message:
         budget: MemoryBudget | None = None,
         target: str | None = None,
         options: SendOptions = PLAIN,
+        length: bool = True,
     ) -> None:
+        self._length = length
         self._budget: MemoryBudget | None = None
         self._headers: Headers | None = None
         self.destination = destination
@@ -108,7 +113,7 @@ class Message:
         self.options = options
         self.body = body
         self._grammar = grammar
-        self._head = _encoded_head([("destination", destination), *pairs], body, grammar)
+        self._head = _encoded_head([("destination", destination), *pairs], body, grammar, length=length)
         self._other: tuple[Grammar, bytes] | None = None
         self.size = len(self._head) + len(body)
         """Octets that count towards the limits."""
@@ -133,6 +138,8 @@ class Message:
         target: str | None = None,
         options: SendOptions = PLAIN,
         replaced: Pairs = (),
+        profile: Profile = OWN,
+        added: Pairs = (),
     ) -> Message:
         """Return the message of a SEND frame.
 
@@ -144,16 +151,28 @@ class Message:
             target: see above.
             options: see above.
             replaced: headers in the place of the sender's own of these names.
+            profile: what is passed on.
+            added: further headers, but for those that the sender wrote.
 
         Raises:
             LimitExceeded: the broker has no room for it.
         """
         headers = frame.headers
         own = _NOT_PASSED_ON.union(name for name, _ in replaced) if replaced else _NOT_PASSED_ON
+        if profile.own_headers:
+            own -= profile.own_headers
+        pairs = [*replaced, *(pair for pair in headers.pairs if pair[0] not in own)]
+        body, told = frame.body, True
+        if profile is not OWN:
+            pairs = _of_profile(pairs, profile, grammar, added)
+            told = headers.peek("content-length") is not None
+            if profile.text and not told:
+                body = body.decode("utf-8", "replace").encode()
         return cls(
-            [*replaced, *(pair for pair in headers.pairs if pair[0] not in own)],
+            pairs,
             destination=destination or headers.peek("destination") or "",
-            body=frame.body,
+            body=body,
+            length=told or not profile.own_length,
             grammar=grammar,
             budget=budget,
             target=target,
@@ -169,7 +188,7 @@ class Message:
         if grammar is self._grammar:
             return self._head
         if self._other is None or self._other[0] is not grammar:
-            self._other = (grammar, _encoded_head(self._pairs(), self.body, grammar))
+            self._other = (grammar, _encoded_head(self._pairs(), self.body, grammar, length=self._length))
         return self._other[1]
 
     def moved(self, destination: str, extra: Pairs) -> Message:
@@ -211,8 +230,19 @@ class Message:
         return f"<Message {self.destination!r} {len(self.body)} octets>"
 
 
-def _encoded_head(pairs: list[tuple[str, str]], body: bytes, grammar: Grammar) -> bytes:
-    data = encode(_COMMAND, pairs, body, grammar=grammar)
+def _of_profile(
+    pairs: list[tuple[str, str]], profile: Profile, grammar: Grammar, added: Pairs
+) -> list[tuple[str, str]]:
+    """Return the headers that a broker passes on, with those that it adds."""
+    last = profile.repeated == "last before 1.2" and grammar.version is not Version.V1_2
+    if profile.repeated != "all":
+        pairs = list(dict(pairs if last else reversed(pairs)).items())
+    names = {name for name, _ in pairs}
+    return [*pairs, *(pair for pair in added if pair[0] not in names)]
+
+
+def _encoded_head(pairs: list[tuple[str, str]], body: bytes, grammar: Grammar, *, length: bool = True) -> bytes:
+    data = encode(_COMMAND, pairs, body, grammar=grammar, content_length=length)
     return data[_COMMAND_LINE : len(data) - len(body) - 1]
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.broker.conditions import SelectorError
+from stompy.broker.profile import OWN, Profile
 from stompy.broker.selector import Selector, compiled
 from stompy.errors import RemoteProtocolError
-from stompy.protocol.rules import shown
+from stompy.protocol.rules import ACK_MODES, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,6 @@ UNSUPPORTED = {
         "AMQ_SCHEDULED_PERIOD": "no repeated delivery",
         "AMQ_SCHEDULED_REPEAT": "no repeated delivery",
         "transformation": "no transformation of bodies",
-        "destination-type": "no routing types: a destination is a topic by its name",
         "x-delay": "no delayed-message exchange",
     },
     "SUBSCRIBE": {
@@ -43,7 +43,6 @@ UNSUPPORTED = {
         "activemq.retroactive": "no retroactive consumers",
         "activemq.maximumPendingMessageLimit": "no limit of its own for a subscriber's backlog",
         "consumer-window-size": "no window in bytes",
-        "subscription-type": "no routing types: a destination is a topic by its name",
         "transformation": "no transformation of bodies",
         "subcriptionName": "no such header: it is activemq.subscriptionName",
         "x-queue-name": "no queues bound to topics",
@@ -118,28 +117,46 @@ class SubscribeOptions:
     no_local: bool = False
 
 
-def check_supported(command: str, header: Lookup) -> None:
+_ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
+"""By command: Artemis's header that says what a destination is, and must not say otherwise than its name here."""
+
+
+def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> None:
+    """Refuse a routing type that is not that of a destination.
+
+    Raises:
+        RemoteProtocolError: it is not.
+    """
+    asked = header(_ROUTING[command])
+    kind = {"ANYCAST": "queue", "MULTICAST": "topic"}.get(asked or "")
+    if asked is not None and any(target.kind != kind for target in targets):
+        raise RemoteProtocolError(f"{_ROUTING[command]} is not that of the destination, which its name tells")
+
+
+def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> None:
     """Refuse a header that asks for something that cannot be had.
 
     Raises:
         RemoteProtocolError: there is one.
     """
     for name, reason in UNSUPPORTED[command].items():
-        if header(name) is not None:
+        if header(name) is not None and name not in profile.supported:
             raise RemoteProtocolError(f"this broker has {reason} (header {name})")
 
 
-def send_options(header: Lookup, now: float) -> SendOptions:
+def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendOptions:
     """Return what a SEND asks for.
 
     Args:
         header: looks up its headers.
         now: seconds since the epoch, by the broker's clock.
+        profile: in whose words the headers are.
 
     Raises:
         RemoteProtocolError: a value makes no sense, or cannot be had.
     """
-    check_supported("SEND", header)
+    check_supported("SEND", header, profile)
+    header = profile.translate("SEND", header)
     delay, moment = _milliseconds(header, "AMQ_SCHEDULED_DELAY"), _milliseconds(header, "AMQ_SCHEDULED_TIME")
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
     due = now + delay if delay else moment
@@ -154,21 +171,23 @@ def send_options(header: Lookup, now: float) -> SendOptions:
     )
 
 
-def subscribe_options(header: Lookup, *, prefetch: int) -> SubscribeOptions:
+def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) -> SubscribeOptions:
     """Return what a SUBSCRIBE asks for.
 
     Args:
         header: looks up its headers.
         prefetch: where it does not say.
+        profile: in whose words the headers are.
 
     Raises:
         RemoteProtocolError: a value makes no sense, or cannot be had.
     """
-    check_supported("SUBSCRIBE", header)
+    check_supported("SUBSCRIBE", header, profile)
+    header = profile.translate("SUBSCRIBE", header)
     return SubscribeOptions(
-        mode=header("ack") or "auto",
+        mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
-        selector=_selector(header("selector")),
+        selector=_selector(header("selector"), convert=profile.converts),
         durable=durable_name(header),
         browse=bool(_boolean(header, "browser")),
         exclusive=bool(_boolean(header, EXCLUSIVE)),
@@ -242,10 +261,10 @@ def _milliseconds(header: Lookup, name: str) -> float | None:
     return int(value) / 1000
 
 
-def _selector(text: str | None) -> Selector | None:
+def _selector(text: str | None, *, convert: bool) -> Selector | None:
     if text is None or not text.strip():
         return None
     try:
-        return compiled(text)
+        return compiled(text, convert=convert)
     except SelectorError as error:
         raise RemoteProtocolError(f"the selector makes no sense: {error}") from error

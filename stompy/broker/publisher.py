@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import REMOTE, is_topic
 from stompy.broker.message import Item
-from stompy.errors import LimitExceeded
+from stompy.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -110,6 +110,8 @@ class Publisher:
                     self._feed(feed, message, forced=forced)
             return
         if name.startswith(REMOTE) and name not in self._topology.queues:
+            if self._settings.profile.ends_late_replies:
+                raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
             return  # its owner is gone: a reply that nobody waits for
         queue = self._topology.queue(name, forced=forced)
         if not forced and not queue.fits(1, message.size):
@@ -174,7 +176,11 @@ class Publisher:
     def give_back(self, deliveries: Iterable[Delivery]) -> None:
         """Return messages to their queues, to be delivered again."""
         returned: dict[Queue, list[Item]] = {}
+        most = self._settings.profile.max_deliveries
         for delivery in deliveries:
+            if most is not None and delivery.item.deliveries >= most:
+                self.dead_letter(delivery.item, "delivered too often")
+                continue
             returned.setdefault(delivery.item.queue, []).append(delivery.item)
         for taken_from, items in returned.items():
             queue = self._topology.home(taken_from)
@@ -186,16 +192,19 @@ class Publisher:
                 self._counters.redelivered += len(items)
 
     def dead_letter(self, item: Item, reason: str) -> None:
-        """Move a message, which is in no queue, to the dead-letter queue."""
-        if self._move(item, self._settings.dead_letter, reason):
+        """Move a message, which is in no queue, to the dead-letter queue, where the broker keeps such ones."""
+        kept = self._settings.profile.keeps_letter(item.message.options)
+        if kept and self._move(item, self._settings.dead_letters, reason):
             self._counters.dead_lettered += 1
         else:
             self._counters.discarded += 1
 
     def _expired(self, item: Item) -> None:
         self._counters.expired += 1
-        if self._settings.expired is not None and not self._is_backlog(item):
-            self._move(item, self._settings.expired, "expired")
+        name = self._settings.expired_letters
+        if name is None or self._is_backlog(item) or not self._settings.profile.keeps_letter(item.message.options):
+            return
+        self._move(item, name, "expired")
 
     def _is_backlog(self, item: Item) -> bool:
         queue = item.queue
@@ -206,6 +215,7 @@ class Publisher:
             ("original-destination", item.message.destination),
             ("delivery-count", str(item.deliveries)),
             ("dead-letter-reason", reason),
+            *self._settings.profile.letter(item.message.options),
         )
         message = item.message.moved(name, extra)
         queue = self._topology.queue(name, forced=True)
@@ -251,7 +261,14 @@ class Publisher:
         """Forget the messages that are not to outlive a restart."""
         queues = [*self._topology.queues.values(), *(feed.queue for feed in self._topology.durables.values())]
         for queue in queues:
-            for item in [item for item in queue.items() if item.message.options.persistent is False]:
-                queue.remove(item)
+            for item in queue.items():
+                if not self._survives(item.message):
+                    queue.remove(item)
+                elif self._settings.profile.restored_as_redelivered:
+                    item.deliveries = max(1, item.deliveries)
             self._dirty[queue] = None
-        self._schedule.keep(lambda message: message.options.persistent is not False)
+        self._schedule.keep(self._survives)
+
+    def _survives(self, message: Message) -> bool:
+        persistent = message.options.persistent
+        return self._settings.profile.keeps_by_default if persistent is None else persistent

@@ -11,27 +11,27 @@ Any session's reader and writer takes the router's lock, through `turn`; all oth
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import MemoryBudget
-from stompy.broker.consumer import Consumer
 from stompy.broker.message import Message
+from stompy.broker.profile import Refusal, error_frame
 from stompy.broker.publisher import Publisher
 from stompy.broker.schedule import Clock, Schedule, Timer
 from stompy.broker.settings import Settings
 from stompy.broker.stats import BrokerStats, Counters
-from stompy.broker.topology import Feed, Topology
+from stompy.broker.subscriptions import Subscriptions
+from stompy.broker.topology import Topology
 from stompy.broker.write_queue import WriteQueue
 from stompy.printable import printable
 
 if TYPE_CHECKING:
+    from stompy.broker.consumer import Consumer
     from stompy.broker.destinations import Target
     from stompy.broker.message import Delivery
-    from stompy.broker.options import SubscribeOptions
     from stompy.broker.queues import Queue
     from stompy.broker.session_state import SessionState
     from stompy.broker.transactions import Transaction
@@ -51,13 +51,11 @@ class Router:
 
     def __init__(self, settings: Settings, *, instance: str) -> None:
         self._settings = settings
-        self._instance = instance
         self._lock = threading.Lock()
         self._sessions: dict[SessionState, None] = {}
         self._dirty: dict[Queue, None] = {}
         self._touched: list[WriteQueue] = []
         self._notices: list[tuple[int, str]] = []
-        self._keys = itertools.count(1)
         self.counters = Counters()
         self.budget = MemoryBudget(settings.max_store_bytes, settings.state_bytes)
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
@@ -75,6 +73,9 @@ class Router:
             dirty=self._dirty,
             overrun=self._overrun,
             warn=self.warn,
+        )
+        self.subscriptions = Subscriptions(
+            self.topology, self.publisher, profile=settings.profile, instance=instance, flush=self.flush
         )
         self._next: float | None = None
 
@@ -151,11 +152,34 @@ class Router:
         self.counters.sessions += 1
 
     def fail(self, session: SessionState, message: str, offender: Frame | None = None) -> None:
-        """Write an ERROR and end the session; what it had goes back."""
+        """Refuse what a client does as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
+        refuse = self._settings.profile.refuse
+        if refuse is None:
+            self._end_by(session, message, session.protocol.fail(message, offender=offender))
+        else:
+            self.refuse(session, refuse(message, offender, session.protocol.version), offender)
+
+    def refuse(self, session: SessionState, refusal: Refusal, offender: Frame | None = None) -> None:
+        """Refuse a frame in the words of a profile."""
+        if session.ended:
+            return
+        if refusal.silent:
+            self._notices.append((logging.INFO, f"{session.peer}: ended: {refusal.message}"))
+            self.hang_up(session)
+            return
+        data = error_frame(refusal, offender, session.protocol.grammar)
+        if refusal.closes:
+            self._end_by(session, refusal.message, data)
+        else:
+            session.refused = refusal.last
+            self.counters.errors += 1
+            session.write_queue.answer(data)
+
+    def _end_by(self, session: SessionState, message: str, data: bytes) -> None:
+        """Write an ERROR and end the session; what it had goes back."""
         self.detach(session)
-        data = session.protocol.fail(message, offender=offender)
         self.counters.errors += 1
         self._notices.append((logging.INFO, f"{session.peer}: ended with ERROR: {message}"))
         session.write_queue.answer(data)
@@ -203,83 +227,6 @@ class Router:
         consumer.waits_at.clear()
         consumer.session.parked.pop(consumer, None)
 
-    # Subscriptions
-
-    def subscribe(
-        self,
-        session: SessionState,
-        key: str,
-        *,
-        targets: tuple[Target, ...],
-        destination: str,
-        identity: str | None,
-        options: SubscribeOptions,
-    ) -> None:
-        """Make a subscription.
-
-        Args:
-            session: whose.
-            key: its key in the protocol object.
-            targets: what it is to.
-            destination: the header of that name.
-            identity: the `id` header.
-            options: what it asks for.
-
-        Raises:
-            ProtocolError: it cannot be had.
-        """
-        durable = None
-        if options.durable is not None:
-            durable = self.topology.durable(session.client_id, targets[0], options, session.name)
-        number = f"{self._instance}-{next(self._keys)}"
-        consumer = Consumer(session, identity=identity, destination=destination, options=options, key=number)
-        session.budget.take(consumer.kept)
-        session.consumers[key] = consumer
-        if durable is not None:
-            consumer.durable = durable
-            self.topology.join(consumer, durable.queue)
-        elif options.browse:
-            self._browse(consumer, targets)
-        else:
-            for target in targets:
-                self._follow(consumer, target)
-
-    def _follow(self, consumer: Consumer, target: Target) -> None:
-        if target.kind == "topic":
-            consumer.session.follows_topics = True
-            if consumer.backlog is None:
-                consumer.backlog = self.topology.backlog(target.name)
-                self.topology.join(consumer, consumer.backlog)
-            no_local = consumer.session.name if consumer.no_local else None
-            feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
-            consumer.feeds.append(feed)
-            self.topology.add(feed)
-        elif target.pattern:
-            self.topology.join_all(consumer, target.name)
-        else:
-            self.topology.join(consumer, self.topology.queue(target.name))
-
-    def _browse(self, consumer: Consumer, targets: tuple[Target, ...]) -> None:
-        consumer.backlog = backlog = self.topology.snapshot(targets[0].name, consumer.selector, self.publisher.new_item)
-        end = Message([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar)
-        backlog.append(self.publisher.new_item(end))
-        consumer.selector = None
-        self.topology.join(consumer, backlog)
-
-    def unsubscribe(self, session: SessionState, key: str) -> None:
-        """End a subscription; what it was given stays to be acknowledged until the session ends (A-30)."""
-        self.flush()
-        consumer = session.consumers.pop(key)
-        self.topology.leave(consumer)
-        consumer.over = True
-        consumer.give_back()
-
-    def own(self, session: SessionState, target: Target) -> None:
-        """Make a temporary queue of a session, where it is one and not there."""
-        if target.owner == session.name and target.kind == "queue" and target.name not in session.temporary:
-            self.topology.queue(target.name, owner=session.name)
-            session.temporary[target.name] = None
-
     # Messages
 
     def _overrun(self, consumer: Consumer, name: str, limit: int) -> None:
@@ -288,33 +235,39 @@ class Router:
         what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
         self.fail(session, f"too slow: {what}")
 
-    def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
+    def settle(self, entries: list[Entry[Delivery]], *, refused: bool, requeue: bool = True) -> None:
         """Let an ACK or NACK of deliveries of one subscription take effect.
 
         Args:
             entries: what it took out of the ledger.
             refused: whether it was a NACK.
+            requeue: whether the NACK lets it be delivered again.
         """
-        consumer = entries[0].item.consumer
         for entry in entries:
             entry.item.item.queue.unacked -= 1
         if refused:
-            self._refused([entry.item for entry in entries])
+            self._refused([entry.item for entry in entries], requeue=requeue)
         for queue in {entry.item.item.queue for entry in entries}:
             self._dirty[queue] = None
-        self.freed(consumer)
-        session = consumer.session
+        session = entries[0].item.consumer.session
+        for consumer in {entry.item.consumer for entry in entries}:
+            self.freed(consumer)
+            if consumer.over:
+                consumer.give_back()
         if session.parked and len(session.ledger) + len(entries) >= session.max_unacked:
             self.refill(session)  # the others have waited for it too
-        if consumer.over:
-            consumer.give_back()
 
-    def _refused(self, deliveries: list[Delivery]) -> None:
+    def _refused(self, deliveries: list[Delivery], *, requeue: bool) -> None:
+        nack = self._settings.profile.nack
         again = []
         for delivery in deliveries:
             item = delivery.item
             item.nacks += 1
-            if delivery.transient or item.nacks > self._settings.max_redeliveries:
+            if nack == "discarded" or not requeue:
+                self.counters.discarded += 1
+            elif nack == "requeued" and not delivery.transient:
+                again.append(delivery)
+            elif nack == "dead letter" or delivery.transient or item.nacks > self._settings.max_redeliveries:
                 self.publisher.dead_letter(item, "refused by its consumer")
             else:
                 again.append(delivery)
@@ -335,6 +288,7 @@ class Router:
             self.publisher.must_fit(name_, count, size)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
         del session.transactions[name]
+        session.late_receipts += transaction.receipts
         session.budget.take(-transaction.kept)
         for message in transaction.messages:
             self.publisher.publish(message, session.name)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from stompy.broker.budget import SessionBudget
 from stompy.broker.management import HookedFrames
 from stompy.broker.options import deletes_durable
+from stompy.broker.profile import OWN, Refusal
 from stompy.broker.session_state import SessionState
-from stompy.broker.settings import SERVER
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, StompTimeout
+from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, RemoteProtocolError, StompTimeout
 from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
@@ -78,19 +78,22 @@ class Session:
         self._settings = settings
         self._admission = admission
         self._slot = slot
+        self._profile = profile = settings.profile
+        self._refused: dict[int, str] = {}  # what is wrong with a frame that does not end the session
         self._protocol = ServerProtocol(
             versions=settings.versions,
-            heartbeat=settings.heartbeat,
-            server=SERVER,
-            leniency=settings.leniency,
+            heartbeat=profile.heartbeat or settings.heartbeat,
+            server=profile.server if profile is OWN else None,
+            leniency=settings.leniency | profile.leniency,
             limits=settings.limits,
             require_host=settings.require_host,
-            tolerates=deletes_durable,
+            tolerates=self._tolerates,
         )
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
+        self._name = name
         self._state = SessionState(
-            name,
+            profile.session % name,
             peer=transport.peer,
             protocol=self._protocol,
             write_queue=self._write_queue,
@@ -215,8 +218,13 @@ class Session:
         return look.sooner(_GLANCE) if self._state.follows_topics else look
 
     def _check_silence(self) -> None:
-        if self._pulse is not None and self._pulse.dead(time.monotonic()):
-            self._fail(f"nothing was heard for {self._protocol.heartbeats.silence_allowed():g} s despite heart-beats")
+        if self._pulse is None or not self._pulse.dead(time.monotonic()):
+            return
+        seconds, deaf = self._protocol.heartbeats.silence_allowed(), self._profile.deaf
+        if deaf is not None:
+            self._refuse(deaf(seconds or 0.0))
+        else:
+            self._fail(f"nothing was heard for {seconds:g} s despite heart-beats")
 
     def _process(self, frames: Sequence[Frame]) -> None:
         if frames and self._pulse is None:
@@ -235,11 +243,30 @@ class Session:
                 if state.ended:
                     return
                 try:
-                    self._commands.process(state, frame)
+                    self._process_one(frame)
                 except ProtocolError as error:
                     self._router.fail(state, str(error), frame)
             if protocol.error is not None:
                 self._router.fail(state, str(protocol.error), protocol.offender)
+
+    def _process_one(self, frame: Frame) -> None:
+        state, wrong = self._state, self._refused.pop(id(frame), None)
+        if state.refused:
+            self._router.refuse(state, Refusal("Connection is not valid."), frame)
+        elif wrong is not None:
+            raise RemoteProtocolError(wrong)
+        else:
+            self._commands.process(state, frame)
+
+    def _tolerates(self, frame: Frame, wrong: str) -> bool:
+        """Whether a frame that is wrong goes on: to be taken all the same, or refused without ending the session."""
+        if deletes_durable(frame, wrong) or self._profile.takes(wrong, frame):
+            return True
+        refuse = self._profile.refuse
+        if refuse is None or refuse(wrong, frame, self._protocol.version).closes:
+            return False
+        self._refused[id(frame)] = wrong
+        return True
 
     def _greet(self, frames: Sequence[Frame]) -> None:
         """Answer CONNECT. Who it is is found out without the router's lock, as that takes time."""
@@ -250,12 +277,21 @@ class Session:
                 self._router.fail(self._state, str(protocol.error), protocol.offender)
         if not accepted or self._state.ended:
             return
+        headers = accepted[0].headers
+        hosts, refused_host = self._profile.hosts, self._profile.refused_host
+        if hosts is not None and refused_host is not None and headers.get("host", "/") not in hosts:
+            self._refuse(refused_host(headers.get("host", "")))
+            return
         users = self._settings.users
         user = None if users is None else self._admitted(users, accepted[0].headers)
         if users is not None and user is None:
             # The same words and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
-            self._fail("access refused: wrong login or passcode")
+            refused_login = self._profile.refused_login
+            if refused_login is None:
+                self._fail("access refused: wrong login or passcode")
+            else:
+                self._refuse(refused_login(headers.get("login")))
             return
         with self._router.turn():
             if not self._state.ended:
@@ -273,12 +309,28 @@ class Session:
         self._state.login = None if user is None else self._login(headers)
         self._admission.greeted(self._slot)
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
-        connected = self._protocol.connected(self._state.name)
+        connected = self._protocol.connected(self._name)
+        if self._profile is not OWN:
+            connected = self._connected_as_profile()
         # One for each thread, as each has its own next look.
         self._pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
         self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
         self._write_queue.answer(connected)
         self._router.attach(self._state)
+
+    def _connected_as_profile(self) -> bytes:
+        protocol, profile, version = self._protocol, self._profile, self._protocol.version
+        assert version is not None
+        pairs = [("session", self._state.name), ("version", version.value)]
+        if version.has_heartbeats or profile.beats_in_1_0:
+            pairs.append(("heart-beat", str(protocol.offer)))
+        if version.has_heartbeats or not profile.nameless_in_1_0:
+            pairs.append(("server", profile.server))
+        return b"".join([b"CONNECTED\n", *(f"{name}:{value}\n".encode() for name, value in pairs), b"\n\0"])
+
+    def _refuse(self, refusal: Refusal) -> None:
+        with self._router.turn():
+            self._router.refuse(self._state, refusal)
 
     def _before_write(self, data: bytes) -> None:
         """Runs on the writer's thread."""

@@ -60,6 +60,8 @@ class SessionState:
         """By what its durable subscriptions are known."""
         self.temporary: dict[str, None] = {}
         """The names of the temporary queues that end with it."""
+        self.refused = False
+        """Whether the next frame ends the session, after an ERROR that left the connection open."""
         self.ended = False
         """Whether the session is over: nothing that the client says counts any more."""
         self.follows_topics = False
@@ -69,6 +71,8 @@ class SessionState:
         self.parked: dict[Consumer, None] = {}
         """The subscriptions that wait for room."""
         self.transactions: dict[str, Transaction] = {}
+        self.late_receipts: list[bytes] = []
+        """RECEIPTs that follow that of the COMMIT under way."""
         self.ledger: Ledger[Delivery] = Ledger()
         """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
 
@@ -81,17 +85,27 @@ class SessionState:
         if self.user is not None and not self.user.may(right, destination):
             raise RemoteProtocolError(f"access refused: no right to {right} {shown(destination)}")
 
-    def take(self, token: str, *, subscription: str | None) -> list[Entry[Delivery]]:
+    def take(
+        self, token: str, *, subscription: str | None, alone: bool = False, whole: bool = False
+    ) -> list[Entry[Delivery]]:
         """Take out what an ACK or NACK settles, the named delivery last.
 
         Args:
             token: what the frame names.
             subscription: the `subscription` header, where the version asks for it.
+            alone: it is about this one delivery, whatever the mode.
+            whole: in the mode `client` it reaches the deliveries of all subscriptions.
 
         Raises:
             RemoteProtocolError: nothing with that token waits, or it went to another subscription.
         """
-        consumer = self.ledger.find(token).item.consumer
+        named = self.ledger.find(token)
+        consumer = named.item.consumer
         if subscription is not None and subscription != consumer.identity:
             raise RemoteProtocolError(f"message {shown(token)} was not sent to the subscription named with it (ACK)")
-        return self.ledger.take(token, cumulative=consumer.mode == "client")
+        cumulative = consumer.mode == "client" and not alone
+        if not cumulative or not whole:
+            return self.ledger.take(token, cumulative=cumulative)
+        entries = self.ledger.take_all()
+        self.ledger.restore(entry for entry in entries if entry.order > named.order)
+        return [entry for entry in entries if entry.order <= named.order]

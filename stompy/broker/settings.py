@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import targets_of
+from stompy.broker.profile import OWN, Profile
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
@@ -15,9 +16,6 @@ from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
     from stompy.broker.management import FrameHook
-
-SERVER = "stompy-broker"
-"""The `server` header of CONNECTED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,17 @@ class Settings:
     send_timeout: float = 600.0
     linger: float = 2.0
     on_frame: FrameHook | None = None
+    profile: Profile = OWN
+
+    @property
+    def dead_letters(self) -> str:
+        """The queue of dead letters."""
+        return self.profile.dead_letter or self.dead_letter
+
+    @property
+    def expired_letters(self) -> str | None:
+        """The queue of expired messages, if they are kept."""
+        return self.profile.expired or self.expired
 
     @property
     def state_bytes(self) -> int:

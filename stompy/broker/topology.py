@@ -95,6 +95,7 @@ class Topology:
             max_bytes=settings.max_queue_bytes,
             owner=owner,
             kept=owner is not None,
+            prioritized=settings.profile.prioritized,
         )
         self._keep(queue, forced=forced)
         return queue
@@ -242,6 +243,7 @@ class Topology:
             max_messages=settings.max_queue_messages,
             max_bytes=settings.max_queue_bytes,
             kept=True,
+            prioritized=settings.profile.prioritized,
         )
         queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
         self._budget.take(0, queue.kept)

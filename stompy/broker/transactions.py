@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Transaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
-    __slots__ = ("kept", "messages", "settled", "size")
+    __slots__ = ("kept", "messages", "receipts", "settled", "size")
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
@@ -23,6 +23,8 @@ class Transaction:
         """In the order of their SENDs."""
         self.settled: list[tuple[list[Entry[Delivery]], bool]] = []
         """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
+        self.receipts: list[bytes] = []
+        """RECEIPTs of SENDs that come after that of COMMIT."""
         self.size = 0
         """Octets of the messages."""
 

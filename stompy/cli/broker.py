@@ -11,9 +11,10 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from stompy.broker.broker import Broker
+from stompy.broker.profiles.known import Like
 from stompy.broker.users import User
 from stompy.cli.console import report, say
 from stompy.cli.exits import Exit, Failure
@@ -92,6 +93,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"deviations of clients to tolerate, with commas: {', '.join(map(_written, Leniency))}; or none "
         "(default: nul-between-frames)",
     )
+    group.add_argument("--like", choices=get_args(Like), help="behave as this broker does (default: in its own way)")
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
@@ -105,6 +107,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         unix=arguments.unix,
         unix_mode=arguments.unix_mode,
         users=_users(arguments),
+        like=arguments.like,
         **_limits(arguments),
     )
     with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:

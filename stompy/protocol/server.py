@@ -54,7 +54,7 @@ class ServerProtocol:
         self,
         *,
         versions: Sequence[Version] = NEGOTIABLE,
-        heartbeat: HeartbeatOffer | None = None,
+        heartbeat: HeartbeatOffer | Callable[[HeartbeatOffer], HeartbeatOffer] | None = None,
         server: str | None = None,
         leniency: Leniency = Leniency.NONE,
         limits: Limits = DEFAULT_LIMITS,
@@ -63,7 +63,8 @@ class ServerProtocol:
     ) -> None:
         self._versions = checked_versions(versions)
         self._draft = self._versions == (Version.DRAFT,)
-        self._offer = heartbeat or HeartbeatOffer()
+        self._offer = heartbeat if isinstance(heartbeat, HeartbeatOffer) else HeartbeatOffer()
+        self._answer = heartbeat if callable(heartbeat) else None
         if server is not None and not _SERVER_VALUE.fullmatch(server):
             raise LocalProtocolError(f"server must be name/version, not {rules.shown(server)} (CONNECTED Frame)")
         self._server = server
@@ -105,12 +106,20 @@ class ServerProtocol:
             try:
                 self._accept(frame)
             except RemoteProtocolError as error:
-                self.error, self.offender = error, frame
+                if self.state is State.CONNECTED and self._tolerates(frame, str(error)):
+                    accepted.append(frame)
+                else:
+                    self.error, self.offender = error, frame
             else:
                 accepted.append(frame)
         if not self._has_failed:
             self.error = self.parser.error
         return accepted
+
+    @property
+    def offer(self) -> HeartbeatOffer:
+        """What the `heart-beat` header of CONNECTED says."""
+        return self._offer
 
     @property
     def _has_failed(self) -> bool:
@@ -129,7 +138,7 @@ class ServerProtocol:
         else:
             header = frame.headers.peek
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
-            if wrong is not None and not self._tolerates(frame, wrong):
+            if wrong is not None:
                 raise RemoteProtocolError(wrong)
             self._ids.record(command, header)
         self.state = state
@@ -145,8 +154,11 @@ class ServerProtocol:
             wrong = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
         if wrong is not None:
             raise RemoteProtocolError(wrong)
+        asked = HeartbeatOffer.parse(header("heart-beat"))
+        if self._answer is not None:
+            self._offer = self._answer(asked)
         if version.has_heartbeats:
-            self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
+            self.heartbeats = Heartbeats.agree(self._offer, asked)
         self.version = version
 
     def _common(self, offered: str | None) -> Version:

@@ -70,21 +70,26 @@ PRODUCTS: dict[str, Product] = {
     )
 }
 
-KINDS = ("embedded", *PRODUCTS)
-"""What `start_broker` takes."""
+LIKE = "like-"
+
+KINDS = ("embedded", "like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq", *PRODUCTS)
+"""What `start_broker` takes: `like-activemq` is the embedded broker that behaves as ActiveMQ does."""
 
 
 def start_broker(kind: str, **options: Any) -> RunningBroker:
     """Start a broker and return it; the caller ends it with `stop`, or uses it as a `with` block.
 
     Args:
-        kind: one of `KINDS`: `embedded`, `activemq` (6.x), `activemq5`, `artemis`, `rabbitmq3` or `rabbitmq4`.
+        kind: one of `KINDS`: `embedded`, `activemq` (6.x), `activemq5`, `artemis`, `rabbitmq3` or `rabbitmq4`; with
+            `like-` before the name of a broker, the embedded one that behaves as it does.
         options: fields of `BrokerSettings`; for `embedded` also arguments of `stompy.broker.Broker`.
 
     Raises:
         BrokerUnavailable: none can be had here; the error lists why each way was not taken.
         ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
     """
+    if kind.startswith(LIKE) and "like" not in options:
+        return start_broker("embedded", like=kind.removeprefix(LIKE), **options)
     if kind == "embedded":
         known = {name: options.pop(name) for name in BrokerSettings.names() & options.keys()}
         embedded = EmbeddedBroker(BrokerSettings.of(known), **options)

@@ -86,6 +86,14 @@ def test_a_header_that_asks_for_what_cannot_be_had_is_an_error(served: Served, c
     assert header in client.error().headers["message"]
 
 
+def test_a_routing_type_must_be_that_of_the_destination(served: Served) -> None:
+    client = served.client()
+    client.sure("SEND", {"destination": "/queue/a", "destination-type": "ANYCAST"})
+    client.sure("SUBSCRIBE", {"destination": "/topic/a", "id": "1", "subscription-type": "MULTICAST"})
+    client.say("SEND", {"destination": "/queue/a", "destination-type": "MULTICAST"})
+    assert "destination-type" in client.error().headers["message"]
+
+
 @pytest.mark.parametrize(
     ("options", "destination"),
     [

@@ -113,6 +113,12 @@ def test_leniencies_are_those_of_the_command_line(argv: list[str], tolerated: li
             assert (client.frame().command == "RECEIPT") == (deviation in tolerated)
 
 
+def test_it_behaves_as_another_broker(start: Start) -> None:
+    process = start("broker", "--port", "0", "--like", "artemis")
+    with stompy.connect(address_of(process)) as connection:
+        assert connection.dialect == "artemis"
+
+
 def test_the_handlers_of_signals_are_put_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with socket.socket() as taken:

@@ -1,4 +1,4 @@
-"""Write `docs/reference/brokers.md` from what the scenarios expect of each broker.
+"""Write `docs/reference/brokers.md` and `broker-profiles.md` from what the scenarios expect of each broker.
 
 Run from the top of the tree: `python -m tests.scenarios.page [--check]`.
 """
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.scenarios.expected.facts import ALL, SCENARIOS
-from tests.scenarios.expected.model import KINDS, NAMES, VERSIONS, Answer, Fact
+from tests.scenarios.expected.model import KINDS, LIKE, NAMES, VERSIONS, Answer, Fact
+from tests.scenarios.expected.profiles import DIFFERS, MISSING
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "brokers.md"
 
@@ -40,6 +41,18 @@ STOMPY_SCENARIO_BROKERS=embedded,artemis python -m pytest tests/scenarios
 | ✗ | cannot be done; stompy says so before anything is sent, where it can |
 """
 
+PROFILES_PAGE = PAGE.with_name("broker-profiles.md")
+
+PROFILES_INTRODUCTION = """\
+# Standing in for a broker
+
+`Broker(like="activemq")` behaves as ActiveMQ 6 does; `"activemq5"`, `"artemis"` and `"rabbitmq"` are the others. The
+tests in `tests/scenarios/` ask it what they ask the real brokers, and compare the answers with those of
+[what brokers do](brokers.md), frames included. This page says which are equal, which differ and how, and what is not
+emulated; it is written by `python -m tests.scenarios.page`, and a difference that is none any more fails the tests.
+The time that things take, the limits of memory, and what a broker is configured to do are not compared.
+"""
+
 SIGNS = {"yes": "✓", "own": "~", "no": "✗"}
 
 
@@ -52,6 +65,37 @@ def page() -> str:
             if fact.scenario == scenario:
                 lines += ["", f"### {fact.asks}", "", *_answers(fact)]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def profiles_page() -> str:
+    """Return the page on profiles."""
+    lines = [PROFILES_INTRODUCTION, "", _row(["", *(f"`{kind.removeprefix('like-')}`" for kind in LIKE)])]
+    lines.append(_row(["---"] * (len(LIKE) + 1)))
+    for scenario in SCENARIOS:
+        facts = [fact for fact in ALL if fact.scenario == scenario]
+        lines.append(_row([scenario, *(_compared(facts, kind) for kind in LIKE)]))
+    lines.append(_row(["**all**", *(_compared(list(ALL), kind) for kind in LIKE)]))
+    for kind in LIKE:
+        lines += ["", f"## {kind.removeprefix('like-')}", "", _row(["scenario", "question", "STOMP", "what it does"])]
+        lines.append(_row(["---"] * 4))
+        for fact in ALL:
+            if (kind, fact.name) in MISSING:
+                lines.append(_row([fact.scenario, fact.asks, "all", f"not emulated: {MISSING[kind, fact.name]}"]))
+            hows: dict[str, list[str]] = {}
+            for version in VERSIONS:
+                if (how := DIFFERS.get((kind, version, fact.name))) is not None:
+                    hows.setdefault(how, []).append(version)
+            lines += [_row([fact.scenario, fact.asks, ", ".join(versions), how]) for how, versions in hows.items()]
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _compared(facts: list[Fact], kind: str) -> str:
+    """Return how many answers are equal, of how many."""
+    other = sum(
+        (kind, fact.name) in MISSING or any((kind, version, fact.name) in DIFFERS for version in VERSIONS)
+        for fact in facts
+    )
+    return f"{len(facts) - other} of {len(facts)}" if other else "equal"
 
 
 def _overview() -> Iterator[str]:
@@ -118,11 +162,13 @@ def _row(cells: list[str]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the page about brokers from the expectations.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is stale")
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != page():
-        print("docs/reference/brokers.md is stale: run python -m tests.scenarios.page", file=sys.stderr)
-        return 1
+    check = parser.parse_args(arguments).check
+    for path, text in ((PAGE, page()), (PROFILES_PAGE, profiles_page())):
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"docs/reference/{path.name} is stale: run python -m tests.scenarios.page", file=sys.stderr)
+            return 1
     return 0
 
 

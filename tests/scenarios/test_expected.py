@@ -10,7 +10,8 @@ import pytest
 from stompy.frames.frame import Frame
 from tests.scenarios import page
 from tests.scenarios.expected.facts import ALL, FACTS
-from tests.scenarios.expected.model import KINDS, VERSIONS, Fact, either, fits
+from tests.scenarios.expected.model import KINDS, LIKE, VERSIONS, Fact, either, fits
+from tests.scenarios.expected.profiles import DIFFERS, MISSING, NOT_EMULATED
 from tests.support.matrix import Matrix
 
 HERE = Path(__file__).parent
@@ -26,6 +27,7 @@ def test_a_stale_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     stale = tmp_path / "brokers.md"
     stale.write_text(page.page() + "more\n", encoding="utf-8")
     monkeypatch.setattr(page, "PAGE", stale)
+    monkeypatch.setattr(page, "PROFILES_PAGE", tmp_path / "broker-profiles.md")
     assert page.main(["--check"]) == 1
     assert page.main([]) == 0
     assert page.main(["--check"]) == 0
@@ -97,3 +99,10 @@ def test_the_table_shows_the_worst_of_each_cell() -> None:
 
 def test_a_run_without_scenarios_has_no_table() -> None:
     assert list(Matrix(("one",), ("1.0",)).lines(["early"])) == []
+
+
+def test_each_difference_is_one_of_a_known_fact_and_broker() -> None:
+    assert {kind for kind, _, _ in DIFFERS} | {kind for kind, _ in MISSING} == set(LIKE)
+    assert {fact for _, _, fact in DIFFERS} | {fact for _, fact in MISSING} <= set(FACTS)
+    tests = {name for source in SOURCES for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
+    assert {test for _, test in NOT_EMULATED} <= tests

@@ -29,7 +29,7 @@ ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
 
 USERS = {LOGIN: PASSCODE, ODD_LOGIN: ODD_PASSCODE}
 
-DEAD_LETTERS = {"activemq": "/queue/ActiveMQ.DLQ", "activemq5": "/queue/ActiveMQ.DLQ"}
+DEAD_LETTERS = dict.fromkeys(("activemq", "activemq5", "like-activemq", "like-activemq5"), "/queue/ActiveMQ.DLQ")
 """Where messages end that were given up; `/queue/DLQ` for the other kinds, if they have such a queue at all."""
 
 DIALECTS = {
@@ -39,6 +39,10 @@ DIALECTS = {
     "artemis": "artemis",
     "rabbitmq3": "rabbitmq",
     "rabbitmq4": "rabbitmq",
+    "like-activemq": "activemq",
+    "like-activemq5": "activemq",
+    "like-artemis": "artemis",
+    "like-rabbitmq": "rabbitmq",
 }
 """What `stompy.connect(dialect=...)` calls each kind."""
 
@@ -59,6 +63,10 @@ _FULL_ARTEMIS = """\
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "embedded": {"max_redeliveries": 2, "max_queue_bytes": 32 * 1024 * 1024},
+    **{
+        kind: {"max_queue_bytes": 32 * 1024 * 1024}
+        for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")
+    },
     "activemq": {"configuration": _FULL_ACTIVEMQ},
     "activemq5": {"configuration": _FULL_ACTIVEMQ},
     "artemis": {"configuration": _FULL_ARTEMIS},
@@ -145,7 +153,7 @@ class Candidate:
     def options_in(self, version: object) -> dict[str, Any]:
         """Return what `stompy.connect` must be told beside the address in a version of STOMP."""
         # In 1.0 Artemis does not say what it is.
-        nameless = self.kind == "artemis" and version == "1.0"
+        nameless = self.kind in ("artemis", "like-artemis") and version == "1.0"
         return {**self.options, "dialect": DIALECTS[self.kind]} if nameless else self.options
 
     @property
@@ -156,7 +164,7 @@ class Candidate:
     @property
     def connect_headers(self) -> dict[str, str]:
         """What a CONNECT by hand must say."""
-        host = parse_addresses(self.url)[0].vhost or "localhost"
+        host = "/" if self.kind == "like-rabbitmq" else parse_addresses(self.url)[0].vhost or "localhost"
         return {"login": LOGIN, "passcode": PASSCODE, "host": host}
 
     @contextmanager

@@ -32,7 +32,7 @@ def each(kinds: Iterable[str], *, group: str = "") -> list[Any]:
 
 def _marks(kind: str, group: str) -> tuple[pytest.MarkDecorator, ...]:
     own = pytest.mark.xdist_group(f"{kind} {group}".strip())
-    return (own,) if kind == "embedded" else (own, pytest.mark.needs(kind))
+    return (own,) if kind == "embedded" or kind.startswith("like-") else (own, pytest.mark.needs(kind))
 
 
 @functools.cache

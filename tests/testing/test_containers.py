@@ -136,8 +136,16 @@ def test_what_makes_no_sense_is_told_before_anything_is_tried(machine: Machine) 
     assert machine.started == []
 
 
+def test_an_embedded_broker_stands_in_for_another() -> None:
+    with start_broker("like-rabbitmq", users={"ann": "sesame"}) as broker:
+        assert broker.server.startswith("RabbitMQ/")
+    with pytest.raises(ConfigurationError, match="kafka"):
+        start_broker("like-kafka")
+
+
 def test_the_kinds_and_their_images() -> None:
-    assert KINDS == ("embedded", "activemq", "activemq5", "artemis", "rabbitmq3", "rabbitmq4")
+    like = ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")
+    assert ("embedded", *like, "activemq", "activemq5", "artemis", "rabbitmq3", "rabbitmq4") == KINDS
     assert {kind: product.local_image for kind, product in PRODUCTS.items()} == {
         "activemq": "stompy-test/activemq:6",
         "activemq5": "stompy-test/activemq:5",

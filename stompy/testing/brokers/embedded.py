@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stompy.broker.broker import Broker
-from stompy.broker.settings import SERVER
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
 from stompy.testing.brokers.certificates import Certificates
@@ -80,7 +79,7 @@ class EmbeddedBroker(RunningBroker):
     def start(self) -> None:
         """See `RunningBroker`."""
         self.broker.start()
-        self.server = SERVER
+        self.server = self.broker.server
         self._runs = True
 
     def stop(self) -> None:

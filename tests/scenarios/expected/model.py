@@ -20,6 +20,13 @@ NAMES = {
     "rabbitmq4": "RabbitMQ 4",
 }
 KINDS = tuple(NAMES)
+LIKE = {
+    "like-activemq": "activemq",
+    "like-activemq5": "activemq5",
+    "like-artemis": "artemis",
+    "like-rabbitmq": "rabbitmq4",
+}
+"""The embedded broker in the way of another, and the real broker that it is compared with."""
 
 EMBEDDED = ("embedded",)
 CLASSIC = ("activemq", "activemq5")

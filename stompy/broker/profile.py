@@ -1,0 +1,164 @@
+"""What the embedded broker does where brokers differ, as data and small functions; the values here are its own ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from stompy.broker.destinations import Names
+from stompy.frames.encoder import encode
+from stompy.frames.grammar import Leniency, Version
+from stompy.protocol.heartbeat import HeartbeatOffer
+
+if TYPE_CHECKING:
+    from stompy.broker.options import SendOptions
+    from stompy.frames.frame import Frame
+    from stompy.frames.grammar import Grammar
+    from stompy.protocol.rules import Lookup
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """How a frame is refused.
+
+    Attributes:
+        message: the header of that name.
+        detail: the body.
+        headers: more headers.
+        named: the ERROR has the `receipt-id` of the frame.
+        closes: the connection ends.
+        silent: it ends without an ERROR.
+        last: the connection stays, and the next frame ends it with another ERROR.
+        length: the ERROR has a `content-length`.
+    """
+
+    message: str
+    detail: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    named: bool = True
+    closes: bool = True
+    silent: bool = False
+    last: bool = False
+    length: bool = True
+
+
+def error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
+    """Return the ERROR frame that refuses a frame."""
+    pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
+    receipt = offender.headers.peek("receipt") if offender is not None and refusal.named else None
+    if receipt is not None:
+        pairs.append(("receipt-id", receipt))
+    body = (refusal.detail or refusal.message).encode("utf-8", "replace")
+    return encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
+
+
+Refuse: TypeAlias = "Callable[[str, Frame | None, Version | None], Refusal]"
+"""Given what is wrong in the words of this broker, the frame, and the version spoken: returns how it is refused."""
+
+
+def as_is(command: str, header: Lookup) -> Lookup:
+    """Return the lookup of headers as it is."""
+    return header
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The ways of one broker.
+
+    Attributes:
+        name: what `Broker(like=...)` calls it.
+        server: the header of that name in CONNECTED.
+        session: the header of that name; `%s` stands for the id.
+        leniency: what it tolerates beyond the settings.
+        names: how destinations are read.
+        heartbeat: given what the client offers, returns what the broker does; `None` for the settings' own.
+        beats_in_1_0: the oldest version has heart-beats too.
+        nameless_in_1_0: CONNECTED has no `server` there.
+        hosts: the `host` headers that are taken; `None` for all.
+        refused_login: given the login, returns the refusal of a wrong one.
+        refused_host: given the `host` header, returns the refusal of one that is not taken.
+        converts: selectors compare the text of a header with numbers.
+        refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
+        takes: whether a frame that is wrong is taken all the same; given what is wrong and the frame.
+        translate: returns a lookup of the headers of a SEND or SUBSCRIBE in the words of this broker.
+        supported: headers that are refused without a profile, and not with it.
+        dead_letter: the queue of dead letters; `None` for that of the settings.
+        expired: the same for expired messages.
+        letter: given the reason, returns further headers of a dead letter.
+        keeps_letter: whether a refused or expired message is kept at all, by its options.
+        nack: what becomes of a refused message: delivered again a few times, or at once and without a limit; a dead
+            letter at once; discarded.
+        nack_alone: a NACK is about its one message in the mode `client` too.
+        ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
+        ack_after_unsubscribe: an ACK is taken after its subscription ended.
+        unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
+        returns_as_new: such a message does not say that it is delivered again.
+        transacted: the acknowledgements that wait for COMMIT.
+        refuses_transacted: those that are refused in a transaction, with the message of that.
+        late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
+        max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.
+        prioritized: messages are ordered by priority.
+        keeps_by_default: a message that does not say outlives a restart.
+        restored_as_redelivered: after a restart messages say that they are delivered again.
+        first: header lines of each first delivery.
+        counts: whether a redelivery says how often it was one before.
+        added: given the options of a SEND and the moment, returns further headers of its MESSAGE.
+        own_headers: headers of a SEND that are passed on, though the broker writes some of that name itself.
+        repeated: which of the headers of one name are passed on.
+        own_length: a MESSAGE has `content-length` only where its SEND had it; else always.
+        text: a body without `content-length` is text: what is not UTF-8 in it is replaced.
+        deaf: given the seconds of silence, returns the refusal of a client that missed its heart-beats.
+        ends_late_replies: a message to a temporary queue whose owner is gone is refused.
+    """
+
+    name: str = "stompy"
+    server: str = "stompy-broker"
+    session: str = "%s"
+    leniency: Leniency = Leniency.NONE
+    names: Names = field(default_factory=Names)
+    heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
+    beats_in_1_0: bool = False
+    nameless_in_1_0: bool = False
+    hosts: frozenset[str] | None = None
+    refused_login: Callable[[str | None], Refusal] | None = None
+    refused_host: Callable[[str], Refusal] | None = None
+    refuse: Refuse | None = None
+    takes: Callable[[str, Frame], bool] = lambda wrong, frame: False
+    translate: Callable[[str, Lookup], Lookup] = as_is
+    supported: frozenset[str] = frozenset()
+    converts: bool = True
+    dead_letter: str | None = None
+    expired: str | None = None
+    letter: Callable[[SendOptions], tuple[tuple[str, str], ...]] = lambda options: ()
+    keeps_letter: Callable[[SendOptions], bool] = lambda options: True
+    nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
+    nack_alone: bool = False
+    ack_reaches_connection: bool = False
+    ack_after_unsubscribe: bool = True
+    unsubscribe_returns: bool = False
+    returns_as_new: bool = False
+    transacted: frozenset[str] = frozenset({"ACK", "NACK"})
+    refuses_transacted: Mapping[str, str] = field(default_factory=dict)
+    late_receipts: bool = False
+    max_deliveries: int | None = None
+    prioritized: bool = True
+    keeps_by_default: bool = True
+    restored_as_redelivered: bool = False
+    first: bytes = b""
+    counts: bool = True
+    added: Callable[[SendOptions, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
+    own_headers: frozenset[str] = frozenset()
+    repeated: Literal["all", "first", "last before 1.2"] = "all"
+    own_length: bool = False
+    text: bool = False
+    deaf: Callable[[float], Refusal] | None = None
+    ends_late_replies: bool = False
+
+
+OWN = Profile()
+"""The embedded broker as itself."""

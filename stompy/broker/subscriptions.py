@@ -1,0 +1,144 @@
+"""How sessions subscribe and unsubscribe. Guarded by the router's lock."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from stompy.broker.consumer import Consumer
+from stompy.broker.message import Message
+from stompy.broker.topology import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompy.broker.destinations import Target
+    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.profile import Profile
+    from stompy.broker.publisher import Publisher
+    from stompy.broker.session_state import SessionState
+    from stompy.broker.topology import Topology
+
+
+class Subscriptions:
+    """Makes and ends subscriptions.
+
+    Args:
+        topology: finds destinations.
+        publisher: takes back what was not acknowledged.
+        profile: how it is done.
+        instance: the first part of every key.
+        flush: hands out what is there.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        publisher: Publisher,
+        *,
+        profile: Profile,
+        instance: str,
+        flush: Callable[[], None],
+    ) -> None:
+        self._topology = topology
+        self._publisher = publisher
+        self._profile = profile
+        self._instance = instance
+        self._flush = flush
+        self._keys = itertools.count(1)
+
+    def subscribe(
+        self,
+        session: SessionState,
+        key: str,
+        *,
+        targets: tuple[Target, ...],
+        destination: str,
+        identity: str | None,
+        options: SubscribeOptions,
+    ) -> None:
+        """Make a subscription.
+
+        Args:
+            session: whose.
+            key: its key in the protocol object.
+            targets: what it is to.
+            destination: the header of that name.
+            identity: the `id` header.
+            options: what it asks for.
+
+        Raises:
+            ProtocolError: it cannot be had.
+        """
+        durable = None
+        if options.durable is not None:
+            durable = self._topology.durable(session.client_id, targets[0], options, session.name)
+        number = f"{self._instance}-{next(self._keys)}"
+        consumer = Consumer(
+            session,
+            identity=identity,
+            destination=destination,
+            options=options,
+            key=number,
+            profile=self._profile,
+        )
+        session.budget.take(consumer.kept)
+        session.consumers[key] = consumer
+        if durable is not None:
+            consumer.durable = durable
+            self._topology.join(consumer, durable.queue)
+        elif options.browse:
+            self._browse(consumer, targets)
+        else:
+            for target in targets:
+                self._follow(consumer, target)
+
+    def _follow(self, consumer: Consumer, target: Target) -> None:
+        if target.kind == "topic":
+            consumer.session.follows_topics = True
+            if consumer.backlog is None:
+                consumer.backlog = self._topology.backlog(target.name)
+                self._topology.join(consumer, consumer.backlog)
+            no_local = consumer.session.name if consumer.no_local else None
+            feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
+            consumer.feeds.append(feed)
+            self._topology.add(feed)
+        elif target.pattern:
+            self._topology.join_all(consumer, target.name)
+        else:
+            self._topology.join(consumer, self._topology.queue(target.name))
+
+    def _browse(self, consumer: Consumer, targets: tuple[Target, ...]) -> None:
+        consumer.backlog = backlog = self._topology.snapshot(
+            targets[0].name, consumer.selector, self._publisher.new_item
+        )
+        end = Message([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar)
+        backlog.append(self._publisher.new_item(end))
+        consumer.selector = None
+        self._topology.join(consumer, backlog)
+
+    def unsubscribe(self, session: SessionState, key: str) -> None:
+        """End a subscription; what it was given stays to be acknowledged until the session ends (A-30)."""
+        self._flush()
+        consumer = session.consumers.pop(key)
+        self._topology.leave(consumer)
+        if self._profile.unsubscribe_returns:
+            self._return_all(session, consumer)
+        consumer.over = True
+        consumer.give_back()
+
+    def _return_all(self, session: SessionState, consumer: Consumer) -> None:
+        entries = session.ledger.take_all()
+        mine = [entry for entry in entries if entry.item.consumer is consumer]
+        session.ledger.restore(entry for entry in entries if entry.item.consumer is not consumer)
+        for entry in mine:
+            entry.item.item.queue.unacked -= 1
+            if self._profile.returns_as_new:
+                entry.item.item.deliveries -= 1
+        self._publisher.give_back(entry.item for entry in mine if not entry.item.transient)
+
+    def own(self, session: SessionState, target: Target) -> None:
+        """Make a temporary queue of a session, where it is one and not there."""
+        if target.owner == session.name and target.kind == "queue" and target.name not in session.temporary:
+            self._topology.queue(target.name, owner=session.name)
+            session.temporary[target.name] = None

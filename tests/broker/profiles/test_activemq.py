@@ -1,0 +1,36 @@
+"""What ActiveMQ says, beyond what the scenarios compare."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
+from stompy.frames.frame import Frame
+from stompy.frames.grammar import Version
+from tests.broker.conftest import Serve
+
+COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
+
+
+def test_a_wrong_frame_leaves_the_connection_open() -> None:
+    assert ACTIVEMQ.refuse is not None
+    refusal = ACTIVEMQ.refuse("there is no open transaction 't' (COMMIT)", COMMIT, Version.V1_2)
+    assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
+
+
+@pytest.mark.parametrize(("profile", "closes"), [(ACTIVEMQ, True), (ACTIVEMQ_5, False)])
+def test_a_second_connect_ends_it_from_6_on(profile: object, closes: bool) -> None:
+    refuse = profile.refuse  # type: ignore[attr-defined]
+    again = Frame("CONNECT", [("receipt", "r")])
+    refusal = refuse("a CONNECT frame is not allowed: the session is open", again, Version.V1_2)
+    assert (refusal.message, refusal.closes) == ("Already connected.", closes)
+
+
+def test_a_message_has_the_headers_that_activemq_adds(serve: Serve) -> None:
+    client = serve(like="activemq").client()
+    client.subscribe("/queue/a")
+    client.send("a", "x", priority="7")
+    (message,) = client.messages(1)
+    assert message.headers["destination"] == "/queue/a"
+    assert (message.headers["expires"], message.headers["priority"]) == ("0", "7")
+    assert message.headers["timestamp"].isdigit()
