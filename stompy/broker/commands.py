@@ -61,11 +61,11 @@ class Commands:
                 ERROR.
         """
         self._handlers[frame.command](session, frame)
-        receipt = frame.headers.peek("receipt")
+        receipt = frame.headers._peek("receipt")
         if receipt is None:
             return
         data = session.protocol.send("RECEIPT", {"receipt-id": receipt})
-        name = frame.headers.peek("transaction") if self._profile.late_receipts and frame.command == "SEND" else None
+        name = frame.headers._peek("transaction") if self._profile.late_receipts and frame.command == "SEND" else None
         if name is not None and name in session.transactions:
             session.transactions[name].receipts.append(data)
         else:
@@ -76,7 +76,7 @@ class Commands:
                 session.late_receipts.clear()
 
     def _send(self, session: SessionState, frame: Frame) -> None:
-        header, router = frame.headers.peek, self._router
+        header, router = frame.headers._peek, self._router
         now = router.clock.now()
         options = send_options(header, now, self._profile)
         targets = self._targets(session, "write", frame)
@@ -106,7 +106,7 @@ class Commands:
                 self._open(session, name, adding=message.size).send(message)
 
     def _subscribe(self, session: SessionState, frame: Frame) -> None:
-        header = frame.headers.peek
+        header = frame.headers._peek
         most = self._settings.max_session_subscriptions
         if len(session.consumers) >= most:
             raise LimitExceeded(
@@ -137,11 +137,11 @@ class Commands:
         Raises:
             RemoteProtocolError: one is empty or a pattern that cannot be sent to, or access is refused.
         """
-        destination = frame.headers.peek("destination")
+        destination = frame.headers._peek("destination")
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
         targets = targets_of(destination, session.name, self._profile.names)
-        check_routing(frame.command, frame.headers.peek, targets)
+        check_routing(frame.command, frame.headers._peek, targets)
         for target in targets:
             if target.pattern and right == "write":
                 raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
@@ -154,7 +154,7 @@ class Commands:
         return targets
 
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
-        header = frame.headers.peek
+        header = frame.headers._peek
         key = subscription_key(header)
         if key in session.consumers:
             self._router.subscriptions.unsubscribe(session, key)
@@ -163,7 +163,7 @@ class Commands:
             self._router.topology.delete_durable(session.client_id, name)
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
-        header, profile = frame.headers.peek, self._profile
+        header, profile = frame.headers._peek, self._profile
         version = session.protocol.version
         token = header("id" if version is Version.V1_2 else "message-id") or ""
         refused = frame.command == "NACK"
@@ -229,4 +229,4 @@ class Commands:
 
 
 def _transaction(frame: Frame) -> str:
-    return frame.headers.peek("transaction") or ""
+    return frame.headers._peek("transaction") or ""

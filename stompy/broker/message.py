@@ -165,12 +165,12 @@ class Message:
         body, told = frame.body, True
         if profile is not OWN:
             pairs = _of_profile(pairs, profile, grammar, added)
-            told = headers.peek("content-length") is not None
+            told = headers._peek("content-length") is not None
             if profile.text and not told:
                 body = body.decode("utf-8", "replace").encode()
         return cls(
             pairs,
-            destination=destination or headers.peek("destination") or "",
+            destination=destination or headers._peek("destination") or "",
             body=body,
             length=told or not profile.own_length,
             grammar=grammar,
@@ -206,15 +206,15 @@ class Message:
     def lookup(self, name: str) -> Value:
         """Return the value of an identifier in a selector."""
         if self._headers is None:
-            self._headers = Headers.from_head(b"\n" + self._head, self._grammar, _COMMAND)
+            self._headers = Headers._from_head(b"\n" + self._head, self._grammar, _COMMAND)
         if name == "JMSPriority":
             return self.options.priority
         if name == "JMSDeliveryMode":
             return "PERSISTENT" if self.options.persistent else "NON_PERSISTENT"
         if name in ("JMSTimestamp", "JMSExpiration"):
-            value = self._headers.peek("timestamp" if name == "JMSTimestamp" else "expires")
+            value = self._headers._peek("timestamp" if name == "JMSTimestamp" else "expires")
             return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
-        return self._headers.peek(_JMS.get(name, name))
+        return self._headers._peek(_JMS.get(name, name))
 
     @property
     def headers(self) -> dict[str, str]:

@@ -220,7 +220,7 @@ def durable_name(header: Lookup) -> str | None:
 
 def deletes_durable(frame: Frame, wrong: str) -> bool:
     """Whether a frame, wrong as it may be, is to delete a durable subscription that nobody is subscribed to."""
-    return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers.peek) is not None
+    return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers._peek) is not None
 
 
 def _prefetch(header: Lookup, default: int) -> int:

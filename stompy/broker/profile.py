@@ -50,7 +50,7 @@ class Refusal:
 def error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
     """Return the ERROR frame that refuses a frame."""
     pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
-    receipt = offender.headers.peek("receipt") if offender is not None and refusal.named else None
+    receipt = offender.headers._peek("receipt") if offender is not None and refusal.named else None
     if receipt is not None:
         pairs.append(("receipt-id", receipt))
     body = (refusal.detail or refusal.message).encode("utf-8", "replace")

@@ -82,7 +82,7 @@ class SessionState:
         Raises:
             RemoteProtocolError: access is refused.
         """
-        if self.user is not None and not self.user.may(right, destination):
+        if self.user is not None and not self.user._may(right, destination):
             raise RemoteProtocolError(f"access refused: no right to {right} {shown(destination)}")
 
     def take(

@@ -56,7 +56,7 @@ class Acker:
             StompError: as `acknowledge`.
         """
         dialect = message._link.dialect
-        reason = dialect.why_nack_loses(message.headers.peek)
+        reason = dialect.why_nack_loses(message.headers._peek)
         if reason is None and not dialect.nack_is_individual and not message._is_first:
             reason = "in mode 'client' a NACK would also refuse earlier messages that are not acknowledged yet"
         if reason is not None:
@@ -113,7 +113,7 @@ class Acker:
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
         """Warn once per connection if the broker will drop the message instead of dead-lettering it."""
-        lost = dialect.why_nack_loses(message.headers.peek) if dialect.nack == "dead letter" else None
+        lost = dialect.why_nack_loses(message.headers._peek) if dialect.nack == "dead letter" else None
         if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(
@@ -136,10 +136,10 @@ def _head(message: Message, command: str) -> bytes:
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
         # Sent back as received, still escaped.
-        token = message.headers.wire("ack")
+        token = message.headers._wire("ack")
         if token is not None and "\r" not in token:
             return f"{command}\nid:{token}\n".encode("utf-8", grammar.utf8_errors)
-    headers = ack_headers(command, message.headers.peek, link.version)
+    headers = ack_headers(command, message.headers._peek, link.version)
     if grammar.draft:
         headers["content-length"] = "0"  # every frame has one there
     return encode_head(command, headers.items(), grammar=grammar)

@@ -116,7 +116,7 @@ class Message:
         Raises:
             BodyDecodeError: it is not text; the error has the bytes.
         """
-        return decode_text(self._body, self.headers.peek("content-type"))
+        return decode_text(self._body, self.headers._peek("content-type"))
 
     def json(self) -> Any:
         """Return the value in a JSON body.
@@ -124,7 +124,7 @@ class Message:
         Raises:
             BodyDecodeError: it is not JSON; the error has the bytes.
         """
-        return decode_json(self._body, self.headers.peek("content-type"))
+        return decode_json(self._body, self.headers._peek("content-type"))
 
     @property
     def headers(self) -> Headers:
@@ -132,23 +132,23 @@ class Message:
         headers = self._headers
         if isinstance(headers, bytes):
             # Parsed on first use. If two threads do so, the results are equal.
-            headers = self._headers = Headers.from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
+            headers = self._headers = Headers._from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
         return headers
 
     @property
     def destination(self) -> str:
         """The destination it was sent to."""
-        return self.headers.peek("destination") or ""
+        return self.headers._peek("destination") or ""
 
     @property
     def message_id(self) -> str:
         """The broker's id of this message."""
-        return self.headers.peek("message-id") or ""
+        return self.headers._peek("message-id") or ""
 
     @property
     def subscription(self) -> str | None:
         """The id of its subscription, or `None` if a 1.0 broker does not send it."""
-        return self.headers.peek("subscription")
+        return self.headers._peek("subscription")
 
     @property
     def redelivered(self) -> bool:

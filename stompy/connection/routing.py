@@ -90,9 +90,9 @@ class Router:
     def _find(self, cache: _DeliveryCache, headers: bytes | Headers, key: bytes) -> Delivery:
         """Return the delivery that a message belongs to."""
         if isinstance(headers, bytes):
-            headers = Headers.from_head(headers, cache.link.protocol.grammar, "MESSAGE")
-        identity = headers.peek("subscription")
-        destination = headers.peek("destination") if identity is None else None
+            headers = Headers._from_head(headers, cache.link.protocol.grammar, "MESSAGE")
+        identity = headers._peek("subscription")
+        destination = headers._peek("destination") if identity is None else None
         subscription = self._subscriptions.find(identity, destination)
         if subscription is None:
             return cache.unrouted

@@ -44,7 +44,7 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
     if not (value.isascii() and value.isdecimal()):
         raise RemoteProtocolError(f"content-length must be decimal digits, not {show(value)} (Header content-length)")
     digits = value if len(value) <= _DIGITS else value.lstrip("0")
-    name, limit = limits.body(first=grammar.handshake)
+    name, limit = limits._body_limit(first=grammar.handshake)
     # Converting thousands of digits would be slow, and the number is too large anyway.
     length = int(digits or "0") if len(digits) <= _DIGITS else limit + 1
     if length > limit:

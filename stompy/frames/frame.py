@@ -44,7 +44,7 @@ class Headers(Mapping[str, str]):
         self._escaped: bool
 
     @classmethod
-    def from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
+    def _from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
         r"""Return headers from text that the parser has checked.
 
         Args:
@@ -63,7 +63,7 @@ class Headers(Mapping[str, str]):
         return self
 
     @classmethod
-    def from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
+    def _from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
         """Return headers from the checked lines of a learned head, which start with LF."""
         text = head.decode("utf-8", grammar.utf8_errors)
         if grammar.crlf and "\r" in text:
@@ -90,7 +90,7 @@ class Headers(Mapping[str, str]):
             return len(self._text)
         return sum(len(name) + len(value) + 2 for name, value in self.pairs)
 
-    def wire(self, name: str) -> str | None:
+    def _wire(self, name: str) -> str | None:
         """Return the first value of `name` as on the wire, with its escapes; `None` if it is missing or not known."""
         text = self._text
         start_of_line = _STARTS.get(name) or _start_of_line(name)
@@ -102,13 +102,13 @@ class Headers(Mapping[str, str]):
         start += len(start_of_line)
         return text[start : text.index("\n", start)]
 
-    def peek(self, name: str) -> str | None:
+    def _peek(self, name: str) -> str | None:
         """Return the first value of `name`, or `None`, without splitting the other headers if possible."""
         if self._first is not None:
             return self._first.get(name)
         if self._text is None or not (name in _STARTS or _start_of_line(name)):
             return self._mapping().get(name)
-        value = self.wire(name)
+        value = self._wire(name)
         if value is None:
             return None
         if self._grammar.trim:
@@ -119,7 +119,7 @@ class Headers(Mapping[str, str]):
         """Return every value of `name` in order; empty if there is none."""
         return tuple(value for key, value in self.pairs if key == name)
 
-    def trimmed(self) -> Headers:
+    def _trimmed(self) -> Headers:
         """Return a copy without the spaces around values, with which 1.0 peers pad them."""
         return Headers((name, value.strip(" ")) for name, value in self.pairs)
 
@@ -150,13 +150,13 @@ class Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         if self._first is not None:
             return self._first[name]
-        value = self.peek(name)
+        value = self._peek(name)
         if value is None:
             raise KeyError(name)
         return value
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.peek(name) is not None
+        return isinstance(name, str) and self._peek(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._mapping())

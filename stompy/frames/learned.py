@@ -54,7 +54,7 @@ class Run:
     def __iter__(self) -> Iterator[Frame]:
         for head, _, body in self.rows:
             assert isinstance(head, bytes)
-            yield Frame(self.command, Headers.from_head(head, self._grammar, self.command), body)
+            yield Frame(self.command, Headers._from_head(head, self._grammar, self.command), body)
 
 
 def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:

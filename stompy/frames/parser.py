@@ -251,7 +251,7 @@ class Parser:
         if head.scanned:
             head.reset()
         self._learned.observe(command, source[at:eol], source[eol : stop + 1])
-        headers = Headers.from_wire(text, grammar, "\\" in text and grammar.escaped(command))
+        headers = Headers._from_wire(text, grammar, "\\" in text and grammar.escaped(command))
         length = self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
             if length:
@@ -281,7 +281,7 @@ class Parser:
     def _announced(self, text: str, headers: Headers) -> int | None:
         value: str | None = None
         if self._grammar.draft:  # the name may be in any case there
-            value = headers.peek("content-length")
+            value = headers._peek("content-length")
         elif (start := text.find("\ncontent-length:") + 16) > 15:
             # Without unescaping: no escape sequence stands for a digit.
             value = text[start : text.index("\n", start)]
@@ -310,7 +310,7 @@ class Parser:
         return data[used:]
 
     def _check_uncounted(self, size: int) -> None:
-        name, limit = self._limits.body(first=self._grammar.handshake)
+        name, limit = self._limits._body_limit(first=self._grammar.handshake)
         if size > limit:
             raise FrameTooLarge("a body without content-length does not end", limit_name=name, limit=limit)
 

@@ -230,17 +230,17 @@ class ClientProtocol:
         if command == "CONNECTED":
             self._connected(frame)
         elif self.version is not None:
-            wrong = rules.violation(command, frame.headers.peek, self.version)
+            wrong = rules.violation(command, frame.headers._peek, self.version)
             if wrong is not None:
                 raise RemoteProtocolError(wrong)
         self.state = state
 
     def _connected(self, frame: Frame) -> None:
-        version = Version.DRAFT if self._draft else self._agreed(frame.headers.peek("version"))
-        grammar = grammar_of(version, self._leniency | self._leniency_for(frame.headers.peek("server")))
+        version = Version.DRAFT if self._draft else self._agreed(frame.headers._peek("version"))
+        grammar = grammar_of(version, self._leniency | self._leniency_for(frame.headers._peek("server")))
         if version is Version.V1_0:
-            frame.headers = frame.headers.trimmed()
-        header = frame.headers.peek
+            frame.headers = frame.headers._trimmed()
+        header = frame.headers._peek
         wrong = rules.violation("CONNECTED", header, version) or rules.body_violation(frame, grammar)
         if wrong is not None:
             raise RemoteProtocolError(wrong)

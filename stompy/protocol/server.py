@@ -136,7 +136,7 @@ class ServerProtocol:
         if state is State.CONNECTING:
             self._connect(frame)
         else:
-            header = frame.headers.peek
+            header = frame.headers._peek
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
             if wrong is not None:
                 raise RemoteProtocolError(wrong)
@@ -144,10 +144,10 @@ class ServerProtocol:
         self.state = state
 
     def _connect(self, frame: Frame) -> None:
-        version = Version.DRAFT if self._draft else self._common(frame.headers.peek("accept-version"))
+        version = Version.DRAFT if self._draft else self._common(frame.headers._peek("accept-version"))
         if version is Version.V1_0:
-            frame.headers = frame.headers.trimmed()
-        header = frame.headers.peek
+            frame.headers = frame.headers._trimmed()
+        header = frame.headers._peek
         wrong = rules.violation(frame.command, header, version)
         wrong = wrong or rules.body_violation(frame, grammar_of(version, self._leniency))
         if wrong is None and self._require_host and version.has_heartbeats and header("host") is None:
@@ -242,7 +242,7 @@ class ServerProtocol:
         fields = {"message": self._unsafe(grammar).sub(" ", text).strip(" ")}
         if handshake:
             fields["version"] = accept_version(self._versions)
-        receipt = offender.headers.peek("receipt") if offender is not None and not handshake else None
+        receipt = offender.headers._peek("receipt") if offender is not None and not handshake else None
         # A 1.0 value that ends with CR can be read but not written: the CR would be read as part of the line end.
         if receipt is not None and (self.grammar.escapes or not receipt.endswith("\r")):
             fields["receipt-id"] = receipt

@@ -35,7 +35,7 @@ def test_a_file_of_users_says_who_may_do_what(tmp_path: Path) -> None:
     ann, bob = users["ann"], users["bob"]
     assert isinstance(ann, User)
     assert isinstance(bob, User)
-    assert (ann.may("read", "/queue/a"), bob.may("read", "/queue/a")) == (True, False)
+    assert (ann._may("read", "/queue/a"), bob._may("read", "/queue/a")) == (True, False)
 
 
 @pytest.mark.parametrize(

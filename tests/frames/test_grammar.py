@@ -146,6 +146,6 @@ def test_a_limit_is_a_whole_number(name: str, value: Any) -> None:
 
 
 def test_the_body_of_a_first_frame_has_the_smaller_of_two_limits() -> None:
-    assert Limits(max_first_body=5, max_body=9).body(first=True) == ("max_first_body", 5)
-    assert Limits(max_first_body=5, max_body=9).body(first=False) == ("max_body", 9)
-    assert Limits(max_first_body=5, max_body=3).body(first=True) == ("max_body", 3)
+    assert Limits(max_first_body=5, max_body=9)._body_limit(first=True) == ("max_first_body", 5)
+    assert Limits(max_first_body=5, max_body=9)._body_limit(first=False) == ("max_body", 9)
+    assert Limits(max_first_body=5, max_body=3)._body_limit(first=True) == ("max_body", 3)

@@ -185,4 +185,4 @@ def test_a_frame_that_fails_in_a_transaction(raw: Raw, connect: Connect, queue: 
 
 
 def _answers(receipt: str) -> Callable[[stompy.Frame], bool]:
-    return lambda frame: frame.headers.peek("receipt-id") == receipt
+    return lambda frame: frame.headers._peek("receipt-id") == receipt

@@ -307,7 +307,7 @@ class RecordingOwner:
         self.threads.add(threading.current_thread().name)
         grammar = link.protocol.grammar
         frames = [
-            Frame("MESSAGE", Headers.from_head(head, grammar, "MESSAGE") if isinstance(head, bytes) else head, body)
+            Frame("MESSAGE", Headers._from_head(head, grammar, "MESSAGE") if isinstance(head, bytes) else head, body)
             for head, _, body in rows
         ]
         self.runs.append(frames)

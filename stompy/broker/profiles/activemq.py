@@ -33,11 +33,11 @@ _MESSAGES = (
 def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that leaves the connection open, but for an unknown command and what cannot be read."""
     if version is None and "no common version" in wrong:
-        asked = frame.headers.peek("accept-version") if frame is not None else ""
+        asked = frame.headers._peek("accept-version") if frame is not None else ""
         return Refusal(f"Invalid Protocol version[{asked}], supported versions are: [1.2, 1.1, 1.0]", length=False)
     if frame is None or version is None or "message could not" in wrong:
         return Refusal(wrong, named=False, length=False)
-    if frame.command == "SEND" and "that is not empty" in wrong and frame.headers.peek("destination") == "":
+    if frame.command == "SEND" and "that is not empty" in wrong and frame.headers._peek("destination") == "":
         return Refusal(wrong, silent=True)
     if "is not allowed" in wrong:
         return Refusal("Already connected.", named=False, length=False)
@@ -45,7 +45,7 @@ def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
         return Refusal(wrong, named=False, length=False)
     if wrong.startswith("unknown command") and frame.command not in ("NACK",):
         return Refusal(f"Unknown STOMP action: {frame.command}", length=False)
-    header = frame.headers.peek
+    header = frame.headers._peek
     identity = header("id") or header("message-id") or ""
     for command, pattern, message in _MESSAGES:
         if frame.command == command and re.search(pattern, wrong):

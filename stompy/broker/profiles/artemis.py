@@ -22,7 +22,7 @@ def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
     if frame is None or version is None or frame.command not in {*_NAMED, "SUBSCRIBE"}:
         return Refusal(wrong, headers=(("version", "1.0,1.1,1.2"),) if version is None else (), named=False)
-    header = frame.headers.peek
+    header = frame.headers._peek
     message = wrong
     if "already a subscription" in wrong:
         message = f"There already is a subscription for: {header('id')}. Either use unique subscription IDs"
