@@ -154,10 +154,10 @@ class ServerProtocol:
             wrong = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
         if wrong is not None:
             raise RemoteProtocolError(wrong)
-        asked = HeartbeatOffer.parse(header("heart-beat"))
-        if self._answer is not None:
-            self._offer = self._answer(asked)
         if version.has_heartbeats:
+            asked = HeartbeatOffer.parse(header("heart-beat"))
+            if self._answer is not None:
+                self._offer = self._answer(asked)
             self.heartbeats = Heartbeats.agree(self._offer, asked)
         self.version = version
 
