@@ -154,11 +154,12 @@ class ServerProtocol:
             wrong = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
         if wrong is not None:
             raise RemoteProtocolError(wrong)
-        if version.has_heartbeats:
+        if version.has_heartbeats or self._answer is not None:
             asked = HeartbeatOffer.parse(header("heart-beat"))
             if self._answer is not None:
                 self._offer = self._answer(asked)
-            self.heartbeats = Heartbeats.agree(self._offer, asked)
+            if version.has_heartbeats:
+                self.heartbeats = Heartbeats.agree(self._offer, asked)
         self.version = version
 
     def _common(self, offered: str | None) -> Version:

@@ -168,8 +168,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_SERVER, "if version is Version.V1_0:\n            frame", "if False:\n            frame", "a padded 1.0 CONNECT"),
     (
         _SERVER,
-        "        if version.has_heartbeats:\n            self.heartbeats",
-        "        if True:\n            self.heartbeats",
+        "            if version.has_heartbeats:\n                self.heartbeats",
+        "            if True:\n                self.heartbeats",
         "heart-beats in 1.0",
     ),
     (_SERVER, '            fields["version"] = version.value\n', "", "CONNECTED without version"),
