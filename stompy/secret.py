@@ -7,6 +7,7 @@ a local variable held the plain value loses its tracebacks (`strip_tracebacks`) 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from stompy.errors import ConfigurationError
@@ -84,6 +85,15 @@ def check_text(what: str, value: object) -> None:
 def revealed(value: Secret[str] | None) -> str | None:
     """Return the text of a secret, or `None`."""
     return None if value is None else value.reveal()
+
+
+def without_traceback(call: Callable[[], T]) -> T:
+    """Return `call()`, whose stack frames hold a secret; what it raises has lost the traceback that would show them."""
+    try:
+        return call()
+    except BaseException as error:
+        failure = error
+    raise strip_tracebacks(failure)
 
 
 def strip_tracebacks(error: E) -> E:

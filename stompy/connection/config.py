@@ -14,7 +14,7 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
 from stompy.frames.grammar import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.secret import Secret, as_secret, check_text, strip_tracebacks
+from stompy.secret import Secret, as_secret, check_text, without_traceback
 from stompy.threads import must_propagate
 from stompy.transport.address import TLS, Address, parse_addresses
 from stompy.transport.proxy import Proxy
@@ -183,11 +183,7 @@ def credentials_now(login: Login | None, passcode: Passcode | None, *, address: 
         ConfigurationError: a function returned something other than text.
     """
     passcode = as_secret(passcode)
-    try:
-        return _current_credentials(login, passcode, address)
-    except ConfigurationError as error:
-        failure = error
-    raise strip_tracebacks(failure)
+    return without_traceback(lambda: _current_credentials(login, passcode, address))
 
 
 def _current_credentials(login: Login | None, passcode: Passcode | None, address: str) -> Credentials:

@@ -23,7 +23,7 @@ from stompy.link.receipts import MAX_RECEIPTS
 from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
-from stompy.secret import Secret, as_secret, strip_tracebacks
+from stompy.secret import Secret, as_secret, without_traceback
 from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
@@ -209,11 +209,7 @@ def _parse_arguments(
     arguments: Secret[tuple[str | Sequence[str], Mapping[str, object] | None]],
 ) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
     """Return the parsed addresses, failover options and headers."""
-    try:
-        return _parse(*arguments.reveal())
-    except StompError as error:
-        failure = error
-    raise strip_tracebacks(failure)
+    return without_traceback(lambda: _parse(*arguments.reveal()))
 
 
 def _parse(

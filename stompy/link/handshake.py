@@ -26,7 +26,7 @@ from stompy.frames.grammar import Leniency, Version
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.client import ClientProtocol, explain_refusal
 from stompy.protocol.heartbeat import HeartbeatOffer, HeartbeatRateLimit
-from stompy.secret import Secret, revealed, strip_tracebacks
+from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
 
@@ -163,21 +163,14 @@ def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, d
 def _connect_frame(
     protocol: ClientProtocol, host: str, headers: Mapping[str, str], credentials: Credentials
 ) -> Secret[bytes]:
-    try:
-        login, passcode = credentials.login, credentials.passcode
-        return Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
-    except BaseException as error:
-        failure = error
-    raise strip_tracebacks(failure)  # the stack frames below held the passcode
+    login, passcode = credentials.login, credentials.passcode
+    return without_traceback(
+        lambda: Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
+    )
 
 
 def _write(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
-    try:
-        transport.sendall(request.reveal(), deadline)
-        return
-    except BaseException as error:
-        failure = error
-    raise strip_tracebacks(failure)
+    without_traceback(lambda: transport.sendall(request.reveal(), deadline))
 
 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:

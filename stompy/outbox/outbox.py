@@ -30,7 +30,7 @@ from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
-from stompy.secret import Secret, as_secret, strip_tracebacks
+from stompy.secret import Secret, as_secret, without_traceback
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -352,11 +352,7 @@ def _connected(told: _Told, listener: ConnectionListener, name: str) -> Connecti
 
 def _check_connecting(told: _Told) -> float:
     """Return the receipt timeout; refuse now what would otherwise go wrong again and again, on the forwarder."""
-    try:
-        return _checked(*told.reveal())
-    except StompError as error:
-        failure = error
-    raise strip_tracebacks(failure)
+    return without_traceback(lambda: _checked(*told.reveal()))
 
 
 def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:

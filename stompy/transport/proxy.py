@@ -20,7 +20,7 @@ from stompy.errors import (
     SendTimeout,
     StompTimeout,
 )
-from stompy.secret import Secret, as_secret, check_text, strip_tracebacks
+from stompy.secret import Secret, as_secret, check_text, without_traceback
 from stompy.transport.address import host_port, masked
 from stompy.transport.proxy_handshake import ProxyStream, http_connect, socks5_connect
 from stompy.transport.tcp import DEFAULT_OPTIONS, TcpDialer, TcpOptions, TcpTransport
@@ -79,11 +79,7 @@ def parse_proxy(url: str | Secret[str]) -> Proxy:
     """
     secret_url, url = url if isinstance(url, Secret) else Secret(url), ""
     check_text("the address of a proxy", secret_url)
-    try:
-        return _parsed(secret_url.reveal())
-    except ConfigurationError as error:
-        failure = error
-    raise strip_tracebacks(failure)  # the frames of `_parsed` hold the URL
+    return without_traceback(lambda: _parsed(secret_url.reveal()))
 
 
 def _parsed(url: str) -> Proxy:

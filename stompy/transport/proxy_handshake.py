@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefused
-from stompy.secret import Secret, revealed, strip_tracebacks
+from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.address import host_port
 
 if TYPE_CHECKING:
@@ -39,12 +39,7 @@ class ProxyStream:
 
     def send_secret(self, data: Secret[bytes]) -> None:
         """Send bytes that no traceback may show; raises the errors of `send`."""
-        try:
-            self._transport.sendall(data.reveal(), self._deadline)
-            return
-        except BaseException as error:
-            failure = error
-        raise strip_tracebacks(failure)
+        without_traceback(lambda: self._transport.sendall(data.reveal(), self._deadline))
 
     def read(self, size: int) -> bytes:
         """Return the next `size` bytes; raises the errors of `Transport.recv`, and `ProxyError` at the end."""

@@ -229,7 +229,7 @@ def test_no_failure_shows_the_passcode(
 
 
 def test_the_check_sees_a_frame_of_ours_that_holds_a_passcode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompy.connection.connecting.strip_tracebacks", lambda error: error)
+    monkeypatch.setattr("stompy.secret.strip_tracebacks", lambda error: error)
     with pytest.raises(stompy.ConfigurationError) as caught:
         stompy.connect(f"stomp://ann:{MARK}@h?speed=fast")
     assert MARK in shown_of_ours(caught.value)
