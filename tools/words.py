@@ -37,6 +37,7 @@ LEFT_OUT = (
     "docs/_build",
     "docs/reference/conformance.md",  # quotes the specifications
     "docs/reference/brokers.md",
+    "docs/reference/broker-profiles.md",
     "docs/reference/spark-options.md",
 )
 """What is built, or generated from data that is not clean yet."""
