@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import Target, least_of, remote_name, targets_of
 from stompy.broker.message import Message
-from stompy.broker.options import check_combination, check_routing, durable_name, send_options, subscribe_options
+from stompy.broker.options import (
+    PLAIN,
+    SEND_HEADERS,
+    check_combination,
+    check_routing,
+    durable_name,
+    send_options,
+    subscribe_options,
+)
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.grammar import Version
@@ -20,6 +28,10 @@ if TYPE_CHECKING:
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
     from stompy.frames.frame import Frame
+
+_KNOWN = 1_000
+"""Destinations of which it is remembered what they name."""
+_LONGEST_KNOWN = 256
 
 _OBJECTS = 1024
 """About how many bytes a transaction takes, whatever its id."""
@@ -37,6 +49,7 @@ class Commands:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
+        self._known: dict[str, tuple[Target, ...]] = {}
         self._handlers = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
@@ -78,9 +91,12 @@ class Commands:
     def _send(self, session: SessionState, frame: Frame) -> None:
         header, router = frame.headers._peek, self._router
         now = router.clock.now()
-        options = send_options(header, now, self._profile)
+        plain = SEND_HEADERS.isdisjoint([name for name, _ in frame.headers.pairs])
+        options = PLAIN if plain else send_options(header, now, self._profile)
         targets = self._targets(session, "write", frame)
-        reply_to = header("reply-to")
+        if not plain:
+            check_routing("SEND", header, targets)
+        reply_to = None if plain else header("reply-to")
         replaced = () if reply_to is None else (("reply-to", remote_name(reply_to, session.name)),)
         if len(targets) > 1:
             replaced = (*replaced, ("original-destination", header("destination") or ""))
@@ -115,6 +131,7 @@ class Commands:
         options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
         targets = self._targets(session, "read", frame)
         check_combination(options, targets)
+        check_routing("SUBSCRIBE", header, targets)
         for target in targets:
             if target.owner not in (None, session.name):
                 raise RemoteProtocolError("a temporary destination belongs to another session")
@@ -140,8 +157,12 @@ class Commands:
         destination = frame.headers._peek("destination")
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
+<<<<<<< HEAD
         targets = targets_of(destination, session.name, self._profile.names)
         check_routing(frame.command, frame.headers._peek, targets)
+=======
+        targets = self._known.get(destination) or self._read(destination, session)
+>>>>>>> 25a999b (Look for the broker's own headers once a message, and remember what destinations name)
         for target in targets:
             if target.pattern and right == "write":
                 raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
@@ -151,6 +172,14 @@ class Commands:
                 session.check_right(right, least_of(name))
             if session.user is not None and not self._router.knows(target):
                 session.check_right("admin", name)
+        return targets
+
+    def _read(self, destination: str, session: SessionState) -> tuple[Target, ...]:
+        targets = targets_of(destination, session.name, self._profile.names)
+        if len(destination) <= _LONGEST_KNOWN and all(target.owner is None for target in targets):
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[destination] = targets
         return targets
 
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:

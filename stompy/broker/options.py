@@ -121,6 +121,21 @@ _ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
 """By command: Artemis's header that says what a destination is, and must not say otherwise than its name here."""
 
 
+SEND_HEADERS = frozenset(UNSUPPORTED["SEND"]) | {
+    "priority",
+    "persistent",
+    "expires",
+    "expiration",
+    "AMQ_SCHEDULED_DELAY",
+    "AMQ_SCHEDULED_TIME",
+    "JMSXGroupID",
+    "_AMQ_DUPL_ID",
+    "destination-type",
+    "reply-to",
+}
+"""The headers of a SEND that the broker looks at beside those of the specification; most messages have none."""
+
+
 def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> None:
     """Refuse a routing type that is not that of a destination.
 
