@@ -157,12 +157,8 @@ class Commands:
         destination = frame.headers._peek("destination")
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
-<<<<<<< HEAD
-        targets = targets_of(destination, session.name, self._profile.names)
-        check_routing(frame.command, frame.headers._peek, targets)
-=======
         targets = self._known.get(destination) or self._read(destination, session)
->>>>>>> 25a999b (Look for the broker's own headers once a message, and remember what destinations name)
+        check_routing(frame.command, frame.headers._peek, targets)
         for target in targets:
             if target.pattern and right == "write":
                 raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
