@@ -30,7 +30,7 @@ help:
 	@echo "make flights            a year of flights through a queue and Spark (BROKER=activemq for a real broker)"
 	@echo "make test               the tests (ARGS=... for pytest, WORKERS=0 for one after the other)"
 	@echo "make test-tools         the tests of tools/"
-	@echo "make test-brokers       the scenarios against real brokers in containers"
+	@echo "make test-brokers       the scenarios against real brokers in containers, and against the embedded one in their place"
 	@echo "make test-transports    the scenarios over TLS, client certificates and Unix sockets"
 	@echo "make test-pythons       what depends on the interpreter, on the oldest and the newest Python here"
 	@echo "make test-load          tests of volume and memory"
@@ -66,9 +66,9 @@ $(VENV)/.installed-dev: $(DEFINED_BY) | $(VENV)/.made
 demo: $(VENV)/.installed-package
 	$(BIN)/stompy demo
 
-# Without the real brokers, even where they could be had: they take minutes.
+# Without the real brokers, even where they could be had, and without the embedded one in their place: they take minutes.
 test: $(VENV)/.installed-test
-	STOMPY_BROKERS_FROM=none $(PYTEST) $(SIDE_BY_SIDE) --ignore tests/tools $(ARGS)
+	STOMPY_BROKERS_FROM=none STOMPY_SCENARIO_BROKERS=embedded $(PYTEST) $(SIDE_BY_SIDE) --ignore tests/tools $(ARGS)
 
 # Of what builds images, runs the gate and the like: for who changes those.
 test-tools: $(VENV)/.installed-test
