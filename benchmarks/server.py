@@ -22,8 +22,8 @@ from functools import lru_cache
 from itertools import islice
 
 READ = 1 << 18
-UNHURRIED = 0.001
-"""Seconds between reads of what needs no answer: so no write of the client pays for waking this process."""
+UNHURRIED = 0.005
+"""Seconds between reads of what needs no answer at once: so no write of the client pays for waking this process."""
 CHUNK = 10_000
 """Messages that are made once and sent again and again."""
 CHUNK_BYTES = 1 << 23
@@ -137,14 +137,14 @@ class Session:
             self._transport.close()
 
     def _answer(self, frames: bytes) -> bool:
-        """Answer frames, and return whether there was anything to answer."""
+        """Answer frames, and return whether the client waits for more than receipts."""
         receipts = b"receipt:" in frames
         orders = b"/control/" in frames or b"CONNECT\n" in frames or b"STOMP\n" in frames
         for frame in frames.split(b"\0") if orders else ():
             self._obey(frame.lstrip(b"\r\n"))
         if receipts:  # after the orders, of which one may hold them back
             self._confirm(_RECEIPT.findall(frames))
-        return receipts or orders
+        return orders
 
     def _confirm(self, receipts: list[bytes]) -> None:
         self._held += receipts
