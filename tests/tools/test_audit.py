@@ -32,7 +32,7 @@ def test_an_audit_that_reached_no_advisory_says_so() -> None:
 def test_a_vulnerability_is_named_with_what_mends_it() -> None:
     words, found = audit.judged(answer(GOOD, UNKNOWN, BAD))
     assert words == "2 of 3 packages audited, 1 vulnerabilities"
-    assert found == ["leaky 1: X-1 (mended in 2)"]
+    assert found == ["leaky 1: X-1 (fixed in 2)"]
 
 
 def test_a_vulnerability_that_does_not_matter_here_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
