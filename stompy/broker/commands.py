@@ -158,7 +158,6 @@ class Commands:
         if not destination:
             raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
         targets = self._known.get(destination) or self._read(destination, session)
-        check_routing(frame.command, frame.headers._peek, targets)
         for target in targets:
             if target.pattern and right == "write":
                 raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
@@ -237,7 +236,7 @@ class Commands:
         self._router.detach(session)
 
     def _open(self, session: SessionState, name: str, *, adding: int = 0) -> Transaction:
-        """Return an open transaction that may take one more frame, with `adding` octets."""
+        """Return an open transaction that may take one more frame, with `adding` bytes."""
         transactions = session.transactions.values()
         frames = sum(transaction.frames for transaction in transactions)
         size = sum(transaction.size for transaction in transactions)
