@@ -110,7 +110,7 @@ class Publisher:
                     self._feed(feed, message, forced=forced)
             return
         if name.startswith(REMOTE) and name not in self._topology.queues:
-            if self._settings.profile.ends_late_replies:
+            if self._settings.profile.ends_late_replies and not forced:
                 raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
             return  # its owner is gone: a reply that nobody waits for
         queue = self._topology.queue(name, forced=forced)

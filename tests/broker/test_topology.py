@@ -238,6 +238,20 @@ def test_a_reply_waits_for_its_owner_and_is_dropped_when_that_is_gone(served: Se
     assert list(served.broker.stats().queues) == ["/queue/questions"]
 
 
+def test_a_delayed_reply_is_dropped_when_its_owner_goes_before_it_is_due(serve: Serve) -> None:
+    served = serve(like="activemq")
+    asker, responder = served.client(), served.client()
+    responder.subscribe("/queue/questions")
+    asker.subscribe("/temp-queue/r")
+    asker.send("/queue/questions", "1", reply_to="/temp-queue/r")
+    (question,) = responder.messages(1)
+    responder.send(question.headers["reply-to"], "late", AMQ_SCHEDULED_DELAY="60000")
+    asker.disconnect()
+    served.until(lambda stats: stats.sessions == 1)
+    served.broker.clock.advance(61)
+    assert served.broker.stats().queues.keys() == {"/queue/questions"}
+
+
 def test_a_temporary_topic_goes_to_its_owner(served: Served) -> None:
     owner, other = served.client(), served.client()
     owner.subscribe("/temp-topic/t")
