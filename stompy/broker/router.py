@@ -83,7 +83,7 @@ class Router:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the lock; at the end hand messages out, release the lock, and only then log and wake writers."""
+        """Hold the lock; at the end do what is due, hand messages out, release the lock, then log and wake writers."""
         touched: list[WriteQueue] = []
         notices: list[tuple[int, str]] = []
         try:
@@ -91,6 +91,9 @@ class Router:
                 try:
                     yield
                 finally:
+                    moment = self._schedule.next()
+                    if moment is not None and moment <= self.clock.now():
+                        self.publisher.run_due()
                     self.flush()
                     self._schedule_timer()
                     touched += self._touched
@@ -124,7 +127,7 @@ class Router:
     def tick(self) -> None:
         """Do what is due by the clock; takes the lock."""
         with self.turn():
-            self.publisher.run_due()
+            pass  # its end does
 
     def _look(self) -> float | None:
         """Do what is due; return the seconds until something is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.conftest import Serve, Served
-from tests.support.peer import until
 
 
 def test_higher_priorities_go_first_and_equal_ones_in_their_order(served: Served) -> None:
@@ -23,9 +22,9 @@ def test_an_expired_message_is_not_delivered_and_not_counted(serve: Serve) -> No
     client.send("/queue/a", "past", expires="1")
     client.send("/queue/a", "soon", expiration="5000", x="1")
     client.send("/queue/a", "stays")
-    until(lambda: served.depth("/queue/a") == (2, 0))
+    assert served.depth("/queue/a") == (2, 0)
     served.broker.clock.advance(6)
-    until(lambda: served.depth("/queue/a") == (1, 0))
+    assert served.depth("/queue/a") == (1, 0)
     client.subscribe("/queue/late")
     past, soon = client.messages(2)
     assert past.headers["dead-letter-reason"] == soon.headers["dead-letter-reason"] == "expired"
