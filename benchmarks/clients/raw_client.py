@@ -40,12 +40,13 @@ def frame(destination: str, body: bytes, header: str = "") -> bytes:
 
 
 def receive(port: int, feed: Feed) -> Round:
-    """Read, and count the ends of frames."""
+    """Read, and count the ends of frames; a binary body has one NUL of its own."""
     raw = connect(port, feed)
+    nuls = 2 if feed.get("binary") else 1
 
     def run(count: int) -> None:
         raw.sendall(frame("/control/give", order(feed, count).encode()))
-        take(raw, count)
+        take(raw, count * nuls)
 
     return run
 
