@@ -31,7 +31,9 @@ def connect(port: int, feed: Feed) -> socket.socket:
 def take(raw: socket.socket, frames: int) -> None:
     """Read so many frames."""
     while frames:
-        frames -= raw.recv(READ).count(0)
+        data = raw.recv(READ)
+        assert data, "the peer has ended"
+        frames -= data.count(0)
 
 
 def frame(destination: str, body: bytes, header: str = "") -> bytes:
