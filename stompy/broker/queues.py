@@ -291,8 +291,8 @@ class Queue:
         """Hand messages out while there are any and somebody has room.
 
         Args:
-            refuse: called for a message that its consumer cannot be told of in its version of the protocol, with the
-                reason, and for one that has expired, with none.
+            refuse: called for a message that cannot be delivered in its consumer's version of STOMP, with the reason,
+                and for one that has expired, with none.
             now: seconds since the epoch, by the broker's clock.
         """
         if self.paused:

@@ -29,9 +29,9 @@ _COST = (1 << 14, 8, 1)
 _FORM = re.compile(r"scrypt:([0-9]{1,7}):([0-9]{1,2}):([0-9]{1,2}):([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
 _MOST_MEMORY = 256 * 1024 * 1024
 _MOST_WORK = 128 * 1024 * 1024
-"""Octets that the numbers of a hash may ask for: half of what OpenSSL is allowed, which needs a little more."""
+"""Bytes that the numbers of a hash may ask for: half of what OpenSSL is allowed, which needs a little more."""
 _AT_ONCE = 2
-"""Hashes under way at one time: each takes a core and memory, and strangers can ask for them."""
+"""Hashes computed at one time: each takes a core and memory, and strangers can ask for them."""
 
 
 @dataclass(frozen=True, slots=True)

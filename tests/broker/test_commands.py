@@ -15,7 +15,7 @@ VERSIONS = ("1.0", "1.1", "1.2")
 @pytest.mark.requirement("SND-02", "BDY-03", "BDY-10")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("body", [b"", b"hello\n", b"a\x00b\x00", "é😀".encode()])
-def test_a_body_arrives_octet_by_octet(served: Served, version: str, body: bytes) -> None:
+def test_a_body_arrives_byte_by_byte(served: Served, version: str, body: bytes) -> None:
     client = served.client(version)
     client.subscribe("/queue/a")
     client.say("SEND", {"destination": "/queue/a"}, body)
@@ -691,7 +691,7 @@ def test_disconnect_without_receipt_ends_the_stream(served: Served, version: str
     served.until(lambda stats: stats.sessions == 0)
 
 
-def test_frames_behind_disconnect_are_passed_over(served: Served) -> None:
+def test_frames_after_disconnect_are_ignored(served: Served) -> None:
     client = served.client()
     client.raw(
         client.encoded("DISCONNECT", {"receipt": "bye"}) + client.encoded("SEND", {"destination": "/queue/a"}, b"x")

@@ -38,7 +38,7 @@ def test_two_subscriptions_of_one_session_compete_too(served: Served) -> None:
     assert [message.headers["subscription"] for message in client.messages(4)] == ["1", "2", "1", "2"]
 
 
-def test_a_consumer_without_room_is_passed_over(served: Served) -> None:
+def test_a_consumer_without_room_is_skipped(served: Served) -> None:
     busy, free = served.client(), served.client()
     busy.subscribe("/queue/a", "client-individual", prefetch_count="1")
     free.subscribe("/queue/a", "client-individual")

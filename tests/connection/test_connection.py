@@ -48,7 +48,7 @@ def test_its_repr_shows_how_it_ended(talking: Talking) -> None:
     until(lambda: not lost.conn.connected)
     assert repr(lost.conn).endswith(" STOMP 1.2 lost>")
     leaving = closed.leave()
-    closed.peer.goodbye()
+    closed.peer.expect_disconnect()
     leaving.result()
     assert repr(closed.conn).endswith(" STOMP 1.2 closed>")
 
@@ -216,7 +216,7 @@ def test_a_line_end_in_a_header_is_refused_where_the_version_cannot_escape_it(ta
     assert talk.peer.quiet()
 
 
-def test_flush_waits_for_every_receipt_under_way(talking: Talking, calling: Calling) -> None:
+def test_flush_waits_for_every_receipt_in_flight(talking: Talking, calling: Calling) -> None:
     talk = talking()
     receipts = [talk.conn.send("/queue/a", "x", receipt=True) for _ in range(3)]
     call = calling(talk.conn.flush)
@@ -234,7 +234,7 @@ def test_flush_waits_for_every_receipt_under_way(talking: Talking, calling: Call
 
 @pytest.mark.requirement("DIS-02", "DIS-04")
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_disconnect_says_goodbye_and_leaves_no_thread(talking: Talking, version: str) -> None:
+def test_disconnect_leaves_no_thread(talking: Talking, version: str) -> None:
     talk = talking(version)
     name = talk.conn._links._name
     leaving = talk.leave()
@@ -253,7 +253,7 @@ def test_after_disconnect_everything_says_so(talking: Talking, calling: Calling)
     talk = talking()
     subscription = talk.subscribe("/queue/a")
     leaving = talk.leave()
-    talk.peer.goodbye()
+    talk.peer.expect_disconnect()
     leaving.result()
     for attempt in (
         lambda: talk.conn.send("/queue/a", "x"),
@@ -310,7 +310,7 @@ def test_disconnect_returns_without_a_receipt(talking: Talking, answer: str) -> 
     assert not talk.conn.connected
 
 
-def test_an_error_that_comes_with_the_goodbye_is_heard(talking: Talking) -> None:
+def test_an_error_that_comes_while_disconnecting_is_reported(talking: Talking) -> None:
     listener = Recorder()
     talk = talking(listeners=[listener])
     talk.conn.send("/queue/forbidden", "x")
@@ -324,7 +324,7 @@ def test_an_error_that_comes_with_the_goodbye_is_heard(talking: Talking) -> None
     assert listener.await_event("closed") is listener.await_event("disconnected")
 
 
-def test_disconnect_waits_for_the_receipts_under_way(talking: Talking) -> None:
+def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
     talk = talking()
     receipt = talk.conn.send("/queue/a", "x", receipt=True)
     leaving = talk.leave()
@@ -332,7 +332,7 @@ def test_disconnect_waits_for_the_receipts_under_way(talking: Talking) -> None:
     leaving.until_blocked()
     assert talk.peer.quiet()
     talk.peer.receipt(frame)
-    talk.peer.goodbye()
+    talk.peer.expect_disconnect()
     leaving.result()
     assert receipt is not None
     assert receipt.outcome == "confirmed"
@@ -347,7 +347,7 @@ def test_from_the_moment_of_disconnect_on_nothing_new_is_sent(talking: Talking) 
     with pytest.raises(stompy.NotConnected):
         talk.conn.send("/queue/a", "y")
     talk.peer.receipt(frame)
-    assert talk.peer.goodbye() == []
+    assert talk.peer.expect_disconnect() == []
     leaving.result()
 
 
@@ -376,7 +376,7 @@ def test_disconnect_drops_what_is_queued_and_drain_works_it_off(serving: Serving
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 @pytest.mark.parametrize("iterated", [True, False])
-def test_drain_lets_what_was_received_be_acknowledged_before_the_broker_hears_of_an_end(
+def test_drain_lets_what_was_received_be_acknowledged_before_unsubscribing(
     serving: Serving, mode: AckMode, iterated: bool
 ) -> None:
     conn, served = serving(server="RabbitMQ/4.3.6")

@@ -68,7 +68,7 @@ def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) ->
     assert caught.value.__cause__ is second
 
 
-def test_a_dead_and_a_silent_address_are_passed_over(dead: str, silent: str, broker: Broker) -> None:
+def test_a_dead_and_a_silent_address_are_skipped(dead: str, silent: str, broker: Broker) -> None:
     with stompy.connect([dead, silent, good(broker)], connect_timeout=2, heartbeat=(0, 0)) as conn:
         assert conn.address == broker.url.removeprefix("stomp://")
 
@@ -305,7 +305,7 @@ class TestProxy:
 
 
 def black_hole(host: str, port: int, stack: contextlib.ExitStack) -> int:
-    """Listen, let nobody in, and fill the backlog, so that the kernel drops whoever comes; return the port."""
+    """Listen, accept nobody, and fill the backlog, so that the kernel drops whoever comes; return the port."""
     server = stack.enter_context(socket.socket())
     server.bind((host, port))
     server.listen(0)

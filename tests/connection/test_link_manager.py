@@ -198,7 +198,7 @@ def test_an_open_transaction_fails_its_block(restartable: Restartable) -> None:
         assert restartable.broker.depth("/queue/a") == 0
 
 
-def test_receipts_under_way_end_as_unknown() -> None:
+def test_receipts_in_flight_end_as_unknown() -> None:
     peer = TcpListener()
     host, port = peer.address
     sessions: queue.Queue[Transport] = queue.Queue()
@@ -573,11 +573,11 @@ def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, c
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])
     until(lambda: conn.stats().queued_messages == 2)
-    octets = conn.stats().queued_bytes
-    assert octets >= 3
+    size = conn.stats().queued_bytes
+    assert size >= 3
     first.close()
     sessions.next().expect_and_confirm("SUBSCRIBE")
     until(lambda: conn.connected)
-    assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (2, octets)
+    assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (2, size)
     assert [subscription.receive(SOON).text for _ in range(2)] == ["1", "22"]
     assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (0, 0)

@@ -33,7 +33,7 @@ def gone(linked: Linked) -> bool:
 # Receipts
 
 
-def test_a_thousand_receipts_may_be_under_way(linking: Linking) -> None:
+def test_a_thousand_receipts_may_be_in_flight(linking: Linking) -> None:
     linked = linking(capacity=1 << 20)
     receipts = [asked(linked.link) for _ in range(1000)]
     frames = [linked.peer.expect("SEND") for _ in range(1000)]
@@ -106,7 +106,7 @@ def test_after_an_error_nothing_can_be_sent_and_the_stream_is_closed(linking: Li
     assert isinstance(linked.link.end_reason, BrokerError)
 
 
-def test_whatever_a_broker_says_behind_its_error_is_passed_over(linking: Linking) -> None:
+def test_whatever_a_broker_sends_after_its_error_is_ignored(linking: Linking) -> None:
     linked = linking()
     receipt = asked(linked.link)
     peer = linked.peer
@@ -298,7 +298,7 @@ def test_the_first_reason_stays(linking: Linking) -> None:
 
 
 @pytest.mark.requirement("DIS-02", "DIS-03")
-def test_goodbye_is_disconnect_its_receipt_and_the_end_of_the_stream(linking: Linking, calling: Calling) -> None:
+def test_disconnecting_is_disconnect_its_receipt_and_the_end_of_the_stream(linking: Linking, calling: Calling) -> None:
     linked = linking()
     leaving = calling(lambda: linked.link.disconnect(Deadline(WITHIN)))
     frame = linked.peer.expect("DISCONNECT")
@@ -314,7 +314,7 @@ def test_goodbye_is_disconnect_its_receipt_and_the_end_of_the_stream(linking: Li
         send(linked.link)
 
 
-def test_goodbye_waits_for_the_receipts_under_way_first(linking: Linking, calling: Calling) -> None:
+def test_disconnecting_waits_for_the_receipts_in_flight_first(linking: Linking, calling: Calling) -> None:
     linked = linking()
     receipt = asked(linked.link)
     sent = linked.peer.expect("SEND")
@@ -322,13 +322,13 @@ def test_goodbye_waits_for_the_receipts_under_way_first(linking: Linking, callin
     leaving.until_blocked()
     assert linked.peer.quiet()
     linked.peer.receipt(sent)
-    assert linked.peer.goodbye() == []
+    assert linked.peer.expect_disconnect() == []
     leaving.result()
     assert receipt.outcome == "confirmed"
 
 
 @pytest.mark.requirement("DIS-06")
-def test_goodbye_without_an_answer_ends_with_its_deadline(linking: Linking) -> None:
+def test_disconnecting_without_an_answer_ends_with_its_deadline(linking: Linking) -> None:
     linked = linking()
     with pytest.raises(ReceiptTimeout):
         linked.link.disconnect(Deadline(0.05))
@@ -338,7 +338,9 @@ def test_goodbye_without_an_answer_ends_with_its_deadline(linking: Linking) -> N
 
 @pytest.mark.requirement("DIS-06")
 @pytest.mark.parametrize("how", ["end", "reset"])
-def test_goodbye_to_a_broker_that_just_closes_ends_at_once(tcp_linked: Linked, calling: Calling, how: str) -> None:
+def test_disconnecting_from_a_broker_that_just_closes_ends_at_once(
+    tcp_linked: Linked, calling: Calling, how: str
+) -> None:
     leaving = calling(lambda: tcp_linked.link.disconnect(Deadline(WITHIN)))
     tcp_linked.peer.expect("DISCONNECT")
     if how == "end":
@@ -365,7 +367,9 @@ def test_an_error_in_the_answer_to_disconnect_is_not_lost(linking: Linking, call
     assert isinstance(reason, BrokerError)
 
 
-def test_goodbye_to_a_deaf_peer_ends_with_its_deadline(linking: Linking, calling: Calling) -> None:
+def test_disconnecting_from_a_peer_that_does_not_read_ends_with_its_deadline(
+    linking: Linking, calling: Calling
+) -> None:
     linked = linking(capacity=1_000)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     sending.until_blocked()

@@ -1,4 +1,4 @@
-"""Eight producers and eight consumers while links are cut at random octets and the broker goes down and comes back.
+"""Eight producers and eight consumers while links are cut at random bytes and the broker goes down and comes back.
 
 Each run prints its seed; STOMPY_SEED runs the same schedule of faults again.
 """

@@ -1,7 +1,7 @@
 """Producers and consumers that go on while their links are cut and their broker is restarted; nothing may get lost.
 
 The schedule of faults comes from a seed: at which confirmed message, which connection, in which direction, behind how
-many more octets, by which ending. How the threads interleave does not, so that a replay meets the same faults at the
+many more bytes, by which ending. How the threads interleave does not, so that a replay meets the same faults at the
 same points of the work, and not at the same instructions.
 """
 
@@ -36,7 +36,7 @@ _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""
 
 _CUT_WITHIN = 1.0
-"""Seconds that an armed cut waits for octets to go through, before it is made where they stand."""
+"""Seconds that an armed cut waits for bytes to go through, before it is made where they stand."""
 
 _GLANCE = 0.001
 """Seconds between two looks at what others do."""
@@ -56,8 +56,8 @@ class Fault:
         after: confirmed messages.
         kind: what.
         which: of the connections at that moment, as a share of their number.
-        direction: in which the octets are counted.
-        octets: until the cut.
+        direction: in which the bytes are counted.
+        bytes: until the cut.
         ending: how.
     """
 
@@ -65,7 +65,7 @@ class Fault:
     kind: Kind
     which: float
     direction: Direction
-    octets: int
+    size: int
     ending: Ending
 
 
@@ -79,7 +79,7 @@ class Plan:
         restarts: of the broker.
         pauses: in which the broker stands still.
         resending: who sends again what was not confirmed: the connection, or the program.
-        window: receipts under way for each producer.
+        window: receipts in flight for each producer.
         prefetch: for each consumer; `None` leaves it to the broker.
         timeout: seconds after which it has failed.
         patience: seconds without a message after which what did not come is lost.
@@ -117,7 +117,7 @@ class Plan:
                 kind,
                 which=draw.random(),
                 direction=draw.choice(("up", "down")),
-                octets=draw.randrange(30 * self.window),
+                size=draw.randrange(30 * self.window),
                 ending=draw.choice(("fin", "rst")),
             )
             for after, kind in zip(points, kinds, strict=True)
@@ -135,7 +135,7 @@ class Tally:
         recognised: other duplicates, with an id that was seen before.
         reconnects: links replaced.
         cuts: made.
-        idle: those of them that came where too little went through to reach the chosen octet.
+        idle: those of them that came where too little went through to reach the chosen byte.
         restarts: made.
         pauses: made.
         seconds: that it took.
@@ -282,16 +282,16 @@ class Soak:
 
     def _produce(self, producer: int, each: int) -> None:
         with self._connect() as conn:
-            under_way: deque[tuple[int, stompy.Receipt]] = deque()
+            in_flight: deque[tuple[int, stompy.Receipt]] = deque()
             for number in range(each):
                 if number >= self._allowed:
-                    self._settle_all(conn, producer, under_way, leave=0)
+                    self._settle_all(conn, producer, in_flight, leave=0)
                     self._await_turn(number)
-                under_way.append((number, self._send(conn, producer, number)))
-                self._settle_all(conn, producer, under_way, leave=self.plan.window)
+                in_flight.append((number, self._send(conn, producer, number)))
+                self._settle_all(conn, producer, in_flight, leave=self.plan.window)
                 if self._stop.is_set():
                     return
-            self._settle_all(conn, producer, under_way, leave=0)
+            self._settle_all(conn, producer, in_flight, leave=0)
             self._count("reconnects", conn.stats().reconnects)
 
     def _send(self, conn: stompy.Connection, producer: int, number: int) -> stompy.Receipt:
@@ -310,17 +310,17 @@ class Soak:
                 return receipt
 
     def _settle_all(
-        self, conn: stompy.Connection, producer: int, under_way: deque[tuple[int, stompy.Receipt]], *, leave: int
+        self, conn: stompy.Connection, producer: int, in_flight: deque[tuple[int, stompy.Receipt]], *, leave: int
     ) -> None:
         """Wait for the oldest receipts; send again what ended as unknown, where that is the program's duty."""
-        while len(under_way) > leave and not self._stop.is_set():
-            number, receipt = under_way.popleft()
+        while len(in_flight) > leave and not self._stop.is_set():
+            number, receipt = in_flight.popleft()
             try:
                 receipt.wait(self.plan.timeout)
             except stompy.ConnectionLost:
                 if self.plan.resending == "connection" or receipt.outcome != "unknown":
                     raise
-                under_way.append((number, self._send(conn, producer, number)))
+                in_flight.append((number, self._send(conn, producer, number)))
             else:
                 self._count("confirmed")
 
@@ -396,7 +396,7 @@ class Soak:
 
     def _cut(self, fault: Fault) -> None:
         link = self._victim(fault)
-        link.cut_after(fault.octets, direction=fault.direction, ending=fault.ending)
+        link.cut_after(fault.size, direction=fault.direction, ending=fault.ending)
         give_up = time.monotonic() + _CUT_WITHIN
         while link.running and time.monotonic() < give_up:
             time.sleep(_GLANCE)

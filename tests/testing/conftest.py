@@ -62,21 +62,21 @@ def dial() -> Iterator[Callable[[int], socket.socket]]:
 
 
 def read(sock: socket.socket, count: int) -> bytes:
-    """Return the next `count` octets."""
-    octets = b""
-    while len(octets) < count:
-        data = sock.recv(count - len(octets))
-        assert data, f"the stream ended after {octets!r}"
-        octets += data
-    return octets
+    """Return the next `count` bytes."""
+    received = b""
+    while len(received) < count:
+        data = sock.recv(count - len(received))
+        assert data, f"the stream ended after {received!r}"
+        received += data
+    return received
 
 
 def rest(sock: socket.socket) -> bytes:
     """Return what comes up to the end of the stream."""
-    octets = b""
+    received = b""
     while data := sock.recv(65_536):
-        octets += data
-    return octets
+        received += data
+    return received
 
 
 def reset(sock: socket.socket) -> None:

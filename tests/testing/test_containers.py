@@ -86,7 +86,7 @@ def test_then_a_process(machine: Machine) -> None:
     assert machine.started == ["process"]
 
 
-def test_one_that_does_not_start_is_passed_over(machine: Machine) -> None:
+def test_one_that_does_not_start_is_skipped(machine: Machine) -> None:
     machine.broken = {"official"}
     assert start_broker("activemq").flavour == "local"
 

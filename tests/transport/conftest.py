@@ -34,7 +34,7 @@ _WAITING_PLACES = (("locks.py", "wait"), ("stompy/transport/sockets.py", "_by_po
 
 
 class Call(threading.Thread):
-    """A function under way in its own thread."""
+    """A function running in its own thread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__(name="test-call", daemon=True)

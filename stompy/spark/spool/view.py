@@ -87,7 +87,7 @@ class SpoolView:
             self._list()
             return self._begin_again(low, listed.union(self._segments.values()))
         if new:
-            # A segment is listed before its writer has synced the folder, and Spark must not be told of what a power
+            # A segment is listed before its writer has synced the folder, and Spark must not plan with what a power
             # cut may take away.
             self._files.sync("")
         for segment in new:

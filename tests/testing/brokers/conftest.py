@@ -19,7 +19,7 @@ CONNECTED = b"CONNECTED\nserver:Toy/1.2.3 (for tests)\nversion:1.2\n\n\0\n"
 
 
 class Toy:
-    """Answers the CONNECTs of its clients, one after the other, with `answers` in turn; the last one for ever."""
+    """Answers the CONNECTs of its clients, one after the other, with `answers` in turn; the last one forever."""
 
     def __init__(self, *answers: bytes) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -59,7 +59,7 @@ def toy() -> Iterator[Callable[..., Toy]]:
         one.close()
 
 
-# Listens on the port that it is given, answers CONNECT, and leaves a trace of a goodbye.
+# Listens on the port that it is given, answers CONNECT, and leaves a trace of a DISCONNECT.
 PROGRAM = f"""
 import signal, socket, sys
 def end(*_):
