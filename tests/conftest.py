@@ -13,9 +13,11 @@ import hypothesis
 import pytest
 
 import stompy.locks
+from stompy.testing.containers import OTHER_SOURCES
 from tests.support.leaks import Watch, watching
 from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
+from tests.support.process_brokers import process_broker
 from tests.support.progress import Progress
 from tests.support.stacks import Stacks
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificates
 
+OTHER_SOURCES["process"] = process_broker
 stompy.locks.checked = True  # every lock made in a test asserts its rank
 
 WATCH = pytest.StashKey[Watch]()
