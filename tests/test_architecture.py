@@ -226,15 +226,6 @@ def test_an_init_file_as_it_should_be_is_let_through(plant: Plant, file: str, so
     assert plant(rules.init_files_hold_a_docstring, {file: source}) == []
 
 
-def test_a_file_that_is_too_long_is_found(plant: Plant) -> None:
-    (breach,) = plant(rules.files_stay_short, {"frames/planted.py": "\n" * rules.MAX_LINES})
-    assert "421 lines" in breach
-
-
-def test_a_file_at_the_limit_is_let_through(plant: Plant) -> None:
-    assert plant(rules.files_stay_short, {"frames/planted.py": "\n" * (rules.MAX_LINES - 1)}) == []
-
-
 @pytest.mark.parametrize(
     ("file", "source"),
     [

@@ -23,7 +23,8 @@ from tests.support.conversation import Ways, converse, expected_endings, expecte
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
 from tests.support.needs import each
 from tests.support.peer import until
-from tests.support.soak import Plan, Soak
+from tests.support.soak import Soak
+from tests.support.soak_plan import Plan
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

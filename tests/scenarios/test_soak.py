@@ -14,7 +14,8 @@ from stompy.broker import Broker
 from stompy.broker.message import Message
 from stompy.broker.publisher import Publisher
 from stompy.testing.proxy import FaultProxy
-from tests.support.soak import Plan, Resending, Soak, SoakError, Tally
+from tests.support.soak import Soak, SoakError
+from tests.support.soak_plan import Plan, Resending, Tally
 
 
 def restarting(broker: Broker) -> Callable[[], None]:

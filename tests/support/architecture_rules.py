@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeGuard
 
 PACKAGE = "stompy"
-MAX_LINES = 420
 
 SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "locks", "threads"})
 """What everybody may import."""
@@ -84,7 +83,6 @@ class Module:
     name: str
     is_init: bool
     tree: ast.Module
-    line_count: int
     imports: tuple[Import, ...]
 
     @property
@@ -133,7 +131,7 @@ def _module(name: str, path: Path, source: str, known: frozenset[str]) -> Module
     tree, found = _parse(source)
     # `from stompy.frames import frame` names a module, `from stompy.frames.frame import Frame` what is in one.
     imports = tuple(one if one.target in known else replace(one, target=base) for base, one in found)
-    return Module(name, path.name == "__init__.py", tree, len(source.splitlines()), imports)
+    return Module(name, path.name == "__init__.py", tree, imports)
 
 
 @functools.cache
@@ -314,15 +312,6 @@ def _may_stand_under_types(statement: ast.stmt) -> bool:
     return lazy or isinstance(statement, ast.ImportFrom)
 
 
-def files_stay_short(tree: Tree) -> list[str]:
-    """No file is longer than MAX_LINES."""
-    return [
-        module.at(MAX_LINES, f"{module.line_count} lines, {MAX_LINES} at most")
-        for module in tree.values()
-        if module.line_count > MAX_LINES
-    ]
-
-
 def third_party_imports_are_declared(tree: Tree) -> list[str]:
     """Tenacity (outside the pure folders) and the requirement of an extra in its own folder; nothing else."""
     breaches = []
@@ -346,6 +335,5 @@ RULES: tuple[Callable[[Tree], list[str]], ...] = (
     imports_are_absolute,
     nothing_inside_imports_the_public_package,
     init_files_hold_a_docstring,
-    files_stay_short,
     third_party_imports_are_declared,
 )
