@@ -23,7 +23,7 @@ from urllib.parse import quote
 from stompy.deadline import Deadline
 from stompy.testing.brokers import activemq, rabbitmq
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.ports import free_port
+from stompy.testing.brokers.container import free_port
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Place
 

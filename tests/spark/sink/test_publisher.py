@@ -13,8 +13,7 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import DedupMode, Part, identifier
-from stompy.spark.sink.publisher import Chunk, Publisher
-from stompy.spark.sink.rate_limiter import RateLimiter
+from stompy.spark.sink.publisher import Chunk, Publisher, RateLimiter
 from stompy.testing.proxy import FaultProxy
 
 QUEUE = "/queue/rows"

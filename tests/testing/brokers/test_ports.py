@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from stompy.testing.brokers.ports import free_port
+from stompy.testing.brokers.container import free_port
 
 
 def test_a_free_port_is_below_those_that_clients_get() -> None:
