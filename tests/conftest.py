@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -134,3 +135,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     from tests.support.certificates import Certificates  # most runs of single tests need none
 
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Switch threads as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -148,7 +148,7 @@ class Broker(Management):
         faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
-        ConfigurationError: an argument makes no sense.
+        ConfigurationError: an argument is invalid.
     """
 
     def __init__(

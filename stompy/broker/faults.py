@@ -78,7 +78,7 @@ class FrameFault(_Shown):
         link: only this connection, from 1, in the order of acceptance; `None` for all.
 
     Raises:
-        ConfigurationError: there is no such command, or a number makes no sense.
+        ConfigurationError: there is no such command, or a number is invalid.
     """
 
     frame: str
@@ -190,7 +190,7 @@ class CutAfter(_Shown):
         link: as for the faults of frames.
 
     Raises:
-        ConfigurationError: both are given, or none, or a number makes no sense.
+        ConfigurationError: both are given, or none, or a number is invalid.
     """
 
     sent: Range | None = field(default=None, kw_only=True)

@@ -147,7 +147,7 @@ def _parts(hashed: str) -> tuple[int, int, int, bytes, bytes]:
     except binascii.Error:
         raise ConfigurationError("salt and key of a passcode hash are base64") from None
     if n < 2 or n & (n - 1) or not r or not p or 160 * n * r * p > _MOST_WORK or len(salt) < 8 or len(key) != 32:
-        raise ConfigurationError("the numbers of a passcode hash make no sense, or ask for too much memory")
+        raise ConfigurationError("the parameters of a passcode hash are invalid, or ask for too much memory")
     return n, r, p, salt, key
 
 

@@ -77,7 +77,7 @@ class Outbox:
             them, nor of the address, is written to the file.
 
     Raises:
-        ConfigurationError: an argument makes no sense.
+        ConfigurationError: an argument is invalid.
         OutboxBusy: the file is open already, in this process or another.
         OutboxDamaged: the file is not what was written to it; it is read to the end and checked here.
         OutboxError: the file cannot be used.

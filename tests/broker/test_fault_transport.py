@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -147,14 +146,6 @@ def test_a_delay_of_what_is_sent_keeps_to_the_writers_deadline() -> None:
     transport, _, _ = pair(Delay("RECEIPT"))
     with pytest.raises(SendTimeout):
         transport.sendall(FIRST, Deadline(0))
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("quick_switches")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
 import pytest
 
 import stompy
@@ -45,14 +42,6 @@ EVERY_FAULT: list[Fault] = [
     Refuse(),
     Refuse(link=3),
 ]
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 # The plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,16 +16,7 @@ from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
 # On a busy machine Python does little else than switch.
-pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(autouse=True)
-def frantic() -> Iterator[None]:
-    """Switch threads as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_switches")]
 
 
 @pytest.fixture

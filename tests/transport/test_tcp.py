@@ -12,12 +12,10 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, ConnectionLost, ConnectTimeout
 from stompy.transport import sockets, tcp
 from stompy.transport.tcp import TcpDialer, TcpTransport, resolve
+from tests.transport.conftest import ample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.transport.conftest import Calling
-
 
 Answer = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
@@ -110,30 +108,9 @@ def test_the_real_name_service_is_asked() -> None:
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-def ample() -> Deadline:
-    return Deadline(20)
-
-
-@pytest.fixture
-def dialed(raw_server: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
-    """A transport and the bare socket of its peer."""
-    transport = TcpDialer(*raw_server.getsockname()).dial(ample())
-    peer, _ = raw_server.accept()
-    with peer:
-        yield transport, peer
-    transport.close()
-
-
 def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
     peer.close()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port that nobody listens on, for as long as the test is quick."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def names(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:

@@ -19,9 +19,8 @@ from stompy.transport.tcp import TcpDialer, TcpListener
 
 if TYPE_CHECKING:
     from tests.transport.conftest import Calling
-from tests.transport.test_tcp import ample, black_hole
-from tests.transport.test_tcp import dialed as dialed  # the fixture serves here too
-from tests.transport.test_tcp import free_port as free_port  # the fixture serves here too
+from tests.transport.conftest import ample
+from tests.transport.test_tcp import black_hole
 
 DESCRIPTORS = pathlib.Path("/proc/self/fd")
 

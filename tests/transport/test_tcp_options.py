@@ -12,9 +12,8 @@ from stompy.transport.tcp import TcpDialer, TcpOptions
 
 if TYPE_CHECKING:
     pass
-from tests.transport.test_tcp import ample, names
-from tests.transport.test_tcp import dialed as dialed  # the fixture serves here too
-from tests.transport.test_tcp import free_port as free_port  # the fixture serves here too
+from tests.transport.conftest import ample
+from tests.transport.test_tcp import names
 
 
 class TestOptions:
