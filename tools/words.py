@@ -51,6 +51,8 @@ INSTEAD = {
     r"(?:the|a) door": "the public package",
     r"whoever refuses": "rejecting",
     r"not held": "not protected",
+    r"without a word": "silently, or without ERROR",
+    r"by lot": "at random",
     r"what is promised": "guarantees",
     r"laws": "rules",
 }

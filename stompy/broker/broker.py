@@ -126,7 +126,7 @@ class Broker(Management):
         max_transaction_bytes: the same in bytes of messages.
         max_session_subscriptions: live subscriptions of one client.
         max_session_transactions: open transactions of one client.
-        max_sessions: clients at one time; one more is told so by ERROR and let go.
+        max_sessions: clients at one time; one more gets an ERROR and is disconnected.
         max_handshakes: those among them that are not connected yet.
         max_handshakes_per_address: those among these that come from one IP address, or one /64 of IPv6; half of them
             where it is `None`.

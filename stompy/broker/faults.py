@@ -8,7 +8,7 @@
 
 Everything counts by link, the connections in the order in which they are accepted, and within a link by the frames and
 bytes that pass. So the same conversation meets the same faults each time, however threads are scheduled; what is drawn
-by lot comes from the seed. A plan prints as the expression that makes it.
+at random comes from the seed. A plan prints as the expression that makes it.
 
 | lock | guards | held over I/O? |
 |---|---|---|
@@ -255,7 +255,7 @@ class FaultPlan:
 
     Args:
         faults: any of this module; more than one may strike the same frame.
-        seed: of everything drawn by lot.
+        seed: of everything drawn at random.
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:

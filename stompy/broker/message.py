@@ -180,7 +180,7 @@ class Message:
         )
 
     def head(self, grammar: Grammar) -> bytes:
-        """Return the header lines and the empty line behind them.
+        """Return the header lines and the empty line after them.
 
         Raises:
             LocalProtocolError: a header cannot be written in `grammar`, as a line end in 1.0.

@@ -198,7 +198,7 @@ class Queue:
                     view.ready.append(item)
 
     def put_back(self, items: Iterable[Item]) -> None:
-        """Return messages to the places they had; those that were never taken stand behind them."""
+        """Return messages to the places they had; those that were never taken come after them."""
         returned = sorted(items, key=_order)
         if not returned:
             return
@@ -233,7 +233,7 @@ class Queue:
     # Consumers
 
     def join(self, consumer: Consumer) -> None:
-        """Let a consumer take part, behind the others."""
+        """Let a consumer take part, after the others."""
         self._consumers[consumer] = self._view(consumer.selector)
         if consumer.exclusive:
             self._exclusive[consumer] = None

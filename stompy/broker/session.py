@@ -54,8 +54,8 @@ class Session:
         router: where messages go.
         commands: what frames do.
         settings: limits, users, times.
-        admission: counts clients; told when this one is connected and when it is gone.
-        slot: its place there; one that is refused is told why and let go.
+        admission: counts clients; called when this one is connected and when it is gone.
+        slot: its place there; one that is refused gets an ERROR and is disconnected.
         name: unique among the sessions of the broker.
         number: for the names of the threads.
     """

@@ -1,4 +1,4 @@
-"""What an embedded broker can be told."""
+"""The settings of an embedded broker."""
 
 from __future__ import annotations
 

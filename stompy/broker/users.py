@@ -31,14 +31,14 @@ _MOST_MEMORY = 256 * 1024 * 1024
 _MOST_WORK = 128 * 1024 * 1024
 """Bytes that the numbers of a hash may ask for: half of what OpenSSL is allowed, which needs a little more."""
 _AT_ONCE = 2
-"""Hashes computed at one time: each takes a core and memory, and strangers can ask for them."""
+"""Hashes computed at one time: each takes a core and memory, and any client can request them."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
     """One user of a broker.
 
-    A destination is allowed by its own name, or by a beginning with `*` behind it: `/queue/orders`, `/topic/*`, `*`.
+    A destination is allowed by its own name, or by a beginning with `*` at the end: `/queue/orders`, `/topic/*`, `*`.
 
     Attributes:
         passcode: in plain text; kept as a `Secret`.

@@ -162,7 +162,7 @@ class WriterThread:
         write_queue: what to write.
         transport: where to.
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
-        stalled: seconds after which a client that takes too little is let go.
+        stalled: seconds after which a client that reads too little is disconnected.
         name: of the thread.
         before: called with the frames, before they are written.
     """

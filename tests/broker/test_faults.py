@@ -204,7 +204,7 @@ def test_a_cut_in_the_midst_of_a_message_gives_it_back(serve: Serve, version: st
     assert message.headers["redelivered"] == "true"
 
 
-def test_a_refused_connection_ends_without_a_word(serve: Serve) -> None:
+def test_a_refused_connection_ends_without_an_error_frame(serve: Serve) -> None:
     served, _ = faulty(serve, Refuse(link=2))
     with served.client() as first:
         assert served.dial().rest() == []

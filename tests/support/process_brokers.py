@@ -64,7 +64,7 @@ _STOP_TIMEOUT = 20.0
 _GROUP_TIMEOUT = 10.0
 _POLL = 0.02
 
-# Lives in a session of its own and waits on a pipe that only this process holds: when this process dies without a word
+# Lives in a session of its own and waits on a pipe that only this process holds: when this process dies silently
 # (os._exit after a test's timeout, SIGKILL), the pipe closes and the broker goes with its folder.
 _GUARD = 'read -r _; kill -s KILL -- "-$1" 2>/dev/null; rm -rf -- "$2"'
 

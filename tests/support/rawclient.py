@@ -228,7 +228,7 @@ class RawClient:
         self.transport.shutdown_write()
 
     def close(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection without DISCONNECT."""
         self.transport.close()
 
     def disconnect(self) -> None:

@@ -68,7 +68,7 @@ class SpoolView:
         return time.monotonic() - self._heartbeat_at
 
     def refresh(self) -> bool:
-        """Look what is there now; return whether that can be told, which it cannot while an owner is about to begin.
+        """Look what is there now; return whether that is known, which it is not while an owner is about to begin.
 
         Raises:
             SpoolDataLoss: a segment that was there is gone, and was not processed.

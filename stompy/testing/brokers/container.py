@@ -90,7 +90,7 @@ class ContainerBroker(NetworkBroker):
     def kill(self) -> None:
         """See `RunningBroker`."""
         if self.container is not None and not self._down:
-            # The signal reaches it frozen or not; a frozen one is let go at the same time, too late to answer anybody.
+            # The signal reaches it frozen or not; a frozen one is resumed at the same time, too late to answer anybody.
             self._docker().kill()
             self._paused = False
             self._down = True
@@ -159,9 +159,9 @@ class ContainerBroker(NetworkBroker):
     def _hosts(self) -> tuple[str, ...]:
         """Return under which names the ports may be reached: depends on where docker runs, and where we do."""
         assert self.container is not None
-        told = self.container.get_container_host_ip()
+        reported = self.container.get_container_host_ip()
         own = ("127.0.0.1",) if self._is_local(self.container) else ()
-        return tuple(dict.fromkeys((*own, told)))
+        return tuple(dict.fromkeys((*own, reported)))
 
     @staticmethod
     def _is_local(container: DockerContainer) -> bool:

@@ -107,7 +107,7 @@ def _tls(settings: BrokerSettings, place: Place) -> dict[str, str]:
     lines = {"stomp.listeners.ssl.1": f"{place.host}:{place.ports['stomp+ssl']}"}
     for section in ("ssl_options", "web_stomp.ssl"):
         lines.update({f"{section}.{name}": f"{place.stores}/{file}" for name, file in files.items()})
-    # Of web sockets alone RabbitMQ cannot be told to want a certificate of the client.
+    # For web sockets alone RabbitMQ cannot require a certificate of the client.
     lines["ssl_options.verify"] = "verify_peer" if settings.client_certificates else "verify_none"
     lines["ssl_options.fail_if_no_peer_cert"] = str(settings.client_certificates).lower()
     lines["web_stomp.ssl.port"] = str(place.ports["wss"])

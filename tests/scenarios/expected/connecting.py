@@ -211,13 +211,13 @@ CONNECTING: tuple[Fact, ...] = (
         "heartbeats",
         "How is a client dropped that misses its beats?",
         on(EMBEDDED, "ERROR closed", "ERROR, closed", "ERROR\nmessage:nothing was received for * s despite heartbeats"),
-        on(CLASSIC, "closed", "closed without a word", grade="own"),
+        on(CLASSIC, "closed", "closed without ERROR", grade="own"),
         on(
             ARTEMIS,
             "ERROR closed",
             "ERROR, closed",
             "ERROR\nmessage:AMQ229014: Did not receive data from * within the * connection TTL*",
         ),
-        on(RABBITMQ, "closed", "closed without a word", grade="own"),
+        on(RABBITMQ, "closed", "closed without ERROR", grade="own"),
     ),
 )

@@ -34,7 +34,7 @@ _WORDS = {
     _GONE_UNNAMED: "ERROR without `receipt-id`, closed",
     _UP: "ERROR with `receipt-id`, stays open",
     _UP_UNNAMED: "ERROR without `receipt-id`, stays open",
-    _SILENT: "closed without a word",
+    _SILENT: "closed without ERROR",
     _TAKEN: "taken: RECEIPT",
     _INVALID: "ERROR with `receipt-id`; the next frame gets `Connection is not valid.`, closed",
     _INVALID_UNNAMED: "ERROR without `receipt-id`; the next frame gets `Connection is not valid.`, closed",

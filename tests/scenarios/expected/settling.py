@@ -143,7 +143,7 @@ SETTLING: tuple[Fact, ...] = (
     fact(
         "nack-dead-default",
         _NACK,
-        "And without a word on persistence?",
+        "And if persistence is not specified?",
         on(EMBEDDED, "3, /queue/DLQ", "the same", versions=ESCAPING),
         on(
             CLASSIC,
@@ -190,7 +190,7 @@ SETTLING: tuple[Fact, ...] = (
     fact(
         "handler-raises-default",
         _NACK,
-        "And without a word on persistence?",
+        "And if persistence is not specified?",
         on(EMBEDDED, "3, a dead letter", "the same", versions=ESCAPING),
         on(RABBITMQ, "2, still there", "the same", versions=ESCAPING),
         on(
