@@ -13,7 +13,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # All tests of one kind of broker in one process, so that each is started once.
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
-# The version stands in the door.
+# `__init__` defines the version.
 DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
 # Compiled tests are kept from run to run, whatever the caller's shell says.
@@ -100,11 +100,11 @@ test-transport-%: $(VENV)/.installed-test
 	STOMPY_SCENARIO_TRANSPORT=$* STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded \
 		$(PYTEST) -m broker $(SIDE_BY_SIDE) tests/scenarios -k embedded
 
-# Not the pages, the tools, the cost of parsing and the long sweeps over each octet, which are the same on every Python.
+# Not the pages, the tools, the cost of parsing and the long sweeps over each byte, which are the same on every Python.
 test-pythons: $(VENV)/.installed-test
 	STOMPY_BROKERS_FROM=none tools/test_pythons $(VENV) -m "not broker" $(SIDE_BY_SIDE) --ignore tests/tools \
 		--ignore tests/documentation --ignore tests/conformance --ignore tests/test_architecture.py \
-		--ignore tests/property --ignore tests/fuzz --ignore-glob 'tests/scenarios/test_every_octet*' \
+		--ignore tests/property --ignore tests/fuzz --ignore-glob 'tests/scenarios/test_every_byte*' \
 		--ignore tests/scenarios/test_outbox_oversized.py --ignore tests/hostile/test_memory.py $(ARGS)
 
 # The data pipeline: Spark takes half a gigabyte and ten seconds to start, so it has an environment and a command of its own.

@@ -72,6 +72,10 @@ class StompError(Exception):
     retryable: ClassVar[bool] = False
     """Whether the same call may succeed later without any change by the caller."""
 
+    def __init_subclass__(cls, *, retryable: bool | None = None) -> None:
+        if retryable is not None:
+            cls.retryable = retryable
+
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(printable(argument) if isinstance(argument, str) else argument for argument in arguments))
 
@@ -85,14 +89,12 @@ class ConfigurationError(StompError, ValueError):
     """An address, an option or an argument is wrong; nothing was sent."""
 
 
-class ConnectError(StompError, ConnectionError):
+class ConnectError(StompError, ConnectionError, retryable=True):
     """No session with the broker was established.
 
     Attributes:
         address: the address that was tried, without credentials; empty if there is none.
     """
-
-    retryable = True
 
     def __init__(self, message: str, *, address: str = "") -> None:
         self.address = address
@@ -103,35 +105,29 @@ class ConnectTimeout(ConnectError, TimeoutError):
     """The connect timeout passed before the broker answered CONNECTED."""
 
 
-class ConnectRefused(ConnectError):
+class ConnectRefused(ConnectError, retryable=False):
     """The broker answered the CONNECT frame with ERROR.
 
     Attributes:
         frame: the ERROR frame.
     """
 
-    retryable = False
-
     def __init__(self, message: str, *, frame: Frame, address: str = "") -> None:
         self.frame = frame
         super().__init__(message, address=address)
 
 
-class ClientIdInUse(ConnectRefused):
+class ClientIdInUse(ConnectRefused, retryable=True):
     """The broker already has a session with this client id: another client's, or a lost one that it has not noticed."""
 
-    retryable = True
 
-
-class VersionMismatch(ConnectError):
+class VersionMismatch(ConnectError, retryable=False):
     """Client and broker have no protocol version in common.
 
     Attributes:
         offered: the versions that this client offered.
         supported: the versions that the broker named; empty if it named none.
     """
-
-    retryable = False
 
     def __init__(self, message: str, *, offered: Sequence[str], supported: Sequence[str], address: str = "") -> None:
         self.offered = tuple(offered)
@@ -153,10 +149,8 @@ class TlsError(ConnectError):
         super().__init__(message, address=address)
 
 
-class ClientCertificateRefused(TlsError):
+class ClientCertificateRefused(TlsError, retryable=False):
     """The broker rejected the client certificate, or requires one."""
-
-    retryable = False
 
     def __init__(self, message: str, *, address: str = "") -> None:
         super().__init__(message, reason="client-certificate", address=address)
@@ -174,10 +168,8 @@ class ProxyError(ConnectError):
         super().__init__(message, address=address)
 
 
-class ProxyLoginRefused(ProxyError):
+class ProxyLoginRefused(ProxyError, retryable=False):
     """The proxy rejected the login and passcode, or requires them."""
-
-    retryable = False
 
 
 class AllBrokersFailed(ConnectError):
@@ -196,14 +188,12 @@ class NotConnected(StompError):
     """The connection was not opened yet, or is closed."""
 
 
-class ConnectionLost(StompError, ConnectionError):
+class ConnectionLost(StompError, ConnectionError, retryable=True):
     """The connection to the broker was lost.
 
     Attributes:
         outcome: `"not-sent"` if no byte of the frame was written, `"unknown"` if the broker may have received it.
     """
-
-    retryable = True
 
     def __init__(self, message: str, *, outcome: Outcome = "unknown") -> None:
         self.outcome: Outcome = outcome
@@ -218,15 +208,13 @@ class SendTimeout(ConnectionLost):
     """The broker did not accept the bytes within the send timeout; the connection is unusable from then on."""
 
 
-class BrokerError(ConnectionLost):
+class BrokerError(ConnectionLost, retryable=False):
     """The broker sent an ERROR frame.
 
     Attributes:
         frame: the ERROR frame.
         receipt_id: the receipt id of the client frame that it answers, or `None`.
     """
-
-    retryable = False
 
     def __init__(
         self, message: str, *, frame: Frame, receipt_id: str | None = None, outcome: Outcome = "unknown"
@@ -286,10 +274,8 @@ class BodyDecodeError(MessageError, ValueError):
         super().__init__(message)
 
 
-class StompTimeout(StompError, TimeoutError):
+class StompTimeout(StompError, TimeoutError, retryable=True):
     """A wait timed out."""
-
-    retryable = True
 
 
 class ReceiptTimeout(StompTimeout):
@@ -342,16 +328,12 @@ class OutboxDamaged(OutboxError):
     """The file of an outbox, or one that belongs to it, is corrupt; the error message says what to do."""
 
 
-class OutboxBusy(OutboxError):
+class OutboxBusy(OutboxError, retryable=True):
     """Another outbox, in this or another process, has the file open."""
 
-    retryable = True
 
-
-class OutboxFull(OutboxError):
+class OutboxFull(OutboxError, retryable=True):
     """The message was not stored, as a limit of the outbox is reached or the disk is full; stored messages are kept."""
-
-    retryable = True
 
 
 class SpoolError(StompError):
@@ -378,20 +360,16 @@ class SpoolDataLoss(SpoolError):
     """Messages that were acknowledged to the broker and not yet processed are missing from the spool."""
 
 
-class SpoolBusy(SpoolError):
+class SpoolBusy(SpoolError, retryable=True):
     """Another live receiver writes to the spool."""
-
-    retryable = True
 
 
 class SpoolFenced(SpoolError):
     """A later receiver has taken over the spool; this one must no longer write to it or acknowledge messages."""
 
 
-class SpoolFull(SpoolError):
+class SpoolFull(SpoolError, retryable=True):
     """The disk is full; messages that were not written were not acknowledged, and stored messages are kept."""
-
-    retryable = True
 
 
 class PipelineError(StompError):

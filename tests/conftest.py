@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ import hypothesis
 import pytest
 
 import stompy.locks
+from stompy.testing.containers import OTHER_SOURCES
 from tests.support.leaks import Watch, watching
 from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
+from tests.support.process_brokers import process_broker
 from tests.support.progress import Progress
 from tests.support.stacks import Stacks
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificates
 
+OTHER_SOURCES["process"] = process_broker
 stompy.locks.checked = True  # every lock made in a test asserts its rank
 
 WATCH = pytest.StashKey[Watch]()
@@ -131,3 +135,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     from tests.support.certificates import Certificates  # most runs of single tests need none
 
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Switch threads as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

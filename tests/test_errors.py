@@ -156,8 +156,8 @@ def test_broker_error_carries_the_frame_and_the_receipt_it_answers(frame: Frame)
 
 
 def test_frame_too_large_names_the_setting() -> None:
-    error = errors.FrameTooLarge("a body of 11 octets", limit_name="max_body", limit=10)
-    assert str(error) == "a body of 11 octets (limit max_body=10)"
+    error = errors.FrameTooLarge("a body of 11 bytes", limit_name="max_body", limit=10)
+    assert str(error) == "a body of 11 bytes (limit max_body=10)"
     assert (error.limit_name, error.limit) == ("max_body", 10)
 
 

@@ -1,4 +1,4 @@
-"""The tests mirror the folders of the package."""
+"""The tests mirror the folders of the package, and no file is too long."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parent.parent
+FOLDERS = ("stompy", "tests", "tools", "benchmarks", "examples", "docs")
+MAX_LINES = 400
 
 
 def folders_without_tests(top: Path) -> list[str]:
@@ -34,3 +36,23 @@ def tree(tmp_path: Path) -> Path:
 def test_a_folder_without_tests_is_found(tree: Path, test: str, found: list[str]) -> None:
     (tree / "tests/link" / test).touch()
     assert folders_without_tests(tree) == found
+
+
+def long_files(top: Path) -> list[str]:
+    """Return the Python files of more than `MAX_LINES`."""
+    files = (file for folder in FOLDERS for file in (top / folder).rglob("*.py*") if file.suffix in {".py", ".pyi"})
+    return sorted(
+        file.relative_to(top).as_posix()
+        for file in files
+        if len(file.read_text(encoding="utf-8").splitlines()) > MAX_LINES
+    )
+
+
+def test_no_file_is_too_long() -> None:
+    assert long_files(TOP) == []
+
+
+@pytest.mark.parametrize(("lines", "found"), [(MAX_LINES, []), (MAX_LINES + 1, ["tests/link/test_all.py"])])
+def test_a_long_file_is_found(tree: Path, lines: int, found: list[str]) -> None:
+    (tree / "tests/link/test_all.py").write_text("\n" * lines)
+    assert long_files(tree) == found

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from typing import Any
 
-BORNE_WITH: dict[str, str] = {}
+TOLERATED: dict[str, str] = {}
 """By the id of an advisory the reason why it does not matter here."""
 
 
@@ -39,7 +39,7 @@ def judged(answer: str) -> tuple[str, list[str]]:
         f"{one['name']} {one['version']}: {flaw['id']} (fixed in {', '.join(flaw['fix_versions']) or 'no version'})"
         for one in looked_at
         for flaw in one["vulns"]
-        if flaw["id"] not in BORNE_WITH
+        if flaw["id"] not in TOLERATED
     ]
     if not looked_at:
         return f"the advisories of none of {len(packages)} packages could be reached: nothing was audited", []

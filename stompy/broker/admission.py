@@ -16,7 +16,7 @@ from collections import Counter
 from stompy.errors import LimitExceeded
 
 _SPARE = 16
-"""Refused clients that are told so at one time; to the others the stream just ends."""
+"""Refused clients that get an ERROR at one time; for the others the stream just ends."""
 
 
 class SlotState(enum.Enum):
@@ -24,7 +24,7 @@ class SlotState(enum.Enum):
 
     WAITING = "has not said CONNECT, or not in a way that was taken"
     INSIDE = "connected"
-    REFUSED = "one too many, and being told so"
+    REFUSED = "one too many, and gets an ERROR"
     GONE = "has left"
 
 

@@ -118,24 +118,24 @@ class Broker(Management):
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         max_queue_messages: ready messages in one queue.
-        max_queue_bytes: the same in octets of headers and bodies.
+        max_queue_bytes: the same in bytes of headers and bodies.
         max_backlog_messages: messages that wait for one subscription of a topic.
-        max_backlog_bytes: the same in octets.
-        max_outbox_bytes: octets that wait to be written to one client.
+        max_backlog_bytes: the same in bytes.
+        max_outbox_bytes: bytes that wait to be written to one client.
         max_transaction_frames: frames in all open transactions of one client.
-        max_transaction_bytes: the same in octets of messages.
+        max_transaction_bytes: the same in bytes of messages.
         max_session_subscriptions: live subscriptions of one client.
         max_session_transactions: open transactions of one client.
-        max_sessions: clients at one time; one more is told so by ERROR and let go.
+        max_sessions: clients at one time; one more gets an ERROR and is disconnected.
         max_handshakes: those among them that are not connected yet.
         max_handshakes_per_address: those among these that come from one IP address, or one /64 of IPv6; half of them
             where it is `None`.
         max_queues: queues that exist, as they hold messages or have subscriptions.
-        max_store_bytes: octets of all messages that the broker holds, wherever they wait.
-        max_state_bytes: octets of all else that clients make it keep: unfinished frames, ids, names of queues, long
+        max_store_bytes: bytes of all messages that the broker holds, wherever they wait.
+        max_state_bytes: bytes of all else that clients make it keep: unfinished frames, ids, names of queues, long
             headers of messages; 256 MiB where it is `None`, or twice `limits.max_body` where that is more.
         max_session_state_bytes: the same for one client; `limits.max_body` and 32 MiB where it is `None`.
-        max_eol_rate: octets of line ends a second that a client may send between frames.
+        max_eol_rate: bytes of line ends a second that a client may send between frames.
         connect_timeout: seconds in which CONNECT must come.
         login_delay: seconds that the answer to a wrong login or passcode takes.
         send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
@@ -148,7 +148,7 @@ class Broker(Management):
         faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
-        ConfigurationError: an argument makes no sense.
+        ConfigurationError: an argument is invalid.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class MemoryBudget:
         """Bytes of state."""
         return self._state
 
-    def take(self, octets: int, state: int = 0, *, force: bool = False) -> None:
+    def take(self, size: int, state: int = 0, *, force: bool = False) -> None:
         """Count a new message, or state; `force` where it takes the place of another.
 
         Raises:
@@ -60,18 +60,18 @@ class MemoryBudget:
         """
         with self._lock:
             if not force:
-                if octets and self._held + octets > self._limit:
+                if size and self._held + size > self._limit:
                     raise LimitExceeded("the broker is full", limit_name="max_store_bytes", limit=self._limit)
                 if state and self._state + state > self._state_limit:
                     what = "the broker keeps too much beside messages"
                     raise LimitExceeded(what, limit_name="max_state_bytes", limit=self._state_limit)
-            self._held += octets
+            self._held += size
             self._state += state
 
-    def give_back(self, octets: int, state: int = 0) -> None:
+    def give_back(self, size: int, state: int = 0) -> None:
         """Count a message, or state, no more."""
         with self._lock:
-            self._held -= octets
+            self._held -= size
             self._state -= state
 
 
@@ -95,25 +95,25 @@ class SessionBudget:
         """Bytes of state."""
         return self._held
 
-    def take(self, octets: int) -> None:
+    def take(self, size: int) -> None:
         """Count state; a negative number gives some back.
 
         Raises:
             LimitExceeded: it is too much for one session, or for all of them; it was not counted.
         """
         with self._lock:
-            held = self._held + octets
-            if octets > 0 and held > self._limit:
+            held = self._held + size
+            if size > 0 and held > self._limit:
                 what = "the broker keeps too much for this client beside messages"
                 raise LimitExceeded(what, limit_name="max_session_state_bytes", limit=self._limit)
-            self._budget.take(0, _counted(held) - _counted(self._held), force=octets < 0)
+            self._budget.take(0, _counted(held) - _counted(self._held), force=size < 0)
             self._held = held
 
-    def take_frame(self, octets: int) -> None:
+    def take_frame(self, size: int) -> None:
         """Count the frame that is not whole yet, in the place of what it was before; raises as `take` does."""
-        if octets != self._frame:
-            self.take(octets - self._frame)
-            self._frame = octets
+        if size != self._frame:
+            self.take(size - self._frame)
+            self._frame = size
 
     def close(self) -> None:
         """Give everything back, as the session is over."""

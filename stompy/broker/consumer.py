@@ -107,7 +107,7 @@ class Consumer:
         """Whether it has ended; what it was given may still be acknowledged."""
         ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
         self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._again))) + _OBJECTS
-        """Octets that it counts for in its session."""
+        """Bytes that it counts for in its session."""
 
     def _template(self) -> bytes:
         """Return the first lines of each MESSAGE, in which `%b` and `%d` stand for the parts of its ids."""

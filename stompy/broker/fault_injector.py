@@ -1,4 +1,4 @@
-"""What a plan makes of one direction of one link: octets in, steps out. No thread, clock or socket."""
+"""What a plan makes of one direction of one link: bytes in, steps out. No thread, clock or socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Pass octets on."""
+    """Pass bytes on."""
 
-    octets: bytes
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ Step: TypeAlias = "Pass | Wait | End"
 
 @dataclass(slots=True)
 class _Frame:
-    """What is done to the frame that is under way."""
+    """What is done to the current frame."""
 
     dropped: bool = False
-    left: int | None = None  # octets until the link ends
+    left: int | None = None  # bytes until the link ends
     cut: Cut | None = None
     kept: bytearray | None = None  # of a frame that passes twice
     rewrites: list[Rewrite] = field(default_factory=list)
@@ -101,7 +101,7 @@ class FaultInjector:
                 frame.cut, frame.left = fault, fault.keep
                 continue  # noted when it ends
             if isinstance(fault, Insert):
-                before.append(Pass(fault.octets))
+                before.append(Pass(fault.data))
             elif isinstance(fault, Double):
                 frame.kept = bytearray()
             elif isinstance(fault, Drop):
@@ -124,24 +124,24 @@ class FaultInjector:
 
     def _part(self, part: Part) -> list[Step]:
         frame = self._frame
-        octets = part.octets
+        data = part.data
         if part.begins:
             for rewrite in frame.rewrites:
-                octets = _with_header(octets, rewrite)
+                data = _with_header(data, rewrite)
         if frame.kept is not None:
-            frame.kept += octets
+            frame.kept += data
         steps: list[Step] = []
         if frame.cut is not None and frame.left is not None:
-            octets, frame.left = octets[: frame.left], max(0, frame.left - len(octets))
+            data, frame.left = data[: frame.left], max(0, frame.left - len(data))
         if not frame.dropped:
-            steps.append(Pass(octets))
+            steps.append(Pass(data))
         if part.ends and frame.kept and not frame.dropped and frame.cut is None:
             steps.append(Pass(bytes(frame.kept)))
         if frame.cut is not None and (part.ends or frame.left == 0):
             steps.append(End(frame.cut))
         return steps
 
-    # Octets
+    # Bytes
 
     def _limited(self, steps: list[Step]) -> list[Step]:
         """Shorten the steps to what passes before the link ends."""
@@ -153,12 +153,12 @@ class FaultInjector:
             if limit is not None and self._passed >= limit[0]:
                 step = End(limit[1])
             if isinstance(step, Pass):
-                octets = step.octets if limit is None else step.octets[: limit[0] - self._passed]
-                self._passed += len(octets)
-                if octets and done and isinstance(done[-1], Pass):
-                    done[-1] = Pass(done[-1].octets + octets)
-                elif octets:
-                    done.append(Pass(octets))
+                data = step.data if limit is None else step.data[: limit[0] - self._passed]
+                self._passed += len(data)
+                if data and done and isinstance(done[-1], Pass):
+                    done[-1] = Pass(done[-1].data + data)
+                elif data:
+                    done.append(Pass(data))
                 if limit is None or self._passed < limit[0]:
                     continue
                 step = End(limit[1])
@@ -167,7 +167,7 @@ class FaultInjector:
         return done
 
     def _limit(self) -> tuple[int, CutAfter] | None:
-        """Return the nearest place where the link must end, counted in octets that passed."""
+        """Return the nearest place where the link must end, counted in bytes that passed."""
         nearest: tuple[int, CutAfter] | None = None
         for number, fault in self._plan.entries(link=self._link):
             if not isinstance(fault, CutAfter) or fault.direction != self._direction:
@@ -180,14 +180,14 @@ class FaultInjector:
         return nearest
 
 
-def _with_header(octets: bytes, rewrite: Rewrite) -> bytes:
-    """Return the octets that begin a frame with the first header of that name changed."""
+def _with_header(data: bytes, rewrite: Rewrite) -> bytes:
+    """Return the bytes that begin a frame with the first header of that name changed."""
     name, value = rewrite.header.encode(), rewrite.value.encode()
-    head = _HEAD.match(octets)
+    head = _HEAD.match(data)
     if head is None:
-        return octets
+        return data
     line = re.compile(rb"(?<=\n)(" + re.escape(name) + rb"):[^\r\n]*")
-    return line.sub(lambda found: found[1] + b":" + value, head.group(), count=1) + octets[head.end() :]
+    return line.sub(lambda found: found[1] + b":" + value, head.group(), count=1) + data[head.end() :]
 
 
 # Where frames begin and end
@@ -196,7 +196,7 @@ _LINE_ENDS = re.compile(rb"[\r\n]+")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([0-9]{1,12})[ \t]*\r?$", re.MULTILINE)
 _MAX_HEAD = 1024 * 1024
-"""Octets of a head after which the stream is taken for something else than STOMP, and passed on as it comes."""
+"""Bytes of a head after which the stream is taken for something else than STOMP, and passed on as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +204,13 @@ class Part:
     """A piece of the stream that belongs to one frame, or the line ends between two.
 
     Attributes:
-        octets: as they came.
+        data: as they came.
         command: of the frame; `HEARTBEAT` between frames; empty where no frame can be made out.
         begins: whether it is the first part of its frame; that part has the whole head.
         ends: whether it is the last.
     """
 
-    octets: bytes
+    data: bytes
     command: str
     begins: bool
     ends: bool
@@ -224,67 +224,67 @@ class FrameSplitter:
 
     def __init__(self) -> None:
         self._held = b""
-        self._command: str | None = None  # of the frame whose body is under way
-        self._left: int | None = None  # octets of that body and its NUL; None: up to the NUL
+        self._command: str | None = None  # of the frame whose body is passing
+        self._left: int | None = None  # bytes of that body and its NUL; None: up to the NUL
         self._lost = False
 
     def feed(self, data: bytes) -> list[Part]:
         """Return the parts that `data` completes."""
-        octets, self._held = self._held + data, b""
+        data, self._held = self._held + data, b""
         parts: list[Part] = []
-        while octets:
-            part = self._next(octets)
+        while data:
+            part = self._next(data)
             if part is None:
-                self._held = octets
+                self._held = data
                 break
             parts.append(part)
-            octets = octets[len(part.octets) :]
+            data = data[len(part.data) :]
         return parts
 
-    def _next(self, octets: bytes) -> Part | None:
+    def _next(self, data: bytes) -> Part | None:
         if self._lost:
-            return Part(octets, "", begins=False, ends=False)
+            return Part(data, "", begins=False, ends=False)
         if self._command is not None:
-            end = self._body_end(octets)
-            return self._part(octets, end, self._command, begins=False)
-        if line_ends := _LINE_ENDS.match(octets):
+            end = self._body_end(data)
+            return self._part(data, end, self._command, begins=False)
+        if line_ends := _LINE_ENDS.match(data):
             return Part(line_ends.group(), HEARTBEAT, begins=True, ends=True)
-        return self._head(octets)
+        return self._head(data)
 
-    def _head(self, octets: bytes) -> Part | None:
-        blank = _HEAD_END.search(octets)
-        nul = octets.find(b"\0", 0, blank.start() if blank else None)
+    def _head(self, data: bytes) -> Part | None:
+        blank = _HEAD_END.search(data)
+        nul = data.find(b"\0", 0, blank.start() if blank else None)
         if blank is None and nul < 0:
-            if len(octets) <= _MAX_HEAD:
+            if len(data) <= _MAX_HEAD:
                 return None
             self._lost = True
-            return Part(octets, "", begins=True, ends=False)
-        command = octets[: _line_length(octets)].decode("ascii", "replace").upper()
+            return Part(data, "", begins=True, ends=False)
+        command = data[: _line_length(data)].decode("ascii", "replace").upper()
         if nul >= 0:  # a frame without a blank line
-            return Part(octets[: nul + 1], command, begins=True, ends=True)
+            return Part(data[: nul + 1], command, begins=True, ends=True)
         assert blank is not None
-        head = octets[: blank.end()]
+        head = data[: blank.end()]
         length = _LENGTH.search(head)
         self._left = int(length[1]) + 1 if length else None
-        end = self._body_end(octets[len(head) :])
-        return self._part(octets, len(head) + end if end else -len(head), command, begins=True)
+        end = self._body_end(data[len(head) :])
+        return self._part(data, len(head) + end if end else -len(head), command, begins=True)
 
     def _body_end(self, body: bytes) -> int:
-        """Return how many octets of `body` belong to the frame if it ends there, else 0."""
+        """Return how many bytes of `body` belong to the frame if it ends there, else 0."""
         if self._left is not None:
             return self._left if len(body) >= self._left else 0
         return body.find(b"\0") + 1
 
-    def _part(self, octets: bytes, end: int, command: str, *, begins: bool) -> Part:
+    def _part(self, data: bytes, end: int, command: str, *, begins: bool) -> Part:
         if end > 0:
             self._command = self._left = None
-            return Part(octets[:end], command, begins, ends=True)
+            return Part(data[:end], command, begins, ends=True)
         self._command = command
         if self._left is not None:
-            self._left -= len(octets) + end  # `end` is minus the length of the head
-        return Part(octets, command, begins, ends=False)
+            self._left -= len(data) + end  # `end` is minus the length of the head
+        return Part(data, command, begins, ends=False)
 
 
-def _line_length(octets: bytes) -> int:
-    found = re.search(rb"[\r\n\0]", octets)
-    return found.start() if found else len(octets)
+def _line_length(data: bytes) -> int:
+    found = re.search(rb"[\r\n\0]", data)
+    return found.start() if found else len(data)

@@ -57,7 +57,7 @@ class FaultListener:
 
 
 class _Hold:
-    """One delay under way; its time begins when it is made."""
+    """One current delay; its time begins when it is made."""
 
     def __init__(self, fault: Delay, plan: FaultPlan, *, link: int) -> None:
         self._plan = plan
@@ -95,11 +95,11 @@ class FaultTransport:
         return self._transport.peer
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
-        """Return the next octets that the plan lets through."""
+        """Return the next bytes that the plan lets through."""
         while True:
             while self._waiting:
-                if octets := self._receive(self._waiting[0], deadline):
-                    return octets
+                if data := self._receive(self._waiting[0], deadline):
+                    return data
             data = self._transport.recv(deadline)
             if not data:
                 return b""
@@ -121,10 +121,10 @@ class FaultTransport:
         if not isinstance(step, Pass):
             return b""
         if self._waiting and isinstance(end := self._waiting[0], End):
-            # Before the broker sees the last octets, so that no answer to them gets out.
+            # Before the broker sees the last bytes, so that no answer to them gets out.
             self._waiting.clear()
             self._end(end)
-        return step.octets
+        return step.data
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Hand over what the plan lets through."""
@@ -135,7 +135,7 @@ class FaultTransport:
             if self._shut:  # what a delay holds back must not slip out while the link is being ended
                 raise ConnectionLost(f"connection to {self.peer} was shut down")
             if isinstance(step, Pass):
-                self._transport.sendall(step.octets, deadline)
+                self._transport.sendall(step.data, deadline)
             elif isinstance(step, End):
                 self._end(step)
                 raise ConnectionLost(f"connection to {self.peer} cut by the fault plan")

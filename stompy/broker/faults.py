@@ -7,8 +7,8 @@
         ...
 
 Everything counts by link, the connections in the order in which they are accepted, and within a link by the frames and
-octets that pass. So the same conversation meets the same faults each time, however threads are scheduled; what is drawn
-by lot comes from the seed. A plan prints as the expression that makes it.
+bytes that pass. So the same conversation meets the same faults each time, however threads are scheduled; what is drawn
+at random comes from the seed. A plan prints as the expression that makes it.
 
 | lock | guards | held over I/O? |
 |---|---|---|
@@ -40,7 +40,7 @@ HEARTBEAT = "heart-beat"
 """In the place of a command: line ends between frames."""
 
 GARBAGE = b"\xff\xfe not a frame \x01\n:::\n\n\0"
-"""For `Insert`: octets that no version of STOMP allows."""
+"""For `Insert`: bytes that no version of STOMP allows."""
 
 STRAY_MESSAGE = (
     b"MESSAGE\nsubscription:no-such-subscription\nmessage-id:stray-1\nack:stray-1\n"
@@ -72,13 +72,13 @@ class FrameFault(_Shown):
     """Base of the faults that strike frames.
 
     Attributes:
-        frame: a command (its side follows from it), `SENT`, `RECEIVED`, or `"heart-beat"` for the broker's heart-beats.
+        frame: a command (its side follows from it), `SENT`, `RECEIVED`, or `"heart-beat"` for the broker's heartbeats.
         nth: only this one of those frames on a link, from 1, counted since the fault was added; `None` for each.
         chance: how probable it is that such a frame is struck, 0 to 1, drawn from the plan's seed.
         link: only this connection, from 1, in the order of acceptance; `None` for all.
 
     Raises:
-        ConfigurationError: there is no such command, or a number makes no sense.
+        ConfigurationError: there is no such command, or a number is invalid.
     """
 
     frame: str
@@ -133,7 +133,7 @@ class Cut(FrameFault):
     A frame that was received whole takes effect, but no answer to it reaches the client.
 
     Attributes:
-        keep: octets of the frame that pass before; 0 for none, `None` for all of it.
+        keep: bytes of the frame that pass before; 0 for none, `None` for all of it.
     """
 
     keep: int | None = field(default=None, kw_only=True)
@@ -169,10 +169,10 @@ class Insert(FrameFault):
     """Something stands before the frame that nobody has sent.
 
     Attributes:
-        octets: such as `GARBAGE` or `STRAY_MESSAGE`.
+        data: such as `GARBAGE` or `STRAY_MESSAGE`.
     """
 
-    octets: bytes = field(kw_only=True)
+    data: bytes = field(kw_only=True)
 
 
 Range: TypeAlias = "int | tuple[int, int]"
@@ -180,17 +180,17 @@ Range: TypeAlias = "int | tuple[int, int]"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CutAfter(_Shown):
-    """The link ends, both ways at once, when so many octets have passed, wherever in a frame that is.
+    """The link ends, both ways at once, when so many bytes have passed, wherever in a frame that is.
 
     Of `sent` and `received` one is given; a pair is a range, both ends included, from which each link draws.
 
     Attributes:
-        sent: octets that the client still gets, counted since the fault was added.
-        received: octets that the broker still gets.
+        sent: bytes that the client still gets, counted since the fault was added.
+        received: bytes that the broker still gets.
         link: as for the faults of frames.
 
     Raises:
-        ConfigurationError: both are given, or none, or a number makes no sense.
+        ConfigurationError: both are given, or none, or a number is invalid.
     """
 
     sent: Range | None = field(default=None, kw_only=True)
@@ -203,7 +203,7 @@ class CutAfter(_Shown):
             raise ConfigurationError("CutAfter takes sent or received, one of them")
         low, high = self.bounds
         if not 0 <= low <= high:
-            raise ConfigurationError(f"not a number or range of octets: {(low, high)}")
+            raise ConfigurationError(f"not a number or range of bytes: {(low, high)}")
 
     @property
     def direction(self) -> str:
@@ -255,7 +255,7 @@ class FaultPlan:
 
     Args:
         faults: any of this module; more than one may strike the same frame.
-        seed: of everything drawn by lot.
+        seed: of everything drawn at random.
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
@@ -287,7 +287,7 @@ class FaultPlan:
         return self._links
 
     def add(self, *faults: Fault) -> None:
-        """Add faults; they count the frames and octets from now on."""
+        """Add faults; they count the frames and bytes from now on."""
         with self._changed:
             first = self._added
             self._added += len(faults)

@@ -49,7 +49,7 @@ class ClientConnection:
     """A client that is connected.
 
     Attributes:
-        session: its id, which CONNECTED told it.
+        session: its id, as in CONNECTED.
         peer: its address.
         login: who it is; `None` where the broker has no users.
         client_id: the header of CONNECT.

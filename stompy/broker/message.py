@@ -70,7 +70,7 @@ class Message:
         target: by which the broker keeps its queue or topic.
         options: what the SEND asked for.
         length: its frames have a `content-length`, also where they would not need it.
-        body: octets, never changed.
+        body: bytes, never changed.
         grammar: how the head is written first; the sender's.
         budget: counts it while it exists, and what of its head is more than usual as state.
 
@@ -116,7 +116,7 @@ class Message:
         self._head = _encoded_head([("destination", destination), *pairs], body, grammar, length=length)
         self._other: tuple[Grammar, bytes] | None = None
         self.size = len(self._head) + len(body)
-        """Octets that count towards the limits."""
+        """Bytes that count towards the limits."""
         self.excess = excess(len(self._head) + len(destination))
         if budget is not None:
             budget.take(self.size, self.excess)
@@ -180,7 +180,7 @@ class Message:
         )
 
     def head(self, grammar: Grammar) -> bytes:
-        """Return the header lines and the empty line behind them.
+        """Return the header lines and the empty line after them.
 
         Raises:
             LocalProtocolError: a header cannot be written in `grammar`, as a line end in 1.0.
@@ -222,12 +222,12 @@ class Message:
         return dict(reversed(self._pairs()))
 
     def _pairs(self) -> list[tuple[str, str]]:
-        octets = b"".join((_COMMAND.encode("ascii"), b"\n", self._head, self.body, b"\0"))
-        (frame,) = Parser(self._grammar, _NO_LIMITS).feed(octets)
+        data = b"".join((_COMMAND.encode("ascii"), b"\n", self._head, self.body, b"\0"))
+        (frame,) = Parser(self._grammar, _NO_LIMITS).feed(data)
         return [pair for pair in frame.headers.pairs if pair[0] != "content-length"]
 
     def __repr__(self) -> str:
-        return f"<Message {self.destination!r} {len(self.body)} octets>"
+        return f"<Message {self.destination!r} {len(self.body)} bytes>"
 
 
 def _of_profile(

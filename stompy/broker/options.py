@@ -168,7 +168,7 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendOpti
         profile: in whose words the headers are.
 
     Raises:
-        RemoteProtocolError: a value makes no sense, or cannot be had.
+        RemoteProtocolError: a value is invalid, or not supported.
     """
     check_supported("SEND", header, profile)
     header = profile.translate("SEND", header)
@@ -195,7 +195,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         profile: in whose words the headers are.
 
     Raises:
-        RemoteProtocolError: a value makes no sense, or cannot be had.
+        RemoteProtocolError: a value is invalid, or not supported.
     """
     check_supported("SUBSCRIBE", header, profile)
     header = profile.translate("SUBSCRIBE", header)
@@ -282,4 +282,4 @@ def _selector(text: str | None, *, convert: bool) -> Selector | None:
     try:
         return compiled(text, convert=convert)
     except SelectorError as error:
-        raise RemoteProtocolError(f"the selector makes no sense: {error}") from error
+        raise RemoteProtocolError(f"the selector is invalid: {error}") from error

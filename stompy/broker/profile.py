@@ -77,7 +77,7 @@ class Profile:
         leniency: what it tolerates beyond the settings.
         names: how destinations are read.
         heartbeat: given what the client offers, returns what the broker does; `None` for the settings' own.
-        beats_in_1_0: the oldest version has heart-beats too.
+        beats_in_1_0: the oldest version has heartbeats too.
         nameless_in_1_0: CONNECTED has no `server` there.
         hosts: the `host` headers that are taken; `None` for all.
         refused_login: given the login, returns the refusal of a wrong one.
@@ -112,7 +112,7 @@ class Profile:
         repeated: which of the headers of one name are passed on.
         own_length: a MESSAGE has `content-length` only where its SEND had it; else always.
         text: a body without `content-length` is text: what is not UTF-8 in it is replaced.
-        deaf: given the seconds of silence, returns the refusal of a client that missed its heart-beats.
+        deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
         ends_late_replies: a message to a temporary queue whose owner is gone is refused.
     """
 

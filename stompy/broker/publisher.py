@@ -134,7 +134,7 @@ class Publisher:
         elif feed.consumer is None:
             self._refuse_full(queue, 1)
         else:
-            # A topic waits for nobody, and a message left out in silence would be a lie: the subscriber is told.
+            # A topic waits for nobody, and no message is dropped silently: the subscriber gets an ERROR.
             name, limit = "max_backlog_messages", self._settings.max_backlog_messages
             if queue.ready < limit:
                 name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes

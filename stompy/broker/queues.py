@@ -198,7 +198,7 @@ class Queue:
                     view.ready.append(item)
 
     def put_back(self, items: Iterable[Item]) -> None:
-        """Return messages to the places they had; those that were never taken stand behind them."""
+        """Return messages to the places they had; those that were never taken come after them."""
         returned = sorted(items, key=_order)
         if not returned:
             return
@@ -233,7 +233,7 @@ class Queue:
     # Consumers
 
     def join(self, consumer: Consumer) -> None:
-        """Let a consumer take part, behind the others."""
+        """Let a consumer take part, after the others."""
         self._consumers[consumer] = self._view(consumer.selector)
         if consumer.exclusive:
             self._exclusive[consumer] = None
@@ -291,8 +291,8 @@ class Queue:
         """Hand messages out while there are any and somebody has room.
 
         Args:
-            refuse: called for a message that its consumer cannot be told of in its version of the protocol, with the
-                reason, and for one that has expired, with none.
+            refuse: called for a message that cannot be delivered in its consumer's version of STOMP, with the reason,
+                and for one that has expired, with none.
             now: seconds since the epoch, by the broker's clock.
         """
         if self.paused:

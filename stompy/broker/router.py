@@ -213,7 +213,7 @@ class Router:
         self._sessions.pop(session, None)
 
     def hang_up(self, session: SessionState) -> None:
-        """End a session without a word: the client finds the end of the stream."""
+        """End a session without an ERROR: the client finds the end of the stream."""
         self.detach(session)
         session.write_queue.finish()
 

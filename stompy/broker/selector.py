@@ -123,7 +123,9 @@ class _Parser:
 
     def _unexpected(self) -> SelectorError:
         found = self._peek()
-        return SelectorError("the selector ends too early" if found is None else f"the selector has {found!r} there")
+        return SelectorError(
+            "the selector ends too early" if found is None else f"unexpected {found!r} in the selector"
+        )
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -266,7 +268,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while place < end:
         match = _TOKEN.match(text, place)
         if match is None:
-            raise SelectorError(f"the selector has {text[place : place + 20]!r} there")
+            raise SelectorError(f"unexpected {text[place : place + 20]!r}")
         kind = match.lastgroup or ""
         token = match[kind]
         if kind == "word" and token.upper() in _KEYWORDS:

@@ -54,8 +54,8 @@ class Session:
         router: where messages go.
         commands: what frames do.
         settings: limits, users, times.
-        admission: counts clients; told when this one is connected and when it is gone.
-        slot: its place there; one that is refused is told why and let go.
+        admission: counts clients; called when this one is connected and when it is gone.
+        slot: its place there; one that is refused gets an ERROR and is disconnected.
         name: unique among the sessions of the broker.
         number: for the names of the threads.
     """
@@ -224,7 +224,7 @@ class Session:
         if deaf is not None:
             self._refuse(deaf(seconds or 0.0))
         else:
-            self._fail(f"nothing was heard for {seconds:g} s despite heart-beats")
+            self._fail(f"nothing was received for {seconds:g} s despite heartbeats")
 
     def _process(self, frames: Sequence[Frame]) -> None:
         if frames and self._pulse is None:
@@ -366,7 +366,7 @@ class Session:
         self._over.set()
 
     def _discard(self, deadline: Deadline) -> None:
-        """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still under way."""
+        """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still in flight."""
         try:
             while not deadline.expired and self._transport.recv(deadline):
                 pass

@@ -72,7 +72,7 @@ class SessionState:
         """The subscriptions that wait for room."""
         self.transactions: dict[str, Transaction] = {}
         self.late_receipts: list[bytes] = []
-        """RECEIPTs that follow that of the COMMIT under way."""
+        """RECEIPTs that follow that of the current COMMIT."""
         self.ledger: Ledger[Delivery] = Ledger()
         """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
 

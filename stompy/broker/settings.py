@@ -1,4 +1,4 @@
-"""What an embedded broker can be told."""
+"""The settings of an embedded broker."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Settings:
 
     @property
     def state_bytes(self) -> int:
-        """The limit `max_state_bytes`: where it is not given, two bodies of the largest size may be under way."""
+        """The limit `max_state_bytes`: where it is not given, two bodies of the largest size may be incomplete."""
         return self.max_state_bytes or max(256 * 1024 * 1024, 2 * self.limits.max_body)
 
     @property

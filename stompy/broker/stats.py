@@ -31,7 +31,7 @@ class BrokerStats:
     """A snapshot of one moment; the counters run since the broker was made.
 
     Attributes:
-        sessions: clients that are connected, behind their CONNECTED.
+        sessions: clients that are connected, counted from their CONNECTED.
         sessions_total: sessions opened so far.
         queues: by name; an empty queue that nobody consumes is forgotten.
         topics: live subscriptions by name, or pattern.

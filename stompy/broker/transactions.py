@@ -18,7 +18,7 @@ class Transaction:
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
-        """Octets that its id counts for in its session."""
+        """Bytes that its id counts for in its session."""
         self.messages: list[Message] = []
         """In the order of their SENDs."""
         self.settled: list[tuple[list[Entry[Delivery]], bool]] = []
@@ -26,7 +26,7 @@ class Transaction:
         self.receipts: list[bytes] = []
         """RECEIPTs of SENDs that come after that of COMMIT."""
         self.size = 0
-        """Octets of the messages."""
+        """Bytes of the messages."""
 
     @property
     def frames(self) -> int:
@@ -34,7 +34,7 @@ class Transaction:
         return len(self.messages) + len(self.settled)
 
     def needed(self) -> dict[str, tuple[int, int]]:
-        """Return how many messages and octets are meant for each queue."""
+        """Return how many messages and bytes are meant for each queue."""
         found: dict[str, tuple[int, int]] = {}
         for message in self.messages:
             if not is_topic(message.target) and not message.target.startswith(REMOTE):

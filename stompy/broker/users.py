@@ -29,16 +29,16 @@ _COST = (1 << 14, 8, 1)
 _FORM = re.compile(r"scrypt:([0-9]{1,7}):([0-9]{1,2}):([0-9]{1,2}):([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
 _MOST_MEMORY = 256 * 1024 * 1024
 _MOST_WORK = 128 * 1024 * 1024
-"""Octets that the numbers of a hash may ask for: half of what OpenSSL is allowed, which needs a little more."""
+"""Bytes that the numbers of a hash may ask for: half of what OpenSSL is allowed, which needs a little more."""
 _AT_ONCE = 2
-"""Hashes under way at one time: each takes a core and memory, and strangers can ask for them."""
+"""Hashes computed at one time: each takes a core and memory, and any client can request them."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
     """One user of a broker.
 
-    A destination is allowed by its own name, or by a beginning with `*` behind it: `/queue/orders`, `/topic/*`, `*`.
+    A destination is allowed by its own name, or by a beginning with `*` at the end: `/queue/orders`, `/topic/*`, `*`.
 
     Attributes:
         passcode: in plain text; kept as a `Secret`.
@@ -147,7 +147,7 @@ def _parts(hashed: str) -> tuple[int, int, int, bytes, bytes]:
     except binascii.Error:
         raise ConfigurationError("salt and key of a passcode hash are base64") from None
     if n < 2 or n & (n - 1) or not r or not p or 160 * n * r * p > _MOST_WORK or len(salt) < 8 or len(key) != 32:
-        raise ConfigurationError("the numbers of a passcode hash make no sense, or ask for too much memory")
+        raise ConfigurationError("the parameters of a passcode hash are invalid, or ask for too much memory")
     return n, r, p, salt, key
 
 

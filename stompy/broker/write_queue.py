@@ -2,7 +2,7 @@
 
 | thread | owns | may block on |
 |---|---|---|
-| `stompy-broker-<n>-writer` | order of bytes out, heart-beats | the write_queue; `sendall`, which `shutdown` ends |
+| `stompy-broker-<n>-writer` | order of bytes out, heartbeats | the write_queue; `sendall`, which `shutdown` ends |
 
 Locks: `WriteQueue._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
 nothing and is never held over I/O.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.broker")
 
 _SLICE = 256 * 1024
-"""Octets that a client must take within the send timeout."""
+"""Bytes that a client must take within the send timeout."""
 
 
 class WriteQueue:
@@ -39,7 +39,7 @@ class WriteQueue:
     its turn, so that what belongs together leaves in one write.
 
     Args:
-        max_bytes: MESSAGEs are refused from here on, and the reader waits when so many octets of answers pile up.
+        max_bytes: MESSAGEs are refused from here on, and the reader waits when so many bytes of answers pile up.
         max_frames: the same, in frames.
         touched: where the write queue enters itself when it must be woken.
     """
@@ -53,7 +53,7 @@ class WriteQueue:
         self._answered = threading.Condition(self._lock)
         self._frames: list[bytes | Delivery] = []
         self._bytes = 0
-        self._answers = 0  # octets of answers among them
+        self._answers = 0  # bytes of answers among them
         self._starved = False  # somebody wanted to add a MESSAGE and could not
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
@@ -162,7 +162,7 @@ class WriterThread:
         write_queue: what to write.
         transport: where to.
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
-        stalled: seconds after which a client that takes too little is let go.
+        stalled: seconds after which a client that reads too little is disconnected.
         name: of the thread.
         before: called with the frames, before they are written.
     """
@@ -194,7 +194,7 @@ class WriterThread:
         self._thread.join(timeout)
 
     def beat(self, pulse: HeartbeatTimer) -> None:
-        """Send heart-beats from now on; called before CONNECTED enters the write queue, which makes the writer look."""
+        """Send heartbeats from now on; called before CONNECTED enters the write queue, which makes the writer look."""
         self._pulse = pulse
 
     def _run(self) -> None:
@@ -202,7 +202,7 @@ class WriterThread:
             self._write_all()
             self._transport.shutdown_write()
         except SendTimeout:
-            text = "%s: took less than %d octets of ours in %g s, and is let go (limit send_timeout=%g)"
+            text = "%s: read less than %d bytes in %g s; disconnected (limit send_timeout=%g)"
             _LOG.info(text, self._transport.peer, _SLICE, self._stalled, self._stalled)
             self._transport.shutdown()
         except ConnectionLost as error:
@@ -234,7 +234,7 @@ class WriterThread:
         return None if self._pulse is None else self._pulse.next_check(time.monotonic())
 
     def _write(self, data: bytes) -> None:
-        # A client may be slow for long, but not deaf for ever; each slice has its own time, however much there is.
+        # A client may be slow for long, but must read; each slice has its own time, however much there is.
         for start in range(0, len(data), _SLICE):
             self._transport.sendall(data[start : start + _SLICE] if len(data) > _SLICE else data, self._in_time())
         if self._pulse is not None:

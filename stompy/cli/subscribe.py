@@ -30,7 +30,7 @@ _ENOUGH = 100
 """Messages after which they are flushed and acknowledged, however many more wait."""
 _ONE_BY_ONE = 100
 """So many go into a pipe one by one, each when the one before was read: the reader may want no more."""
-_GOODBYE = 0.5
+_DRAIN_TIME = 0.5
 """Seconds for the reader of a pipe to read what is in it, when a signal ends the command."""
 _LOOK = 0.5
 """Seconds of silence after which to look whether anybody still reads the output."""
@@ -219,7 +219,7 @@ class _Printer:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is None or issubclass(kind, KeyboardInterrupt):
-            self.settle(Deadline(_GOODBYE))
+            self.settle(Deadline(_DRAIN_TIME))
 
 
 def as_text(message: Message) -> bytes:

@@ -232,7 +232,7 @@ class LinkManager:
             self._callbacks.connected(link.connected, decided)
 
     def _drop(self, link: Link, error: BaseException) -> None:
-        """End a link that was not published; listeners are told after its frames."""
+        """End a link that was not published; listeners are called after its frames."""
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (

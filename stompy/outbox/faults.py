@@ -7,13 +7,13 @@ import sqlite3
 from stompy.errors import OutboxBusy, OutboxDamaged, OutboxError, OutboxFull
 
 WAL = "-wal"
-"""Behind the path: SQLite's write-ahead log, which holds the newest messages."""
+"""Suffix of SQLite's write-ahead log, which holds the newest messages."""
 
 SHARED = "-shm"
-"""Behind the path: SQLite's index of the log, made anew by whoever comes first."""
+"""Suffix of SQLite's index of the log, rebuilt by whoever opens the file first."""
 
 LOCK = "-lock"
-"""Behind the path: the lock, and the mark of how much must be there; see `lockfile.py`."""
+"""Suffix of the lock file, with the mark of how much must be there; see `lockfile.py`."""
 
 _ADVICE = (
     "Nothing more is sent from it or written to it. Restore the file and those beside it whose names begin with its "

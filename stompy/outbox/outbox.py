@@ -77,7 +77,7 @@ class Outbox:
             them, nor of the address, is written to the file.
 
     Raises:
-        ConfigurationError: an argument makes no sense.
+        ConfigurationError: an argument is invalid.
         OutboxBusy: the file is open already, in this process or another.
         OutboxDamaged: the file is not what was written to it; it is read to the end and checked here.
         OutboxError: the file cannot be used.
@@ -97,19 +97,19 @@ class Outbox:
         **connect_options: Unpack[ConnectOptions],
     ) -> None:
         # No local variable shows a credential, whatever goes wrong from here on.
-        told, url = Secret((url, {**connect_options})), ""
+        arguments, url = Secret((url, {**connect_options})), ""
         del connect_options
         bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
         _check_delays(retry_delay)
-        timeout = _check_connecting(told)
+        timeout = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: ConnectionListener) -> Connection:
             # The forwarder must know which link has confirmed what, so it replaces links itself.
-            return _connected(told, listener, name)
+            return _connected(arguments, listener, name)
 
         self._path = os.path.realpath(_path_of(path))
         self._process = os.getpid()
@@ -337,12 +337,12 @@ def _check_delays(delays: tuple[float, float]) -> None:
         raise ConfigurationError(f"retry_delay must have the smaller number first, not {delays!r}")
 
 
-_Told = Secret[tuple[str | Sequence[str], dict[str, Any]]]
+_ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(told: _Told, listener: ConnectionListener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name: str) -> Connection:
     try:
-        url, options = told.reveal()
+        url, options = arguments.reveal()
         return connect(url, **options, listeners=[listener], name=name, reconnect=False)
     except StompError as error:
         failure = error
@@ -350,9 +350,9 @@ def _connected(told: _Told, listener: ConnectionListener, name: str) -> Connecti
     raise failure.with_traceback(None)
 
 
-def _check_connecting(told: _Told) -> float:
+def _check_connecting(arguments: _ConnectArguments) -> float:
     """Return the receipt timeout; refuse now what would otherwise go wrong again and again, on the forwarder."""
-    return without_traceback(lambda: _checked(*told.reveal()))
+    return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
 def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:

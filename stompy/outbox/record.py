@@ -1,7 +1,7 @@
 """What is in the file: messages, and the ledger that says which messages must be there.
 
 SQLite finds damage to its own structure, not to what is stored in it, and from a damaged write-ahead log it drops the
-end without a word. So each message carries a checksum, and the ledger, which every transaction rewrites, carries their
+end silently. So each message carries a checksum, and the ledger, which every transaction rewrites, carries their
 number and sum: a message that was changed, lost or brought back shows.
 """
 
@@ -92,7 +92,7 @@ def headers_json(headers: Mapping[str, str]) -> str:
 
 @dataclass(slots=True)
 class Ledger:
-    """What every transaction leaves behind; one row.
+    """What every transaction rewrites; one row.
 
     Attributes:
         identity: 16 random bytes, made with the file.

@@ -178,12 +178,12 @@ class Writer(DaemonThread):
             for task in tasks:
                 self._transact([task])
             return
-        told = self._told(error)
-        if isinstance(told, OutboxFull):
+        outbox_error = self._outbox_error(error)
+        if isinstance(outbox_error, OutboxFull):
             # SQLite moves the log into the file after a commit, and so never where none succeeds.
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        tasks[0].fail(told)
+        tasks[0].fail(outbox_error)
 
     def _attempt(self, tasks: Sequence[_Task[Any]]) -> tuple[list[tuple[object, OutboxError | None]], Ledger]:
         ledger = copy.copy(self.ledger)
@@ -213,15 +213,15 @@ class Writer(DaemonThread):
             self.ledger = ledger
             self._on_commit(ledger)
 
-    def _told(self, error: Exception) -> OutboxError:
+    def _outbox_error(self, error: Exception) -> OutboxError:
         if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.DataError):
-            told: OutboxError = OutboxFull("it is larger than SQLite can hold", path=self._path)
+            outbox_error: OutboxError = OutboxFull("it is larger than SQLite can hold", path=self._path)
         else:
-            told = refused(error, self._path)
-        told.__cause__ = error
-        if isinstance(told, OutboxDamaged):
-            self.fail(told)
-        return told
+            outbox_error = refused(error, self._path)
+        outbox_error.__cause__ = error
+        if isinstance(outbox_error, OutboxDamaged):
+            self.fail(outbox_error)
+        return outbox_error
 
     def _fail_all(self, tasks: Sequence[_Task[Any]], error: OutboxError) -> None:
         if isinstance(error, OutboxDamaged):

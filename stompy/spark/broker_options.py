@@ -47,7 +47,7 @@ class BrokerOptions:
     dialect: DialectName | None = option(kinds.choice(*get_args(DialectName)), None,
         "the broker's kind, where it does not say it itself")
     version: str = option(kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer")
-    heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heart-beats: ours, and those "
+    heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heartbeats: ours, and those "
         "asked of the broker")
     connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, up to CONNECTED")
     receipt_timeout: float = option(kinds.seconds, "30", "seconds that the broker may take to confirm")

@@ -65,7 +65,7 @@ def options_for_stream(
 
         spark.readStream.format("stomp").options(**options_for_stream(url=..., destination=..., spool_dir=...)).load()
 
-    Durations are seconds; sizes are octets, or text such as `"8m"`. What is not given is left to its default. A
+    Durations are seconds; sizes are bytes, or text such as `"8m"`. What is not given is left to its default. A
     passcode is no option, since options travel and are printed: name its place.
 
     Args:
@@ -81,7 +81,7 @@ def options_for_stream(
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
         dialect: the broker's kind, where it does not say it itself.
         version: the STOMP versions to offer (default: 1.0,1.1,1.2).
-        heartbeat: seconds between heart-beats: ours, and those asked of the broker (default: 10,10).
+        heartbeat: seconds between heartbeats: ours, and those asked of the broker (default: 10,10).
         connect_timeout: seconds for each address, up to CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
         send_timeout: seconds for one write to leave (default: 30).
@@ -184,7 +184,7 @@ def options_for_read(
 
         spark.read.format("stomp").options(**options_for_read(url=..., destination=..., spool_dir=...)).load()
 
-    Durations are seconds; sizes are octets, or text such as `"8m"`. What is not given is left to its default. A
+    Durations are seconds; sizes are bytes, or text such as `"8m"`. What is not given is left to its default. A
     passcode is no option, since options travel and are printed: name its place.
 
     Args:
@@ -200,7 +200,7 @@ def options_for_read(
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
         dialect: the broker's kind, where it does not say it itself.
         version: the STOMP versions to offer (default: 1.0,1.1,1.2).
-        heartbeat: seconds between heart-beats: ours, and those asked of the broker (default: 10,10).
+        heartbeat: seconds between heartbeats: ours, and those asked of the broker (default: 10,10).
         connect_timeout: seconds for each address, up to CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
         send_timeout: seconds for one write to leave (default: 30).
@@ -279,7 +279,7 @@ def options_for_write(
 
         df.write.format("stomp").mode("append").options(**options_for_write(url=..., destination=...)).save()
 
-    Durations are seconds; sizes are octets, or text such as `"8m"`. What is not given is left to its default. A
+    Durations are seconds; sizes are bytes, or text such as `"8m"`. What is not given is left to its default. A
     passcode is no option, since options travel and are printed: name its place.
 
     Args:
@@ -291,7 +291,7 @@ def options_for_write(
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
         dialect: the broker's kind, where it does not say it itself.
         version: the STOMP versions to offer (default: 1.0,1.1,1.2).
-        heartbeat: seconds between heart-beats: ours, and those asked of the broker (default: 10,10).
+        heartbeat: seconds between heartbeats: ours, and those asked of the broker (default: 10,10).
         connect_timeout: seconds for each address, up to CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
         send_timeout: seconds for one write to leave (default: 30).

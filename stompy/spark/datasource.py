@@ -67,8 +67,8 @@ class StompDataSource(DataSource):
         """Return the columns of a message.
 
         Raises:
-            ConfigurationError: the options fit neither a stream nor a table. Of a stream Spark would otherwise hear it
-                only when the query runs, in the background.
+            ConfigurationError: the options fit neither a stream nor a table. For a stream Spark would otherwise raise
+                it only when the query runs, in the background.
         """
         return ddl(**_form(column_options(self._given())))
 

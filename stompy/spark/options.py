@@ -102,9 +102,9 @@ def parse(
     """
     options = {_key(option.name): option for option in table}
     values: dict[str, Any] = {}
-    passed_over = {_key(name) for name in ignored}
+    ignored_keys = {_key(name) for name in ignored}
     for name, text in given.items():
-        if _key(name) in passed_over:
+        if _key(name) in ignored_keys:
             continue
         option = options.get(_key(name))
         if option is None:

@@ -9,8 +9,7 @@ from stompy.spark import options as kinds
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import option, parse, picked, table_of
 from stompy.spark.sink.identity import DedupMode, Identify
-from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, Transactions
-from stompy.spark.sink.rate_limiter import RateLimiter
+from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, RateLimiter, Transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

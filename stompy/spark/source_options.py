@@ -80,7 +80,7 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What `spark.readStream` was told; picklable. Durations in seconds."""
+    """The options of `spark.readStream`; picklable. Durations in seconds."""
 
     spool: SpoolOptions
     columns: ColumnOptions
@@ -107,7 +107,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """What `spark.read` was told; picklable. Durations in seconds."""
+    """The options of `spark.read`; picklable. Durations in seconds."""
 
     spool: SpoolOptions
     columns: ColumnOptions

@@ -1,8 +1,8 @@
 """Real brokers for tests: `start_broker` for one of a kind from wherever it can be had, and a class for each kind.
 
 A kind is tried in this order: the project's own image, if it is there or can be pulled; the image that
-`tools/broker_images.py` builds; a process of this machine. `STOMPY_BROKERS_FROM` (`official`, `local`, `process`,
-several with commas, or `none`) leaves out the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
+`tools/broker_images.py` builds. `STOMPY_BROKERS_FROM` (`official`, `local`, several with commas, or `none`) leaves out
+the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
 
 Every broker is given its whole configuration, whatever the image holds: newer official images of ActiveMQ come with
 STOMP switched off.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from stompy.errors import ConfigurationError
@@ -21,7 +21,6 @@ from stompy.testing.brokers.activemq import ActiveMQ
 from stompy.testing.brokers.artemis import Artemis
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.embedded import EmbeddedBroker
-from stompy.testing.brokers.process import ProcessBroker
 from stompy.testing.brokers.product import Product
 from stompy.testing.brokers.rabbitmq import RabbitMQ
 from stompy.testing.brokers.running import NetworkBroker, RunningBroker
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.testing")
 
 FROM_VARIABLE = "STOMPY_BROKERS_FROM"
-WAYS = ("official", "local", "process")
+IMAGES = ("official", "local")
+OTHER_SOURCES: dict[str, Callable[[Product, BrokerSettings], NetworkBroker]] = {}
+"""Tried after the images, by its name in `STOMPY_BROKERS_FROM`; each makes a broker or raises BrokerUnavailable."""
 
 PRODUCTS: dict[str, Product] = {
     product.kind: product
@@ -42,13 +43,11 @@ PRODUCTS: dict[str, Product] = {
             "activemq",
             official_images=("apache/activemq:6.3.1", "apache/activemq-classic:6.1.7"),
             local_image="stompy-test/activemq:6",
-            home_like="6.",
         ),
         ActiveMQ(
             "activemq5",
             official_images=("apache/activemq-classic:5.18.3",),
             local_image="stompy-test/activemq:5",
-            home_like="5.",
         ),
         Artemis(
             "artemis",
@@ -59,13 +58,11 @@ PRODUCTS: dict[str, Product] = {
             "rabbitmq3",
             official_images=("rabbitmq:3.10", "rabbitmq:3"),
             local_image="stompy-test/rabbitmq:3",
-            installed_like="3.",
         ),
         RabbitMQ(
             "rabbitmq4",
             official_images=("rabbitmq:4",),
             local_image="stompy-test/rabbitmq:4",
-            installed_like="4.",
         ),
     )
 }
@@ -85,7 +82,7 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
         options: fields of `BrokerSettings`; for `embedded` also arguments of `stompy.broker.Broker`.
 
     Raises:
-        BrokerUnavailable: none can be had here; the error lists why each way was not taken.
+        BrokerUnavailable: none can be had here; the error lists why each source was not taken.
         ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
     """
     if kind.startswith(LIKE) and "like" not in options:
@@ -101,7 +98,7 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
 
 
 def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
-    product.in_container(settings, None)  # a wrong setting is told before anything is tried
+    product.in_container(settings, None)  # a wrong setting is reported before anything is tried
     reasons: list[str] = []
     for broker in candidates(product, settings, reasons):
         try:
@@ -116,44 +113,47 @@ def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
 
 def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
     """Yield the brokers that may be started, best first; why the others are none goes to `reasons`."""
-    ways = chosen_sources()
-    if not ways:
+    sources = chosen_sources()
+    if not sources:
         reasons.append(f"{FROM_VARIABLE} is none")
     elif named := os.environ.get(f"STOMPY_{product.kind.upper()}_IMAGE"):
-        ways = (named,)
-    for way in ways:
-        if way == "process":
-            if reason := product.missing():
-                reasons.append(f"process: {reason}")
+        sources = (named,)
+    for source in sources:
+        if make := OTHER_SOURCES.get(source):
+            try:
+                other = make(product, settings)
+            except BrokerUnavailable as error:
+                reasons.extend(error.reasons)
             else:
-                yield ProcessBroker(product, settings)
+                yield other
             continue
         if reason := images.docker_missing():
-            reasons.append(f"{way}: {reason}")
+            reasons.append(f"{source}: {reason}")
             continue
         try:
-            image = _image(product, way)
+            image = _image(product, source)
         except images.NoImage as error:
-            reasons.append(f"{way}: {error}")
+            reasons.append(f"{source}: {error}")
         else:
-            yield ContainerBroker(product, settings, image=image, flavour=way)
+            yield ContainerBroker(product, settings, image=image, flavour=source)
 
 
-def _image(product: Product, way: str) -> str:
-    if way == "official":
+def _image(product: Product, source: str) -> str:
+    if source == "official":
         return images.official_image(product)
-    return images.local_image(product) if way == "local" else images.named_image(way)
+    return images.local_image(product) if source == "local" else images.named_image(source)
 
 
 def chosen_sources() -> tuple[str, ...]:
-    """Return where brokers may be taken from, best first: all of `WAYS`, or what `STOMPY_BROKERS_FROM` leaves."""
-    wanted = os.environ.get(FROM_VARIABLE) or ",".join(WAYS)
+    """Return where brokers may be taken from, best first: all there are, or what `STOMPY_BROKERS_FROM` leaves."""
+    known = (*IMAGES, *OTHER_SOURCES)
+    wanted = os.environ.get(FROM_VARIABLE) or ",".join(known)
     if wanted == "none":
         return ()
-    chosen = tuple(way.strip() for way in wanted.split(","))
-    if unknown := set(chosen) - set(WAYS):
+    chosen = tuple(source.strip() for source in wanted.split(","))
+    if unknown := set(chosen) - set(known):
         raise ConfigurationError(
-            f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(WAYS)}, or none"
+            f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(known)}, or none"
         )
     return chosen
 
@@ -180,7 +180,7 @@ class _OfKind(ContainerBroker):
     def __init__(self, image: str | None = None, **options: Unpack[BrokerOptions]) -> None:
         product = PRODUCTS[self._kind]
         settings = BrokerSettings.of(options)
-        product.in_container(settings, None)  # a wrong setting is told here
+        product.in_container(settings, None)  # a wrong setting is reported here
         super().__init__(product, settings, image=image or "", flavour=image or "")
 
     def start(self) -> None:

@@ -54,7 +54,7 @@ class Event:
 class RecordingListener(ConnectionListener):
     """Records every event of a connection, and lets a test wait for one.
 
-    Pass it as `stompy.connect(..., listeners=[listener])`, so that it hears the first event too. What it hears comes on
+    Pass it as `stompy.connect(..., listeners=[listener])`, so that it gets the first event too. Events come on
     the connection's dispatcher; everything else is for any thread. Its one lock is a leaf and guards the list.
     """
 

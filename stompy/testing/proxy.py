@@ -254,14 +254,14 @@ class FaultProxy(FaultControls):
         """Wait until `holds(proxy)` is true; it is asked again whenever something may have changed.
 
         Raises:
-            StompTimeout: it was not so within `timeout` seconds.
+            StompTimeout: it was not true within `timeout` seconds.
         """
         deadline = Deadline(timeout)
         turns = self._turns
         while not holds(self):
             with self._changed:
                 if not self._changed.wait_for(partial(self._has_turned, turns), deadline.remaining()):
-                    raise StompTimeout(f"it did not come about within {timeout:g} s: {self!r}")
+                    raise StompTimeout(f"the condition was not met within {timeout:g} s: {self!r}")
                 turns = self._turns
 
     def _has_turned(self, seen: int) -> bool:

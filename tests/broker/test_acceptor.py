@@ -8,10 +8,8 @@ import itertools
 import logging
 import os
 import socket
-import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,14 +116,6 @@ def test_a_machine_without_threads_refuses_the_client_and_serves_the_next(
 
 
 # Many clients
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.requirement("DIS-05")

@@ -28,7 +28,7 @@ MESSAGE = b"MESSAGE\nsubscription:1\ncontent-length:4\n\nab\0d\0"
 
 
 def passed(steps: list[Step]) -> bytes:
-    return b"".join(step.octets for step in steps if isinstance(step, Pass))
+    return b"".join(step.data for step in steps if isinstance(step, Pass))
 
 
 def treated(*faults: Fault, link: int = 1, direction: str = SENT, seed: int = 0) -> FaultInjector:
@@ -36,8 +36,8 @@ def treated(*faults: Fault, link: int = 1, direction: str = SENT, seed: int = 0)
 
 
 def test_without_faults_everything_passes_unchanged() -> None:
-    octets = FIRST + b"\n" + MESSAGE + GARBAGE
-    assert passed(treated().feed(octets)) == octets
+    data = FIRST + b"\n" + MESSAGE + GARBAGE
+    assert passed(treated().feed(data)) == data
 
 
 def test_a_frame_is_counted_by_its_command() -> None:
@@ -72,7 +72,7 @@ def test_a_fault_of_another_link_does_nothing() -> None:
 
 def test_a_dropped_body_is_dropped_over_several_reads() -> None:
     treatment = treated(Drop("MESSAGE"))
-    steps = [step for octet in MESSAGE + FIRST for step in treatment.feed(bytes((octet,)))]
+    steps = [step for byte in MESSAGE + FIRST for step in treatment.feed(bytes((byte,)))]
     assert passed(steps) == FIRST
 
 
@@ -82,9 +82,9 @@ def test_what_waits_is_behind_what_came_before() -> None:
 
 
 @pytest.mark.parametrize("keep", [*range(len(MESSAGE) + 1), None])
-def test_a_cut_keeps_exactly_the_octets_asked_for(keep: int | None) -> None:
+def test_a_cut_keeps_exactly_the_bytes_asked_for(keep: int | None) -> None:
     fault = Cut("MESSAGE", keep=keep)
-    for pieces in ([FIRST + MESSAGE + SECOND], [bytes((octet,)) for octet in FIRST + MESSAGE + SECOND]):
+    for pieces in ([FIRST + MESSAGE + SECOND], [bytes((byte,)) for byte in FIRST + MESSAGE + SECOND]):
         treatment = treated(fault)
         steps = [step for piece in pieces for step in treatment.feed(piece)]
         assert passed(steps) == FIRST + MESSAGE[:keep]
@@ -92,13 +92,13 @@ def test_a_cut_keeps_exactly_the_octets_asked_for(keep: int | None) -> None:
         assert steps[-1] == End(fault)
 
 
-@pytest.mark.parametrize("octets", range(len(FIRST + MESSAGE) + 1))
-def test_a_link_ends_at_exactly_the_octet_asked_for(octets: int) -> None:
-    fault = CutAfter(sent=octets)
-    for pieces in ([FIRST + MESSAGE + SECOND], [bytes((octet,)) for octet in FIRST + MESSAGE + SECOND]):
+@pytest.mark.parametrize("size", range(len(FIRST + MESSAGE) + 1))
+def test_a_link_ends_at_exactly_the_byte_asked_for(size: int) -> None:
+    fault = CutAfter(sent=size)
+    for pieces in ([FIRST + MESSAGE + SECOND], [bytes((byte,)) for byte in FIRST + MESSAGE + SECOND]):
         treatment = treated(fault)
         steps = [step for piece in pieces for step in treatment.feed(piece)]
-        assert passed(steps) == (FIRST + MESSAGE)[:octets]
+        assert passed(steps) == (FIRST + MESSAGE)[:size]
         assert steps[-1] == End(fault)
         assert sum(isinstance(step, End) for step in steps) == 1
 
@@ -109,19 +109,19 @@ def test_the_nearest_of_several_cuts_counts() -> None:
     assert (passed(steps), steps[-1]) == (FIRST[:10], End(near))
 
 
-def test_octets_are_counted_as_the_client_gets_them() -> None:
+def test_bytes_are_counted_as_the_client_gets_them() -> None:
     assert passed(treated(Drop("RECEIPT", nth=1), CutAfter(sent=10)).feed(FIRST + SECOND)) == SECOND[:10]
 
 
 def test_a_range_draws_a_number_for_each_link_from_the_seed() -> None:
     stream = FIRST * 100
-    octets = [
+    drawn = [
         [len(passed(treated(CutAfter(sent=(1, 2_000)), link=link, seed=seed).feed(stream))) for link in range(1, 20)]
         for seed in (7, 7, 8)
     ]
-    assert octets[0] == octets[1] != octets[2]
-    assert len(set(octets[0])) > 10
-    assert all(1 <= number <= 2_000 for number in octets[0])
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(set(drawn[0])) > 10
+    assert all(1 <= number <= 2_000 for number in drawn[0])
 
 
 def test_chance_strikes_the_same_frames_of_the_same_seed() -> None:
@@ -136,7 +136,7 @@ def test_the_way_a_stream_is_read_does_not_change_its_fate() -> None:
     stream = (FIRST + MESSAGE + b"\n") * 50
     at_once = passed(treated(*faults, seed=3).feed(stream))
     treatment = treated(*faults, seed=3)
-    assert passed([step for octet in stream for step in treatment.feed(bytes((octet,)))]) == at_once
+    assert passed([step for byte in stream for step in treatment.feed(bytes((byte,)))]) == at_once
 
 
 def test_a_doubled_frame_passes_twice() -> None:
@@ -145,7 +145,7 @@ def test_a_doubled_frame_passes_twice() -> None:
 
 def test_a_doubled_frame_that_comes_in_pieces_passes_twice() -> None:
     treatment = treated(Double("MESSAGE"))
-    steps = [step for octet in MESSAGE + FIRST for step in treatment.feed(bytes((octet,)))]
+    steps = [step for byte in MESSAGE + FIRST for step in treatment.feed(bytes((byte,)))]
     assert passed(steps) == MESSAGE + MESSAGE + FIRST
 
 
@@ -163,15 +163,15 @@ def test_a_frame_without_the_header_passes_as_it_is() -> None:
     assert passed(treated(Rewrite("RECEIPT", header="receipt", value="x")).feed(FIRST)) == FIRST
 
 
-@pytest.mark.parametrize("octets", [GARBAGE, STRAY_MESSAGE])
-def test_something_stands_before_the_frame(octets: bytes) -> None:
-    assert passed(treated(Insert("RECEIPT", nth=2, octets=octets)).feed(FIRST + SECOND)) == FIRST + octets + SECOND
+@pytest.mark.parametrize("data", [GARBAGE, STRAY_MESSAGE])
+def test_something_stands_before_the_frame(data: bytes) -> None:
+    assert passed(treated(Insert("RECEIPT", nth=2, data=data)).feed(FIRST + SECOND)) == FIRST + data + SECOND
 
 
 def test_several_faults_strike_one_frame() -> None:
     wait = Delay("RECEIPT", seconds=1)
     rewrite = Rewrite("RECEIPT", header="receipt-id", value="9")
-    steps = treated(wait, Insert("RECEIPT", octets=b"\n"), rewrite, Double("RECEIPT")).feed(FIRST)
+    steps = treated(wait, Insert("RECEIPT", data=b"\n"), rewrite, Double("RECEIPT")).feed(FIRST)
     changed = re.sub(b"1", b"9", FIRST)
     assert steps[0] == Wait(wait)
     assert passed(steps) == b"\n" + changed + changed
@@ -235,15 +235,15 @@ def whole(parts: list[Part]) -> list[tuple[str, bytes]]:
     for part in parts:
         if part.begins:
             frames.append((part.command, b""))
-        command, octets = frames[-1]
+        command, data = frames[-1]
         assert command == part.command
-        frames[-1] = (command, octets + part.octets)
+        frames[-1] = (command, data + part.data)
     return frames
 
 
 def test_frames_that_come_in_one_read_are_told_apart() -> None:
     parts = FrameSplitter().feed(CONVERSATION)
-    assert [(part.command, part.octets) for part in parts] == FRAMES
+    assert [(part.command, part.data) for part in parts] == FRAMES
     assert all(part.begins and part.ends for part in parts)
 
 
@@ -252,13 +252,13 @@ def test_frames_cut_anywhere_are_put_together(at: int) -> None:
     splitter = FrameSplitter()
     parts = splitter.feed(CONVERSATION[:at]) + splitter.feed(CONVERSATION[at:])
     frames = whole(parts)
-    assert b"".join(octets for _, octets in frames) == CONVERSATION
+    assert b"".join(data for _, data in frames) == CONVERSATION
     assert [frame for frame in frames if frame[0] != HEARTBEAT] == [frame for frame in FRAMES if frame[0] != HEARTBEAT]
 
 
-def test_a_conversation_octet_by_octet_is_the_same() -> None:
+def test_a_conversation_byte_by_byte_is_the_same() -> None:
     splitter = FrameSplitter()
-    frames = whole([part for octet in CONVERSATION for part in splitter.feed(bytes((octet,)))])
+    frames = whole([part for byte in CONVERSATION for part in splitter.feed(bytes((byte,)))])
     assert [frame for frame in frames if frame[0] != HEARTBEAT] == [frame for frame in FRAMES if frame[0] != HEARTBEAT]
 
 
@@ -275,6 +275,6 @@ def test_a_head_is_held_back_until_it_is_whole_and_a_body_is_not() -> None:
 
 def test_what_never_becomes_a_head_is_passed_on_as_it_comes() -> None:
     splitter = FrameSplitter()
-    octets = b"x" * (1024 * 1024 + 1)
-    assert splitter.feed(octets) == [Part(octets, "", begins=True, ends=False)]
+    data = b"x" * (1024 * 1024 + 1)
+    assert splitter.feed(data) == [Part(data, "", begins=True, ends=False)]
     assert splitter.feed(b"\n\n\0SEND\n\n\0") == [Part(b"\n\n\0SEND\n\n\0", "", begins=False, ends=False)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -48,10 +47,10 @@ def pair(*faults: Fault) -> tuple[FaultTransport, MemoryTransport, FaultPlan]:
 
 
 def rest(transport: MemoryTransport) -> bytes:
-    octets = b""
+    received = b""
     while data := transport.recv(soon()):
-        octets += data
-    return octets
+        received += data
+    return received
 
 
 def test_both_ways_pass_without_faults() -> None:
@@ -101,12 +100,12 @@ def test_a_cut_wakes_the_reader() -> None:
 def test_what_was_received_before_a_cut_is_read_and_gets_no_answer() -> None:
     transport, peer, _ = pair(Cut("SEND", nth=2))
     peer.sendall(SENT * 3, soon())
-    octets = transport.recv(soon())
+    received = transport.recv(soon())
     with pytest.raises(ConnectionLost):
         transport.sendall(FIRST, soon())
     while data := transport.recv(soon()):
-        octets += data
-    assert octets == SENT * 2
+        received += data
+    assert received == SENT * 2
     assert rest(peer) == b""
 
 
@@ -147,14 +146,6 @@ def test_a_delay_of_what_is_sent_keeps_to_the_writers_deadline() -> None:
     transport, _, _ = pair(Delay("RECEIPT"))
     with pytest.raises(SendTimeout):
         transport.sendall(FIRST, Deadline(0))
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("quick_switches")

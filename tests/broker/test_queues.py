@@ -51,7 +51,7 @@ def test_put_back_messages_stand_before_those_that_were_never_taken() -> None:
     assert _drained(queue) == [0, 1, 2]
 
 
-def test_what_fits_is_counted_in_messages_and_octets() -> None:
+def test_what_fits_is_counted_in_messages_and_bytes() -> None:
     size = a_message().size
     queue = a_queue(max_messages=2, max_bytes=10 * size)
     assert queue.fits(2, 2 * size)
@@ -92,7 +92,7 @@ def test_a_consumer_that_left_while_parked_is_never_asked_again() -> None:
     assert (queue.ready, queue.consumers) == (1, [])
 
 
-def test_a_message_that_a_consumer_cannot_be_told_of_is_returned_with_the_reason() -> None:
+def test_a_message_that_a_consumer_cannot_be_sent_is_returned_with_the_reason() -> None:
     queue = a_queue()
     queue.append(Item(a_message(k="two\nlines"), 1))
     queue.append(Item(a_message(), 2))

@@ -6,7 +6,7 @@ from stompy.broker.transactions import Transaction
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state, an_item
 
 
-def test_it_counts_frames_and_octets() -> None:
+def test_it_counts_frames_and_bytes() -> None:
     session = a_session_state()
     a_consumer(session, a_queue()).deliver(an_item())
     transaction = Transaction()

@@ -187,7 +187,7 @@ def test_a_wrong_login_waits_and_nobody_else_does(serve: Serve) -> None:
     for login in ("ann", "nobody"):
         guesser = served.dial()
         guesser.raw(f"CONNECT\naccept-version:1.2\nhost:h\nlogin:{login}\npasscode:wrong\n\n\0".encode())
-        assert guesser.octets(0.05) == b""
+        assert guesser.recv(0.05) == b""
     friend = served.client(login="ann", passcode="sesame")
     friend.send("/queue/a", "x")
     friend.disconnect()
@@ -200,7 +200,7 @@ def test_the_words_and_the_wait_are_the_same_for_a_login_that_does_not_exist(ser
     def refusal(login: str) -> bytes:
         client = served.dial()
         client.raw(f"CONNECT\naccept-version:1.2\nhost:h\nlogin:{login}\npasscode:wrong\n\n\0".encode())
-        return b"".join(iter(lambda: client.octets(20.0), b""))
+        return b"".join(iter(lambda: client.recv(20.0), b""))
 
     assert refusal("ann") == refusal("nobody")
     assert b"wrong login or passcode" in refusal("ann")

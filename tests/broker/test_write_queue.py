@@ -59,7 +59,7 @@ def test_it_enters_itself_once_for_a_turn() -> None:
 
 
 @pytest.mark.parametrize("answers", [[b"x" * 100], [b"1", b"2", b"3"]])
-def test_it_is_full_by_octets_or_by_frames_until_all_is_taken(answers: list[bytes]) -> None:
+def test_it_is_full_by_bytes_or_by_frames_until_all_is_taken(answers: list[bytes]) -> None:
     write_queue, _ = _write_queue()
     for answer in answers:
         assert write_queue.has_room()
@@ -125,10 +125,10 @@ def test_the_writer_writes_in_order_and_ends_its_direction() -> None:
         written.write_queue.answer(b"%d" % number)
         _wake(written.write_queue, written.touched)
     written.finish()
-    octets = b""
+    data = b""
     while part := written.peer.recv(Deadline(WITHIN)):
-        octets += part
-    assert octets == b"012"
+        data += part
+    assert data == b"012"
 
 
 def test_the_writer_says_when_there_is_room_for_one_who_waited() -> None:

@@ -30,7 +30,7 @@ NEVER = 0.4
 """Seconds after which what has not come is taken not to come."""
 
 MUCH = 100_000
-"""Octets that a transaction does not hold back until its end."""
+"""Bytes that a transaction does not hold back until its end."""
 
 LOGIN = "ann"
 PASSCODE = "a\\nb"

@@ -139,7 +139,7 @@ def test_a_refusal_behind_the_last_frame_is_told() -> None:
         assert broker.depth("/queue/a") == 1
 
 
-def test_an_error_in_the_block_is_not_hidden_by_the_goodbye(broker: Broker) -> None:
+def test_an_error_in_the_block_is_not_hidden_by_disconnecting(broker: Broker) -> None:
     kept: list[Connection] = []
 
     def fail(conn: Connection) -> None:
@@ -152,7 +152,7 @@ def test_an_error_in_the_block_is_not_hidden_by_the_goodbye(broker: Broker) -> N
         kept[0].send("/queue/a")
 
 
-def test_an_acknowledgement_that_comes_too_late_tells_of_the_lost_link(broker: Broker) -> None:
+def test_an_acknowledgement_that_comes_too_late_names_the_lost_link(broker: Broker) -> None:
     def acknowledge_too_late(conn: Connection) -> None:
         conn.send("/queue/a", b"")
         message = conn.subscribe("/queue/a", ack="client").receive(5)

@@ -44,7 +44,7 @@ def test_a_client_is_strict_by_default() -> None:
     ],
     ids=str,
 )
-def test_a_leniency_bears_with_what_is_fatal_or_unknown_without_it_for_a_client(
+def test_a_leniency_tolerates_what_is_fatal_or_unknown_without_it_for_a_client(
     leniency: Leniency, version: Version, data: bytes, value: str
 ) -> None:
     client = client_of(version, leniency=leniency)
@@ -53,7 +53,7 @@ def test_a_leniency_bears_with_what_is_fatal_or_unknown_without_it_for_a_client(
 
 
 @pytest.mark.requirement("A-11")
-def test_unexpected_body_bears_with_a_body_of_connected() -> None:
+def test_unexpected_body_tolerates_a_body_of_connected() -> None:
     client = asking(leniency=Leniency.UNEXPECTED_BODY)
     (frame,) = client.receive(wire("CONNECTED", {"version": "1.2"}, b"x"))
     assert (client.version, frame.body) == (V1_2, b"")
@@ -124,7 +124,7 @@ def test_a_broker_is_strict_by_default() -> None:
     ],
     ids=str,
 )
-def test_a_leniency_bears_with_what_is_fatal_or_unknown_without_it_for_a_broker(
+def test_a_leniency_tolerates_what_is_fatal_or_unknown_without_it_for_a_broker(
     leniency: Leniency, version: Version, data: bytes, value: str
 ) -> None:
     server = server_of(version, leniency=leniency)

@@ -71,7 +71,7 @@ class Recorder(stompy.ConnectionListener):
 
 
 class Failing(Recorder):
-    """A handler that raises for the bodies named, and a listener that hears of it."""
+    """A handler that raises for the bodies named, and a listener that records it."""
 
     def __init__(self, *bad: str, error: BaseException | None = None) -> None:
         super().__init__()

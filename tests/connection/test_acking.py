@@ -82,7 +82,7 @@ def test_a_message_is_not_acked_after_disconnect(talking: Talking) -> None:
     talk = talking()
     message = talk.received(b"")
     leaving = talk.leave()
-    assert talk.peer.goodbye() == []
+    assert talk.peer.expect_disconnect() == []
     leaving.result()
     with pytest.raises(AckError):
         message.ack()

@@ -16,7 +16,7 @@ from tests.support.peer import WITHIN
 
 
 @pytest.mark.parametrize("reconnect", [None, stompy.Reconnect(attempts=1)])
-def test_a_connection_that_its_owner_closes_is_heard_to_be_closed_last(
+def test_a_connection_that_its_owner_closes_is_reported_closed_last(
     serving: Serving, reconnect: stompy.Reconnect | None
 ) -> None:
     for _ in range(10):
@@ -29,7 +29,7 @@ def test_a_connection_that_its_owner_closes_is_heard_to_be_closed_last(
 
 
 @pytest.mark.parametrize("listening", [True, False])
-def test_a_lost_connection_that_nobody_replaces_is_heard_to_be_closed(sessions: Sessions, listening: bool) -> None:
+def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Sessions, listening: bool) -> None:
     """Without a policy at once, with one when it gives up."""
     listener = Recorder()
     conn, peer = sessions.connect(listeners=[listener], reconnect=None if listening else stompy.Reconnect(attempts=2))
@@ -43,7 +43,7 @@ def test_a_lost_connection_that_nobody_replaces_is_heard_to_be_closed(sessions: 
     assert listener.names.count("closed") == 1
 
 
-def test_closing_while_a_link_is_being_replaced_is_heard_once(sessions: Sessions) -> None:
+def test_closing_while_a_link_is_being_replaced_is_reported_once(sessions: Sessions) -> None:
     listener = Recorder()
     conn, peer = sessions.connect(listeners=[listener], reconnect=stompy.Reconnect(first_delay=30, max_delay=60))
     sessions.shut()
@@ -55,7 +55,7 @@ def test_closing_while_a_link_is_being_replaced_is_heard_once(sessions: Sessions
 
 
 @pytest.mark.parametrize("event", ["on_connected", "on_message", "on_receipt", "on_disconnected", "on_closed"])
-def test_closing_inside_a_callback_is_heard_once_and_last(serving: Serving, event: str) -> None:
+def test_closing_inside_a_callback_is_reported_once_and_last(serving: Serving, event: str) -> None:
     held: list[stompy.Connection] = []
     ready = threading.Event()
 
@@ -79,7 +79,7 @@ def test_closing_inside_a_callback_is_heard_once_and_last(serving: Serving, even
     assert listener.names.count("disconnected") == 1
 
 
-def test_a_forgotten_connection_is_heard_to_be_closed() -> None:
+def test_a_forgotten_connection_is_reported_closed() -> None:
     listener = Recorder()
     with Broker() as broker:
         conn = stompy.connect(broker.url, listeners=[listener])

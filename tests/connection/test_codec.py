@@ -1,4 +1,4 @@
-"""Bodies and header values to octets and back."""
+"""Bodies and header values to bytes and back."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_bytes_stay_as_they_are_and_get_no_type(body: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "octets"),
+    ("value", "data"),
     [({"n": 1}, b'{"n": 1}'), ([1, "é"], '[1, "é"]'.encode()), (5, b"5"), (True, b"true")],
 )
-def test_anything_else_is_json(value: object, octets: bytes) -> None:
-    assert encode_body(value, None) == (octets, "application/json")
-    assert encode_body(value, "application/geo+json") == (octets, "application/geo+json")
+def test_anything_else_is_json(value: object, data: bytes) -> None:
+    assert encode_body(value, None) == (data, "application/json")
+    assert encode_body(value, "application/geo+json") == (data, "application/geo+json")
 
 
 def test_text_with_a_json_type_is_json_already() -> None:
@@ -46,7 +46,7 @@ def test_text_with_a_json_type_is_json_already() -> None:
 
 @pytest.mark.requirement("BDY-15")
 @pytest.mark.parametrize(
-    ("content_type", "octets"),
+    ("content_type", "data"),
     [
         ("text/html;charset=utf-16", "é".encode("utf-16")),
         ("text/plain; charset=ISO-8859-1", b"\xe9"),
@@ -55,16 +55,16 @@ def test_text_with_a_json_type_is_json_already() -> None:
         ("application/xml;charset=utf-8", "é".encode()),
     ],
 )
-def test_text_is_written_in_the_charset_of_its_type_and_read_by_it(content_type: str, octets: bytes) -> None:
-    assert encode_body("é", content_type) == (octets, content_type)
-    assert decode_text(octets, content_type) == "é"
+def test_text_is_written_in_the_charset_of_its_type_and_read_by_it(content_type: str, data: bytes) -> None:
+    assert encode_body("é", content_type) == (data, content_type)
+    assert decode_text(data, content_type) == "é"
 
 
 @pytest.mark.requirement("BDY-15")
 def test_text_of_a_type_that_is_not_text_says_its_charset() -> None:
-    octets, content_type = encode_body("<é/>", "application/xml")
-    assert (octets, content_type) == ("<é/>".encode(), "application/xml;charset=utf-8")
-    assert decode_text(octets, content_type) == "<é/>"
+    data, content_type = encode_body("<é/>", "application/xml")
+    assert (data, content_type) == ("<é/>".encode(), "application/xml;charset=utf-8")
+    assert decode_text(data, content_type) == "<é/>"
 
 
 @pytest.mark.requirement("BDY-12")

@@ -75,7 +75,7 @@ def test_what_send_accepted_is_with_the_broker_when_the_program_ends() -> None:
 
 
 @pytest.mark.parametrize("ending", ["pass", "raise SystemExit(0)"])
-def test_a_program_that_leaves_its_connection_open_ends_and_says_goodbye(ending: str) -> None:
+def test_a_program_that_leaves_its_connection_open_disconnects_as_it_ends(ending: str) -> None:
     script = f"""
         import sys, threading, stompy
         class Heard(stompy.ConnectionListener):
@@ -89,7 +89,7 @@ def test_a_program_that_leaves_its_connection_open_ends_and_says_goodbye(ending:
         assert run(script, broker.url) == "disconnected None\n"
 
 
-def test_a_listener_hears_of_the_close_as_the_program_ends() -> None:
+def test_a_listener_is_called_at_the_close_as_the_program_ends() -> None:
     program = """
         import stompy
 

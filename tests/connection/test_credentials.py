@@ -152,7 +152,7 @@ def url_with(broker: Broker, user_info: str) -> str:
     return broker.url.replace("://", f"://{user_info}@")
 
 
-def octets() -> Any:
+def as_bytes() -> Any:
     return MARK.encode()
 
 
@@ -174,15 +174,15 @@ FAILURES: dict[str, Callable[[Broker, str], object]] = {
     "a header with a line end": lambda broker, nobody: stompy.connect(
         broker.url, passcode=MARK, headers={"x": "a\nb"}, **QUIET
     ),
-    "a passcode in octets": lambda broker, nobody: stompy.connect(broker.url, login="ann", passcode=octets(), **QUIET),
+    "a passcode in bytes": lambda broker, nobody: stompy.connect(broker.url, login="ann", passcode=as_bytes(), **QUIET),
     "a passcode in a list": lambda broker, nobody: stompy.connect(broker.url, passcode=[MARK], **QUIET),  # type: ignore[arg-type]
-    "a passcode in a secret": lambda broker, nobody: stompy.connect(broker.url, passcode=Secret(octets()), **QUIET),
+    "a passcode in a secret": lambda broker, nobody: stompy.connect(broker.url, passcode=Secret(as_bytes()), **QUIET),
     "a pair as the login": lambda broker, nobody: stompy.connect(broker.url, login=("ann", MARK), **QUIET),  # type: ignore[arg-type]
-    "a function that gives octets": lambda broker, nobody: stompy.connect(broker.url, passcode=octets, **QUIET),
-    "an address in octets": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@h".encode()),  # type: ignore[arg-type]
-    "a proxy in octets": lambda broker, nobody: stompy.connect(broker.url, proxy=f"http://ann:{MARK}@h:1".encode()),  # type: ignore[arg-type]
-    "a passcode of an outbox in octets": lambda broker, nobody: stompy.Outbox(
-        "outbox", broker.url, login="ann", passcode=octets()
+    "a function that gives bytes": lambda broker, nobody: stompy.connect(broker.url, passcode=as_bytes, **QUIET),
+    "an address in bytes": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@h".encode()),  # type: ignore[arg-type]
+    "a proxy in bytes": lambda broker, nobody: stompy.connect(broker.url, proxy=f"http://ann:{MARK}@h:1".encode()),  # type: ignore[arg-type]
+    "a passcode of an outbox in bytes": lambda broker, nobody: stompy.Outbox(
+        "outbox", broker.url, login="ann", passcode=as_bytes()
     ),
     "a pair as the login of an outbox": lambda broker, nobody: stompy.Outbox(
         "outbox",
@@ -198,7 +198,7 @@ FAILURES: dict[str, Callable[[Broker, str], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in FAILURES if " octets" in name or "pair" in name or "list" in name])
+@pytest.mark.parametrize("name", [name for name in FAILURES if " bytes" in name or "pair" in name or "list" in name])
 def test_what_cannot_be_a_credential_is_refused_before_anything_happens(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

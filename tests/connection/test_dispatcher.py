@@ -67,7 +67,7 @@ def test_what_is_no_exception_ends_no_dispatcher_either(
     assert record.exc_info[1] is error
 
 
-def test_in_the_main_thread_what_ends_the_program_is_not_held_back() -> None:
+def test_in_the_main_thread_what_ends_the_program_is_raised() -> None:
     with pytest.raises(SystemExit):
         run_logged(sys.exit)
 

@@ -138,9 +138,9 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
         return encoded if isinstance(encoded, bytes) else b"".join(encoded)
 
     def anew() -> bytes:
-        octets, kind = encode_body(body, content_type)
+        data, kind = encode_body(body, content_type)
         fields = headers_of_send(linked.link, destination, kind, headers, options)
-        return linked.link.protocol.send("SEND", {**fields, "receipt": "1"}, octets, content_length=content_length)
+        return linked.link.protocol.send("SEND", {**fields, "receipt": "1"}, data, content_length=content_length)
 
     assert outcome(kept) == outcome(anew) == outcome(kept)
 

@@ -15,14 +15,14 @@ from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
 
 
-def test_every_event_is_heard_once_in_order_and_on_the_dispatcher(talking: Talking) -> None:
+def test_every_event_is_reported_once_in_order_and_on_the_dispatcher(talking: Talking) -> None:
     listener = Recorder()
     talk = talking(listeners=[listener])
     talk.subscribe("/queue/a", id="1")
     talk.peer.deliver("hello")
     listener.await_event("message")
     leaving = talk.leave()
-    talk.peer.goodbye()
+    talk.peer.expect_disconnect()
     leaving.result()
     assert listener.over.is_set()
     assert listener.names == ["connected", "receipt", "message", "receipt", "disconnected", "closed"]
@@ -43,7 +43,7 @@ def test_the_last_event_comes_on_the_dispatcher_however_the_end_races(serving: S
 
 
 @pytest.mark.parametrize("how", ["end of the stream", "silence", "error", "offence"])
-def test_the_end_is_heard_once_with_its_reason(talking: Talking, how: str) -> None:
+def test_the_end_is_reported_once_with_its_reason(talking: Talking, how: str) -> None:
     listener = Recorder()
     talk = talking(listeners=[listener], heartbeat=(0, 0.05) if how == "silence" else (0, 0), peer_heartbeat=(0.05, 0))
     expected: dict[str, tuple[list[str], type[Exception]]] = {
@@ -105,7 +105,7 @@ def test_a_listener_hears_messages_that_somebody_receives_too(talking: Talking) 
     until(lambda: talk.conn.stats().queued_messages == 0)
 
 
-def test_a_message_for_no_known_subscription_is_heard_counted_and_logged(
+def test_a_message_for_no_known_subscription_is_reported_counted_and_logged(
     talking: Talking, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = Recorder()
@@ -180,10 +180,10 @@ def test_any_object_with_the_methods_will_do(talking: Talking) -> None:
 
 
 def test_what_a_listener_sends_after_the_end_says_why_not(talking: Talking, calling: Calling) -> None:
-    held: list[stompy.Connection] = []
-    acting = Acting("on_disconnected", lambda reason: held[0].send("/queue/a", "x"))
+    opened: list[stompy.Connection] = []
+    acting = Acting("on_disconnected", lambda reason: opened[0].send("/queue/a", "x"))
     talk = talking(listeners=[acting])
-    held.append(talk.conn)
+    opened.append(talk.conn)
     talk.peer.error("no more")
     with pytest.raises(stompy.BrokerError, match="no more") as caught:
         acting.finished()
@@ -207,7 +207,7 @@ def test_beats_go_on_while_a_listener_is_busy(talking: Talking) -> None:
 # The order of events
 
 
-def test_of_what_comes_in_one_packet_the_session_is_heard_first(sessions: Sessions, calling: Calling) -> None:
+def test_of_what_comes_in_one_packet_the_session_is_reported_first(sessions: Sessions, calling: Calling) -> None:
     for _ in range(20):
         listener = Recorder()
         call = calling(lambda heard=listener: stompy.connect(sessions.url, heartbeat=(0, 0), listeners=[heard]))  # type: ignore[misc]
@@ -221,7 +221,7 @@ def test_of_what_comes_in_one_packet_the_session_is_heard_first(sessions: Sessio
         assert listener.names[:3] == ["connected", "message", "receipt"]
 
 
-def test_a_new_session_is_heard_before_its_frames_and_after_those_of_the_old_one(
+def test_a_new_session_is_reported_before_its_frames_and_after_those_of_the_old_one(
     sessions: Sessions, calling: Calling
 ) -> None:
     """With a backlog in the queue of callbacks, and messages that come while subscriptions are made again."""
@@ -231,16 +231,16 @@ def test_a_new_session_is_heard_before_its_frames_and_after_those_of_the_old_one
     class Slow(Recorder):
         def on_connected(self, frame: stompy.Frame) -> None:
             super().on_connected(frame)
-            connected.append(not held or (held[0].connected and held[0].session == frame.headers.get("session")))
+            connected.append(not opened or (opened[0].connected and opened[0].session == frame.headers.get("session")))
 
     def handler(message: stompy.Message) -> None:
         running.set()
         assert gate.wait(WITHIN)
 
-    held: list[stompy.Connection] = []
+    opened: list[stompy.Connection] = []
     listener = Slow()
     conn, peer = sessions.connect(listeners=[listener])
-    held.append(conn)
+    opened.append(conn)
     call = calling(lambda: conn.subscribe("/queue/a", handler, id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()
@@ -264,7 +264,7 @@ def test_a_new_session_is_heard_before_its_frames_and_after_those_of_the_old_one
 
 
 @pytest.mark.parametrize("how", ["end of the stream", "error", "no receipt"])
-def test_a_session_that_dies_while_subscriptions_are_made_is_heard_as_a_pair(
+def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
     sessions: Sessions, calling: Calling, how: str
 ) -> None:
     listener = Recorder()
@@ -317,7 +317,7 @@ def test_closing_while_subscriptions_are_made_ends_with_a_pair(sessions: Session
         assert [reason for name, reason in listener.events if name == "closed"] == [None]
 
 
-def test_a_first_session_that_dies_at_once_is_heard_as_a_pair_or_not_at_all(
+def test_a_first_session_that_dies_at_once_is_reported_as_a_pair_or_not_at_all(
     sessions: Sessions, calling: Calling
 ) -> None:
     for _ in range(20):

@@ -54,7 +54,7 @@ def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_large
 
 
 def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float]], StompError | None]:
-    """Return what is told of the attempts, and what the last one raised; the last outcome comes again and again."""
+    """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
     told: list[tuple[int, float]] = []
     left = list(outcomes)
 

@@ -73,7 +73,7 @@ def test_a_doubled_or_foreign_reply_is_counted_and_harms_nobody(talking: Talking
 
 
 @pytest.mark.parametrize("how", ["lost", "error", "closed"])
-def test_a_request_under_way_fails_with_the_connection(talking: Talking, calling: Calling, how: str) -> None:
+def test_a_request_in_flight_fails_with_the_connection(talking: Talking, calling: Calling, how: str) -> None:
     talk = talking()
     call = calling(lambda: talk.conn.request("/queue/rpc", "x"))
     talk.peer.expect_and_confirm("SUBSCRIBE")
@@ -87,7 +87,7 @@ def test_a_request_under_way_fails_with_the_connection(talking: Talking, calling
         kind = stompy.BrokerError
     else:
         leaving = talk.leave()
-        talk.peer.goodbye()
+        talk.peer.expect_disconnect()
         leaving.result()
         kind = stompy.NotConnected
     with pytest.raises(kind):

@@ -199,7 +199,7 @@ def test_a_message_whose_handler_raised_is_refused_where_its_broker_then_keeps_i
 
 
 @pytest.mark.parametrize("own_thread", [False, True])
-def test_what_a_handler_raised_is_heard_before_the_next_message(serving: Serving, own_thread: bool) -> None:
+def test_what_a_handler_raised_is_reported_before_the_next_message(serving: Serving, own_thread: bool) -> None:
     handler = Failing("bad")
     conn, served = serving(listeners=[handler])
     conn.subscribe("/queue/a", handler, id="1", own_thread=own_thread)

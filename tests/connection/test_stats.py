@@ -11,7 +11,7 @@ from tests.connection.conftest import Talking
 from tests.support.peer import until
 
 
-def test_it_counts_frames_octets_and_what_waits(talking: Talking) -> None:
+def test_it_counts_frames_bytes_and_what_waits(talking: Talking) -> None:
     talk = talking()
     subscription = talk.subscribe("/queue/a")
     before = talk.conn.stats()

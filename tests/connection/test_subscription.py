@@ -232,7 +232,7 @@ def test_iteration_ends_with_disconnect(talking: Talking, calling: Calling) -> N
     loop = calling(lambda: list(subscription))
     loop.until_blocked()
     leaving = talk.leave()
-    talk.peer.goodbye()
+    talk.peer.expect_disconnect()
     leaving.result()
     assert loop.result() == []
     with pytest.raises(NotConnected, match="is closed"):

@@ -104,7 +104,7 @@ def test_what_the_broker_need_not_know_is_only_registered(subscriptions: Subscri
     assert linked.peer.quiet()
 
 
-def test_what_the_broker_was_not_told_of_it_is_not_told_the_end_of(
+def test_a_subscription_that_the_broker_does_not_know_is_not_unsubscribed(
     subscriptions: SubscriptionTable, linking: Linking
 ) -> None:
     linked = linking()
@@ -345,10 +345,10 @@ def test_a_durable_subscription_is_deleted_with_all_its_frames(talking: Talking,
     call = calling(lambda: subscription.unsubscribe(delete=True))
     assert "activemq.subscriptionName" not in talk.peer.expect_and_confirm("UNSUBSCRIBE").headers
     # To the letter of the specification there is no such subscription any more, so this one is read without its rules.
-    octets = b""
-    while not octets.endswith(b"\0"):
-        octets += talk.peer.transport.recv(Deadline(WITHIN))
-    second = dict(line.split(":") for line in octets.decode().partition("\n\n")[0].split("\n")[1:])
+    data = b""
+    while not data.endswith(b"\0"):
+        data += talk.peer.transport.recv(Deadline(WITHIN))
+    second = dict(line.split(":") for line in data.decode().partition("\n\n")[0].split("\n")[1:])
     assert (second["id"], second["activemq.subscriptionName"]) == (subscription.id, "d")
     talk.peer.receipt(second["receipt"])
     call.result()

@@ -86,7 +86,7 @@ from typing import Literal
 '''
 
 NOTE = """\
-Durations are seconds; sizes are octets, or text such as `"8m"`. What is not given is left to its default. A
+Durations are seconds; sizes are bytes, or text such as `"8m"`. What is not given is left to its default. A
 passcode is no option, since options travel and are printed: name its place.
 """
 

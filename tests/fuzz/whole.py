@@ -85,7 +85,7 @@ class _Handed:
 
 
 class _Hearing(ConnectionListener):
-    """Looks at everything it hears of, as user code does."""
+    """Reads everything it is given, as user code does."""
 
     def __init__(self) -> None:
         self.ends = 0

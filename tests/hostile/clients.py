@@ -25,7 +25,7 @@ class Attack:
         script: what the client does.
         words: what the ERROR says that ends it, with the limit's name where it is one; `None` where it gets none, as
             it broke the stream itself, or stays.
-        memory: octets that the broker may take meanwhile.
+        memory: bytes that the broker may take meanwhile.
         options: of the broker.
         times: how many clients do so at once.
         end: `"error"` or a broken stream; `"stays"` where the session goes on, as the client does nothing that is
@@ -145,7 +145,7 @@ SESSIONS = (
     after("a content-length too small", send(b"content-length:1\n", b"hello"), words="followed by a NUL"),
     after("a content-length too large, then the end", send(b"content-length:9\n", b"x"), Fin(), words=None),
     after("a body promised and never sent", send(b"content-length:99\n"), words=None, end="stays"),
-    after("a frame that drips for ever", Drip(send(b"x:" + b"y" * 9000)), words=None, end="stays"),
+    after("a frame that drips forever", Drip(send(b"x:" + b"y" * 9000)), words=None, end="stays"),
     after("reset inside of a frame", send()[:9], Rst(), words=None),
     after("the end inside of a frame", send()[:9], Fin(), words=None),
     after("bad UTF-8", send(b"x:\xff\n"), words="UTF-8"),
@@ -184,7 +184,7 @@ SESSIONS = (
         options={"max_transaction_frames": 50},
     ),
     after(
-        "a transaction of too many octets",
+        "a transaction of too many bytes",
         b"BEGIN\ntransaction:t\n\n\0" + send(b"transaction:t\n", b"x" * 1000) * 51,
         words="max_transaction_bytes=50000",
         options={"max_transaction_bytes": 50_000},
@@ -249,14 +249,14 @@ SESSIONS = (
         memory=16 * MIB,
     ),
     after(
-        "promises heart-beats and is silent",
-        words="despite heart-beats",
+        "promises heartbeats and is silent",
+        words="despite heartbeats",
         hello=b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:50,0\n\n\0",
         options={"heartbeat": (0, 0.05)},
     ),
     after("goes on after DISCONNECT", b"DISCONNECT\n\n\0", Flood(send(), 4 * MIB), words=None),
     after("goes on after an ERROR", b"HELLO\n\n\0", Flood(send(), 4 * MIB), words="unknown command"),
-    after("refuses a message for ever", b"NACK\nid:1\n\n\0" * 100, words="no unacknowledged message '1'"),
+    after("refuses a message forever", b"NACK\nid:1\n\n\0" * 100, words="no unacknowledged message '1'"),
     after("1.0 that asks for NACK", b"NACK\nmessage-id:1\n\n\0", words="unknown command", hello=HELLO_1_0),
     after("CR LF in 1.1", b"SEND\r\ndestination:/queue/a\r\n\r\n\0", words="not a STOMP command", hello=HELLO_1_1),
     after(

@@ -19,17 +19,17 @@ WITHIN = 20.0
 
 @dataclass(frozen=True)
 class Drip:
-    """Say octets one at a time, with a pause between them, over and over for so long as somebody listens."""
+    """Say bytes one at a time, with a pause between them, over and over for so long as somebody listens."""
 
-    octets: bytes
+    data: bytes
     pause: float = 0.01
 
 
 @dataclass(frozen=True)
 class Flood:
-    """Say the same again and again, until so many octets have left or nobody listens any more."""
+    """Say the same again and again, until so many bytes have left or nobody listens any more."""
 
-    octets: bytes
+    data: bytes
     total: int
     deaf: bool = False
     """Whether to read nothing meanwhile."""
@@ -37,9 +37,9 @@ class Flood:
 
 @dataclass(frozen=True)
 class Await:
-    """Wait for octets from the other end."""
+    """Wait for bytes from the other end."""
 
-    octets: bytes
+    data: bytes
 
 
 class Ready:
@@ -95,7 +95,7 @@ class Actor(threading.Thread):
         if isinstance(step, Flood):
             return self._flood(step)
         if isinstance(step, Await):
-            while step.octets not in self.heard:
+            while step.data not in self.heard:
                 if self._over.is_set() or not self._hear():
                     return False
             return True
@@ -112,24 +112,24 @@ class Actor(threading.Thread):
 
     def _drip(self, step: Drip) -> bool:
         while not self._over.is_set():
-            for octet in step.octets:
-                if self._over.wait(step.pause) or not self._say(bytes((octet,))):
+            for byte in step.data:
+                if self._over.wait(step.pause) or not self._say(bytes((byte,))):
                     return False
         return False
 
     def _flood(self, step: Flood) -> bool:
-        block = step.octets * max(1, 65_536 // len(step.octets))
+        block = step.data * max(1, 65_536 // len(step.data))
         end = self.said + step.total
         while self.said < end:
             if not self._say(block, deaf=step.deaf):
                 return False
         return True
 
-    def _say(self, octets: bytes, *, deaf: bool = False) -> bool:
-        """Say octets, hearing what the other says meanwhile; return whether all of them left."""
-        left = memoryview(octets)
+    def _say(self, data: bytes, *, deaf: bool = False) -> bool:
+        """Say bytes, hearing what the other says meanwhile; return whether all of them left."""
+        left = memoryview(data)
         while left and not self._over.is_set():
-            # What the other says last would be lost when it closes with our octets unread.
+            # What the other says last would be lost when it closes with our bytes unread.
             if not deaf and select.select([self._sock], [], [], 0)[0] and not self._hear():
                 return False
             with contextlib.suppress(TimeoutError):
@@ -154,8 +154,8 @@ class Actor(threading.Thread):
 
 
 @contextlib.contextmanager
-def bounded(octets: int) -> Iterator[None]:
-    """Assert that no more than so many octets of memory are taken at any moment."""
+def bounded(size: int) -> Iterator[None]:
+    """Assert that no more than so many bytes of memory are taken at any moment."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -164,7 +164,7 @@ def bounded(octets: int) -> Iterator[None]:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak - before <= octets, f"{(peak - before) / MIB:.1f} MiB were taken, {octets / MIB:.1f} allowed"
+    assert peak - before <= size, f"{(peak - before) / MIB:.1f} MiB were taken, {size / MIB:.1f} allowed"
 
 
 def until(holds: object, what: str, seconds: float = WITHIN) -> None:

@@ -40,7 +40,7 @@ class Attack:
         words: what its text has; the limit's name where it is one.
         act: what the user does, a method of `Victim`; `connect` where there is no session to come.
         seconds: the deadline.
-        memory: octets that the client may take meanwhile.
+        memory: bytes that the client may take meanwhile.
         options: of `connect`.
     """
 
@@ -179,7 +179,7 @@ SESSIONS = (
     after("a content-length too small", message(b"content-length:1\n", b"hello"), words="followed by a NUL"),
     after("a content-length too large, then the end", message(b"content-length:9\n", b"x"), Fin(), words="closed the"),
     after("a body promised and never sent", message(b"content-length:99\n"), error=ReceiveTimeout, act="receive_soon"),
-    after("a frame that drips for ever", Drip(message(b"x:" + b"y" * 9000)), error=ReceiveTimeout, act="receive_soon"),
+    after("a frame that drips forever", Drip(message(b"x:" + b"y" * 9000)), error=ReceiveTimeout, act="receive_soon"),
     after("reset inside of a frame", Await(b"\0"), message()[:20], Rst(), words=""),
     after("the end inside of a frame", message()[:20], Fin(), words="closed the connection"),
     after("bad UTF-8", message(b"x:\xff\n"), words="UTF-8"),
@@ -247,17 +247,17 @@ SESSIONS = (
     after("never confirms a subscription", error=ReceiptTimeout, act="subscribe", options={"receipt_timeout": 0.3}),
     after("never answers a request", error=ReceiveTimeout, act="request"),
     after("never confirms a transaction", error=ReceiptTimeout, act="transaction", options={"receipt_timeout": 0.3}),
-    after("never says goodbye", error=None, act="disconnect", options={"close_timeout": 0.5}),
+    after("never answers DISCONNECT", error=None, act="disconnect", options={"close_timeout": 0.5}),
     after("reads nothing", Deaf(), error=SendTimeout, act="send_much", options={"send_timeout": 0.3}),
     after(
-        "promises heart-beats and is silent",
+        "promises heartbeats and is silent",
         Deaf(),
         greeting=b"CONNECTED\nversion:1.2\nheart-beat:50,0\n\n\0",
         error=HeartBeatTimeout,
         options={"heartbeat": (0, 0.05)},
     ),
     after(
-        "promises heart-beats and stops inside of a frame",
+        "promises heartbeats and stops inside of a frame",
         message(b"content-length:99\n"),
         Deaf(),
         greeting=b"CONNECTED\nversion:1.2\nheart-beat:50,0\n\n\0",

@@ -29,7 +29,7 @@ class Friend(RawClient):
         self.subscribe("/topic/friend")
 
     def is_served(self) -> None:
-        """Be told of its own message, in time."""
+        """Receive its own message, in time."""
         self.say("SEND", {"destination": "/topic/friend"}, b"hello")
         assert self.frame().body == b"hello"
 

@@ -38,7 +38,7 @@ bodies = st.binary(max_size=20) | texts
 
 
 class Taps:
-    """A connection whose octets are kept."""
+    """A connection whose bytes are kept."""
 
     def __init__(self, conn: stompy.Connection, version: str) -> None:
         self.conn = conn
@@ -53,11 +53,11 @@ class Taps:
 
     def frames(self) -> list[Decoded]:
         """Return the frames that went out since the last time."""
-        octets = b"".join(self._kept)
+        data = b"".join(self._kept)
         self._kept.clear()
-        frames, refusal = Reference(self.version).decode(octets)
-        assert refusal is None, (refusal, octets)
-        assert octets.count(b"\0") >= len(frames)
+        frames, refusal = Reference(self.version).decode(data)
+        assert refusal is None, (refusal, data)
+        assert data.count(b"\0") >= len(frames)
         return frames
 
     def close(self) -> None:
@@ -187,10 +187,10 @@ def test_connect_is_one_frame_with_the_headers_it_was_given(
 ) -> None:
     client = ClientProtocol(versions=(Version(version),))
     try:
-        octets = client.connect(host=host, login=login, passcode=passcode, headers=headers)
+        data = client.connect(host=host, login=login, passcode=passcode, headers=headers)
     except stompy.LocalProtocolError:
         return
-    ((command, pairs, body),), refusal = Reference("handshake").decode(octets)
+    ((command, pairs, body),), refusal = Reference("handshake").decode(data)
     assert (command, body, refusal) == ("CONNECT", b"", None)
     own = {"accept-version": version, "host": host, "login": login, "passcode": passcode}
     assert dict(pairs) == {**own, **headers}
@@ -228,9 +228,9 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 def everything(client: RawClient, version: str) -> list[Decoded]:
     """Return all that the broker says to the end of the stream, by the reference decoder."""
     client.half_close()
-    octets = b"".join(iter(lambda: client.transport.recv(Deadline(WITHIN)), b""))
-    frames, refusal = Reference(version).decode(octets)
-    assert refusal is None, (refusal, octets)
+    data = b"".join(iter(lambda: client.transport.recv(Deadline(WITHIN)), b""))
+    frames, refusal = Reference(version).decode(data)
+    assert refusal is None, (refusal, data)
     return frames
 
 

@@ -17,11 +17,11 @@ from tests.transport.conftest import calling as calling
 
 
 def flow_of(
-    messages: int = 4, octets: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
+    messages: int = 4, size: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
 ) -> FlowControl:
     timer = HeartbeatTimer(Heartbeats(receive=receive), time.monotonic())
     return FlowControl(
-        InboxLimits(max_messages=messages, max_bytes=octets, hard_max_bytes=hard_bytes, overhead=overhead), timer
+        InboxLimits(max_messages=messages, max_bytes=size, hard_max_bytes=hard_bytes, overhead=overhead), timer
     )
 
 
@@ -41,28 +41,28 @@ def paused_reader(flow: FlowControl, calling: Calling) -> Call:
     return reader
 
 
-@pytest.mark.parametrize(("messages", "octets"), [(3, 0), (0, 99), (3, 99)])
-def test_below_its_marks_the_gate_is_open(messages: int, octets: int) -> None:
+@pytest.mark.parametrize(("messages", "size"), [(3, 0), (0, 99), (3, 99)])
+def test_below_its_marks_the_gate_is_open(messages: int, size: int) -> None:
     flow = flow_of()
-    flow.added(messages, octets)
+    flow.added(messages, size)
     flow.wait_while_paused()
     assert (flow.paused, flow.times_paused) == (False, 0)
-    assert (flow.waiting_messages, flow.waiting_bytes) == (messages, octets)
+    assert (flow.waiting_messages, flow.waiting_bytes) == (messages, size)
 
 
-@pytest.mark.parametrize(("messages", "octets"), [(4, 0), (1, 100), (100, 10_000)])
-def test_a_mark_reached_shuts_the_gate(messages: int, octets: int, calling: Calling) -> None:
+@pytest.mark.parametrize(("messages", "size"), [(4, 0), (1, 100), (100, 10_000)])
+def test_a_mark_reached_shuts_the_gate(messages: int, size: int, calling: Calling) -> None:
     flow = flow_of()
-    flow.added(messages, octets)
+    flow.added(messages, size)
     reader = paused_reader(flow, calling)
     assert flow.times_paused == 1
-    flow.removed(messages, octets)
+    flow.removed(messages, size)
     reader.result()
     assert not flow.paused
 
 
 def test_the_gate_opens_at_half_of_both_marks(calling: Calling) -> None:
-    flow = flow_of(messages=4, octets=100)
+    flow = flow_of(messages=4, size=100)
     flow.added(4, 100)
     reader = paused_reader(flow, calling)
     flow.removed(1, 50)
@@ -133,7 +133,7 @@ def test_silence_is_death_while_the_gate_is_open() -> None:
     assert flow.peer_dead(now + 3.2)
 
 
-def test_silence_is_not_held_against_the_peer_while_the_gate_is_shut(calling: Calling) -> None:
+def test_silence_does_not_count_against_the_peer_while_reading_is_paused(calling: Calling) -> None:
     flow = flow_of(receive=1.0)
     flow.added(10, 100)
     reader = paused_reader(flow, calling)
@@ -170,7 +170,7 @@ def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_empty_messages_weigh_something_too(calling: Calling) -> None:
-    flow = flow_of(messages=1_000_000, octets=100, hard_bytes=1000, overhead=10)
+    flow = flow_of(messages=1_000_000, size=100, hard_bytes=1000, overhead=10)
     flow.added(9, 0)
     flow.wait_while_paused()
     flow.added(1, 0)

@@ -161,7 +161,7 @@ RABBITMQ = (
     ],
     ids=["activemq", "rabbitmq", "message", "body", "nothing"],
 )
-def test_a_refusal_tells_the_brokers_own_words(ends: Ends, answer: bytes, words: str) -> None:
+def test_a_refusal_has_the_brokers_error_message(ends: Ends, answer: bytes, words: str) -> None:
     with pytest.raises(ConnectRefused) as caught:
         opened(ends, answer, who=Credentials("guest", Secret("wrong-secret")))
     assert words in str(caught.value)

@@ -1,4 +1,4 @@
-"""Heart-beats: ours, the peer's, and what is none of their business."""
+"""Heartbeats: ours, the peer's, and what does not count as one."""
 
 from __future__ import annotations
 
@@ -136,14 +136,14 @@ def test_silence_ends_the_link(linking: Linking) -> None:
 
 
 @pytest.mark.requirement("HBT-07", "HBT-12")
-@pytest.mark.parametrize("octets", [b"\n", b"\r\n", b"x"], ids=["LF", "CRLF", "parts of a frame"])
-def test_any_octet_shows_that_the_peer_is_alive(linking: Linking, octets: bytes) -> None:
+@pytest.mark.parametrize("data", [b"\n", b"\r\n", b"x"], ids=["LF", "CRLF", "parts of a frame"])
+def test_any_byte_shows_that_the_peer_is_alive(linking: Linking, data: bytes) -> None:
     linked = linking(heartbeat=(FAST, 0.2))
-    if octets == b"x":
+    if data == b"x":
         linked.peer.raw(linked.peer.message(b"\0" * 100)[:80])
     for _ in range(15):  # our own beats are the clock: in all longer than the silence allowed
         linked.peer.await_beats(1)
-        linked.peer.raw(octets)
+        linked.peer.raw(data)
     assert linked.link.alive
 
 
@@ -158,7 +158,7 @@ def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Cal
     assert isinstance(receipt.error, HeartBeatTimeout)
 
 
-def test_silence_behind_a_shut_gate_is_not_held_against_the_peer(linking: Linking) -> None:
+def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
     linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(max_messages=1))

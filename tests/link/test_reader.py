@@ -1,4 +1,4 @@
-"""Octets in, frames routed."""
+"""Bytes in, frames routed."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_messages_in_front_of_an_error_are_delivered(linking: Linking) -> None:
     assert linked.owner.bodies == [b"before"]
 
 
-def test_octets_are_counted(linking: Linking) -> None:
+def test_bytes_are_counted(linking: Linking) -> None:
     linked = linking()
     data = b"\n" + linked.peer.message(b"x") + b"\n\n"
     linked.peer.raw(data)

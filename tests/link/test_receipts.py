@@ -61,7 +61,7 @@ def receipts(around: Around) -> Receipts:
 
 
 def expected(receipts: Receipts, *, always: bool = False) -> Receipt:
-    """Return a receipt that is under way."""
+    """Return a receipt that is in flight."""
     receipt = receipts.make()
     receipts.register(receipt, always=always)
     return receipt
@@ -137,7 +137,7 @@ def test_an_answer_after_the_timeout_still_resolves(receipts: Receipts) -> None:
     receipt.wait(0)
 
 
-def test_unknown_and_doubled_answers_are_passed_over(receipts: Receipts) -> None:
+def test_unknown_and_doubled_answers_are_ignored(receipts: Receipts) -> None:
     receipt = expected(receipts)
     assert not receipts.confirm("somebody-else")
     assert not receipt.done
@@ -175,7 +175,7 @@ def test_a_rejected_receipt_raises_the_brokers_error_at_each_wait(receipts: Rece
             receipt.wait()
 
 
-def test_a_rejection_of_something_unknown_is_passed_over(receipts: Receipts) -> None:
+def test_a_rejection_of_something_unknown_is_ignored(receipts: Receipts) -> None:
     receipt = expected(receipts)
     receipts.reject("somebody-else", refused(receipt))
     assert not receipt.done
@@ -338,7 +338,7 @@ def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Rece
     receipt.wait(0)
 
 
-def test_no_more_than_the_limit_are_under_way_but_the_last_one_always_has_room(around: Around) -> None:
+def test_no_more_than_the_limit_are_in_flight_but_the_last_one_always_has_room(around: Around) -> None:
     receipts = Receipts("c-1-", cast("Link", around), limit=2)
     first = expected(receipts)
     expected(receipts)

@@ -170,7 +170,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         _SERVER,
         "            if version.has_heartbeats:\n                self.heartbeats",
         "            if True:\n                self.heartbeats",
-        "heart-beats in 1.0",
+        "heartbeats in 1.0",
     ),
     (_SERVER, '            fields["version"] = version.value\n', "", "CONNECTED without version"),
     (

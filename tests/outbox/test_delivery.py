@@ -165,7 +165,7 @@ def settled(outcomes: list[tuple[str, StompError | None]], *, alone: bool = Fals
     return [row.seq for row in confirmed], [refusal.row.seq for refusal in refused], verdict.name
 
 
-def test_a_lost_link_tells_of_confirmations_and_of_the_message_that_was_sent_alone() -> None:
+def test_a_lost_link_reports_confirmations_and_the_message_that_was_sent_alone() -> None:
     lost = ConnectionLost("cut")
     assert settled([("unknown", lost), ("confirmed", None), ("unknown", lost)]) == ([2], [], "LOST")
     assert settled([("unknown", lost)]) == ([], [], "LOST")
@@ -189,7 +189,7 @@ def cut_short(error: ConnectionLost, *, before: int = 0, alone: bool = False) ->
     return [refusal.row.seq for refusal in refused], verdict.name
 
 
-def test_an_error_that_comes_while_a_message_is_written_is_about_one_under_way() -> None:
+def test_an_error_that_comes_while_a_message_is_written_is_about_one_in_flight() -> None:
     assert cut_short(an_error(None), before=1) == ([], "SUSPECT")
     assert cut_short(an_error(None), alone=True) == ([1], "REFUSED")
     assert cut_short(an_error("r-1"), before=1) == ([1], "REFUSED")

@@ -38,7 +38,7 @@ def test_what_waits_is_sent_in_order_and_removed(outbox_to: MakesOutbox, scripte
     assert peer.sessions == 1
 
 
-def test_no_more_than_a_batch_is_under_way(outbox_to: MakesOutbox, scripted: Scripts) -> None:
+def test_no_more_than_a_batch_is_in_flight(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     held: list[Frame] = []
     enough = threading.Event()
 
@@ -243,7 +243,7 @@ def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> Non
         outbox = outbox_to(broker.url, max_tries=None)
         for number in range(3):
             outbox.put("/queue/a", str(number))
-        until(lambda: "full" in str(outbox.stats().last_error), "the broker's words")
+        until(lambda: "full" in str(outbox.stats().last_error), "the broker's error message")
         assert outbox.stats().dead_letters == 0
         assert broker.depth("/queue/a") == 1
 

@@ -33,17 +33,17 @@ def test_a_mark_with_one_bit_changed_is_damage(path: str, place: int) -> None:
     lock_file = LockFile(path, create=True)
     lock_file.mark(KEY, 5)
     file = Path(path + "-lock")
-    octets = bytearray(file.read_bytes())
-    octets[place] ^= 1
-    file.write_bytes(octets)
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
     with pytest.raises(OutboxDamaged, match="lock file"):
         lock_file.read()
     lock_file.close()
 
 
-@pytest.mark.parametrize("octets", [b"\0" * 48, b"x", b"x" * 49])
-def test_a_mark_of_another_kind_is_damage(path: str, octets: bytes) -> None:
-    Path(path + "-lock").write_bytes(octets)
+@pytest.mark.parametrize("data", [b"\0" * 48, b"x", b"x" * 49])
+def test_a_mark_of_another_kind_is_damage(path: str, data: bytes) -> None:
+    Path(path + "-lock").write_bytes(data)
     lock_file = LockFile(path, create=True)
     with pytest.raises(OutboxDamaged):
         lock_file.read()

@@ -156,7 +156,7 @@ def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, s
         outbox.retry(identity)
 
 
-def test_a_drain_that_is_under_way_hears_of_the_end(outbox_to: MakesOutbox) -> None:
+def test_a_running_drain_ends_with_the_outbox(outbox_to: MakesOutbox) -> None:
     outbox = outbox_to(NOBODY)
     outbox.put("/queue/a")
     heard: list[Exception] = []

@@ -184,9 +184,9 @@ def test_what_sqlite_finds_malformed_is_damage(path: str, opens: Opens) -> None:
     store.put(a_row(b"x" * 50_000))
     store.remove(store.read(after=0, limit=1, max_bytes=1))
     close(store)
-    octets = bytearray(Path(path).read_bytes())
-    octets[36:40] = (99).to_bytes(4, "big")  # the count of free pages
-    Path(path).write_bytes(octets)
+    data = bytearray(Path(path).read_bytes())
+    data[36:40] = (99).to_bytes(4, "big")  # the count of free pages
+    Path(path).write_bytes(data)
     with pytest.raises(OutboxDamaged, match="SQLite finds it malformed"):
         open_outbox(path)
 

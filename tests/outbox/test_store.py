@@ -41,7 +41,7 @@ def test_reading_begins_behind_a_place_and_ends_at_the_limit(opens: Opens) -> No
     assert read(store, after=rows[-1].seq) == []
 
 
-def test_reading_stops_at_the_octets_but_gives_one_message_whatever_its_size(opens: Opens) -> None:
+def test_reading_stops_at_the_bytes_but_gives_one_message_whatever_its_size(opens: Opens) -> None:
     store = opens()
     rows = fill(store, b"x" * 1_000, b"x" * 1_000, b"x" * 1_000)
     assert len(read(store, max_bytes=2 * rows[0].size)) == 2
@@ -130,7 +130,7 @@ def test_a_full_outbox_refuses_by_number_of_messages(opens: Opens) -> None:
     assert bodies(store) == [b"3"]
 
 
-def test_a_full_outbox_refuses_by_octets(opens: Opens) -> None:
+def test_a_full_outbox_refuses_by_bytes(opens: Opens) -> None:
     size = a_row(b"x" * 100).size
     store = opens(size=2 * size)
     fill(store, b"x" * 100, b"x" * 100)
@@ -163,7 +163,7 @@ def test_a_file_that_another_program_has_open_is_busy(opens: Opens, path: str) -
     opens()
 
 
-def test_a_message_that_changed_on_disk_is_named_and_not_passed_over(opens: Opens, path: str) -> None:
+def test_a_message_that_changed_on_disk_is_named_and_not_skipped(opens: Opens, path: str) -> None:
     store = opens()
     fill(store, b"first", b"second message", b"third")
     close(store)

@@ -55,7 +55,7 @@ def test_broken_streams_give_what_the_reference_gives(
 
 
 @given(strategies.soups, strategies.profiles, strategies.leniencies, limits, strategies.read_sizes)
-def test_any_octets_give_what_the_reference_gives(
+def test_any_bytes_give_what_the_reference_gives(
     stream: bytes, profile: str, leniency: Leniency, limits: Limits, size: int
 ) -> None:
     check_stream(stream, profile, leniency, limits, size=size)

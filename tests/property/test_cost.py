@@ -118,7 +118,7 @@ def test_endless_cr_lf_takes_no_room(read: int) -> None:
 @pytest.mark.requirement("LIM-01", "FRM-12")
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("filling", [b"x", b"\\\\", b"\r"], ids=["x", "escapes", "cr"])
-def test_a_long_header_line_is_read_octet_by_octet(profile: str, filling: bytes) -> None:
+def test_a_long_header_line_is_read_byte_by_byte(profile: str, filling: bytes) -> None:
     line = b"k:" + filling * ((64 * KIB - 2) // len(filling))
     reader = parser(profile, limits=ROOMY)
     found = count(reader, reads(b"MESSAGE\n" + line + b"\n\n", 1))
@@ -129,7 +129,7 @@ def test_a_long_header_line_is_read_octet_by_octet(profile: str, filling: bytes)
 
 @pytest.mark.requirement("D10-01")
 @pytest.mark.parametrize("line", [b" " * 65_000, b" \r" * 32_500, b" " * 32_500 + b"k:" + b"v" * 32_000])
-def test_a_long_line_of_spaces_of_the_draft_is_read_octet_by_octet(line: bytes) -> None:
+def test_a_long_line_of_spaces_of_the_draft_is_read_byte_by_byte(line: bytes) -> None:
     reader = parser("1.0-draft")
     assert count(reader, reads(b"MESSAGE\nk:v\n" + line + b"\n", 1)) == 0
     assert count(reader, [b"\n\0"]) == 1
@@ -179,6 +179,6 @@ def events(profile: str, stream: bytes, read: int) -> int:
     ],
     ids=["body", "counted body", "line", "lines", "line ends", "frames", "counted frames"],
 )
-def test_twice_the_octets_take_twice_the_calls(profile: str, read: int, start: bytes, again: bytes) -> None:
+def test_twice_the_bytes_take_twice_the_calls(profile: str, read: int, start: bytes, again: bytes) -> None:
     once, twice = (events(profile, start + again * times, read) for times in (50, 100))
     assert twice < 2.1 * once + 100

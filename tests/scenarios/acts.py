@@ -19,7 +19,7 @@ _PUT_BACK = 0.3
 
 
 class Recorder(stompy.ConnectionListener):
-    """Keeps the frames it hears of, and the end."""
+    """Keeps the frames it is given, and the end."""
 
     def __init__(self) -> None:
         self.connected: list[stompy.Frame] = []

@@ -53,7 +53,7 @@ def test_an_unknown_host(candidate: Candidate, connect: Connect, expect: Expect)
 
 
 @pytest.mark.scenario("login failure")
-def test_a_wrong_passcode_is_refused_with_the_brokers_words(connect: Connect, expect: Expect) -> None:
+def test_a_wrong_passcode_is_refused_with_the_brokers_error_message(connect: Connect, expect: Expect) -> None:
     with pytest.raises(stompy.ConnectRefused) as refused:
         connect(passcode="wr0ng")
     assert "wr0ng" not in str(refused.value)

@@ -18,7 +18,7 @@ SIZES = (1, 300, 16_384, 16_385, 70_000, PIECE)
 """Of the first bodies; all others have PIECE bytes."""
 
 AHEAD = 64
-"""Messages under way at most, so that the broker need not keep the flood."""
+"""Messages in flight at most, so that the broker need not keep the flood."""
 
 
 def flood(url: str, tls: stompy.Tls, *, size: int) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Heart-beats: ours kept, theirs kept, ours missed; theirs missed is among the outages."""
+"""Heartbeats: ours kept, theirs kept, ours missed; theirs missed is among the outages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.support.candidates import Candidate
 from tests.support.peer import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.scenario("heart-beats")]
+pytestmark = [pytest.mark.broker, pytest.mark.scenario("heartbeats")]
 
 
 def test_what_is_agreed_on(raw: Raw, candidate: Candidate, expect: Expect) -> None:
@@ -31,12 +31,12 @@ def test_beats_of_both_sides_keep_a_silent_connection(connect: Connect, queue: s
     assert ours > 0
     assert theirs > 0
     start = connection.stats()
-    # Five beats each way are far more silence than either side bears with.
+    # Five beats each way are far more silence than either side tolerates.
     until(lambda: connection.stats().bytes_received >= start.bytes_received + 5, "beats of the broker")
     until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 5, "beats of ours")
     assert connection.stats().frames_received == start.frames_received
     connection.send(queue, "alive", confirm=True)
-    expect("heart-beats-kept", True)
+    expect("heartbeats-kept", True)
 
 
 @pytest.mark.versions("1.0")

@@ -88,5 +88,5 @@ def test_ten_connections_exchange_ten_thousand_messages_each_in_flat_memory() ->
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    # 100,000 messages of some hundred octets went through; what stays must not be any share of them.
+    # 100,000 messages of some hundred bytes went through; what stays must not be any share of them.
     assert after - before < 1_000_000

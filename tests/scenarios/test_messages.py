@@ -64,9 +64,9 @@ def test_messages_come_in_the_order_they_were_sent_in(connect: Connect, queue: s
     assert texts(subscription, 300) == bodies
 
 
-@pytest.mark.scenario("send and receive octets, NULs")
+@pytest.mark.scenario("send and receive bytes, NULs")
 @pytest.mark.requirement("SND-02", "BDY-06")
-def test_any_octets_come_back(connect: Connect, queue: str, expect: Expect) -> None:
+def test_any_bytes_come_back(connect: Connect, queue: str, expect: Expect) -> None:
     connection = connect()
     bodies = [b"", b"\0", b"a\0\0b\0", b"\n\n", b"\r\n\0\n", b"\xff\xfe", bytes(range(256)) * 4]
     for body in bodies:
@@ -74,18 +74,18 @@ def test_any_octets_come_back(connect: Connect, queue: str, expect: Expect) -> N
     subscription = connection.subscribe(queue)
     received = [subscription.receive(SOON) for _ in bodies]
     assert [message.body for message in received] == bodies
-    expect("octets", True, *(message.frame for message in received))
+    expect("bytes", True, *(message.frame for message in received))
 
 
-@pytest.mark.scenario("send and receive octets, NULs")
-def test_octets_without_their_length(raw: Raw, queue: str, expect: Expect) -> None:
+@pytest.mark.scenario("send and receive bytes, NULs")
+def test_bytes_without_their_length(raw: Raw, queue: str, expect: Expect) -> None:
     client = raw()
     client.subscribe(queue)
     client.raw(f"SEND\ndestination:{queue}\n\n".encode() + b"\xff\xfe\x80 end\0")
     client.raw(f"SEND\ndestination:{queue}\n\nab".encode() + b"\0")
     first, second = client.messages(2)
     assert second.body == b"ab"
-    expect("octets-length", "intact" if first.body == b"\xff\xfe\x80 end" else "replaced", first)
+    expect("bytes-length", "intact" if first.body == b"\xff\xfe\x80 end" else "replaced", first)
 
 
 @pytest.mark.scenario("UTF-8 and escapes in headers")
@@ -150,7 +150,7 @@ def test_a_body_of_three_megabytes_comes_back_whole(connect: Connect, queue: str
 
 
 def offered(client: RawClient, queue: str, length: int, body: bytes, *, within: float = SOON) -> str:
-    """Return what becomes of a SEND that says to have `length` octets, of which so many come."""
+    """Return what becomes of a SEND that says to have `length` bytes, of which so many come."""
     with_length = f"SEND\ndestination:{queue}\ncontent-length:{length}\nreceipt:big\n\n".encode()
     try:
         frames, came = client.ask(
@@ -174,7 +174,7 @@ def test_how_long_a_body_may_be(candidate: Candidate, raw: Raw, queue: str, expe
 
 @pytest.mark.once
 @pytest.mark.scenario("send and receive text")
-def test_the_flights_come_back_octet_for_octet_and_in_order(connect: Connect, queue: str) -> None:
+def test_the_flights_come_back_byte_for_byte_and_in_order(connect: Connect, queue: str) -> None:
     lines = FLIGHTS.read_bytes().splitlines()
     assert len(lines) > 1000
     producer, consumer = connect(), connect()

@@ -58,38 +58,38 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, tuple[list[
     return path, fill(path, chance_of("filling"))
 
 
-def flip(octets: bytearray, chance: random.Random) -> None:
-    octets[chance.randrange(len(octets))] ^= 1 << chance.randrange(8)
+def flip(data: bytearray, chance: random.Random) -> None:
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
 
 
-def zero(octets: bytearray, chance: random.Random) -> None:
-    start = chance.randrange(len(octets))
+def zero(data: bytearray, chance: random.Random) -> None:
+    start = chance.randrange(len(data))
     length = chance.choice([1, 8, 512, 4_096])
-    octets[start : start + length] = bytes(min(length, len(octets) - start))
+    data[start : start + length] = bytes(min(length, len(data) - start))
 
 
-def scramble(octets: bytearray, chance: random.Random) -> None:
-    start = chance.randrange(len(octets))
-    length = min(chance.choice([1, 8, 512, 4_096]), len(octets) - start)
-    octets[start : start + length] = chance.randbytes(length)
+def scramble(data: bytearray, chance: random.Random) -> None:
+    start = chance.randrange(len(data))
+    length = min(chance.choice([1, 8, 512, 4_096]), len(data) - start)
+    data[start : start + length] = chance.randbytes(length)
 
 
-def cut(octets: bytearray, chance: random.Random) -> None:
-    del octets[chance.randrange(len(octets)) :]
+def cut(data: bytearray, chance: random.Random) -> None:
+    del data[chance.randrange(len(data)) :]
 
 
-def cut_at_page(octets: bytearray, chance: random.Random) -> None:
-    del octets[4_096 * chance.randrange(max(1, len(octets) // 4_096)) :]
+def cut_at_page(data: bytearray, chance: random.Random) -> None:
+    del data[4_096 * chance.randrange(max(1, len(data) // 4_096)) :]
 
 
-def swap_pages(octets: bytearray, chance: random.Random) -> None:
-    one, other = (4_096 * chance.randrange(max(1, len(octets) // 4_096)) for _ in range(2))
-    first, second = octets[one : one + 4_096], octets[other : other + 4_096]
-    octets[one : one + len(first)], octets[other : other + len(second)] = second, first
+def swap_pages(data: bytearray, chance: random.Random) -> None:
+    one, other = (4_096 * chance.randrange(max(1, len(data) // 4_096)) for _ in range(2))
+    first, second = data[one : one + 4_096], data[other : other + 4_096]
+    data[one : one + len(first)], data[other : other + len(second)] = second, first
 
 
-def lengthen(octets: bytearray, chance: random.Random) -> None:
-    octets += chance.randbytes(chance.choice([1, 4_096, 10_000]))
+def lengthen(data: bytearray, chance: random.Random) -> None:
+    data += chance.randbytes(chance.choice([1, 4_096, 10_000]))
 
 
 HARMS: tuple[Callable[[bytearray, random.Random], None], ...] = (
@@ -121,9 +121,9 @@ def harm_often(
         path = str(folder / "a.outbox")
         for one in PARTS:
             shutil.copy(source + one, path + one)
-        octets = bytearray(Path(path + part).read_bytes())
-        harm(octets, chance)
-        Path(path + part).write_bytes(octets)
+        data = bytearray(Path(path + part).read_bytes())
+        harm(data, chance)
+        Path(path + part).write_bytes(data)
         try:
             outcomes[harm.__name__, outcome(path, expected)] += 1
         except BaseException as error:

@@ -23,7 +23,8 @@ from tests.support.conversation import Ways, converse, expected_endings, expecte
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
 from tests.support.needs import each
 from tests.support.peer import until
-from tests.support.soak import Plan, Soak
+from tests.support.soak import Soak
+from tests.support.soak_plan import Plan
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -34,7 +35,7 @@ QUIET = 1.0
 """Seconds without a message after which no more are expected."""
 
 A_PAUSE = 4.0
-"""Seconds that a broker stands still; longer than its clients bear with."""
+"""Seconds that a broker stands still; longer than its clients tolerate."""
 
 LONG = bool(os.environ.get("STOMPY_LONG"))
 
@@ -42,7 +43,7 @@ MORE = 4 if LONG else 1
 """How many times as much a long run does."""
 
 SPARSE = 1 if LONG else 23
-"""Of the octets of a conversation every how many-th is cut behind."""
+"""Of the bytes of a conversation every how many-th is cut behind."""
 
 VERSIONS = ["1.0", "1.1", "1.2"] if LONG else ["1.2"]
 
@@ -246,7 +247,7 @@ def test_a_cut_ends_each_call_as_it_must(broker: Durable, version: str, directio
 
 
 def cut_and_check(broker: Durable, version: str, direction: Direction, ending: Ending, place: int) -> bool:
-    """Cut a conversation behind so many octets; return whether that was before its end."""
+    """Cut a conversation behind so many bytes; return whether that was before its end."""
     ways = Ways(f"/queue/{uuid.uuid4().hex}", f"/queue/{uuid.uuid4().hex}", broker.ways.transacted_ack)
     with FaultProxy(broker.url) as proxy:
         proxy.upcoming.cut_after(place, direction=direction, ending=ending)
@@ -255,7 +256,7 @@ def cut_and_check(broker: Durable, version: str, direction: Direction, ending: E
         until(lambda: not link.running)
         up, down = link.recorded("up"), link.recorded("down")
         was_cut = link.forwarded(direction) == place
-    where = f"STOMP {version}, {ending} behind {place} octets {direction}; up {up!r}; down {down!r}"
+    where = f"STOMP {version}, {ending} behind {place} bytes {direction}; up {up!r}; down {down!r}"
     expected = expected_endings(up, down, ways, cut=direction if was_cut else None)
     for call, came in endings.items():
         assert came in expected[call], f"{call} ended as {came!r}, not {set(expected[call])}; {where}"

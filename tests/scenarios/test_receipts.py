@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.scenario("receipts")]
 
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["default", "persistent"])
-def test_many_receipts_may_be_under_way(connect: Connect, queue: str, expect: Expect, persistent: bool) -> None:
+def test_many_receipts_may_be_in_flight(connect: Connect, queue: str, expect: Expect, persistent: bool) -> None:
     heard = Recorder()
     connection = connect(listeners=[heard])
     headers = {"persistent": "true"} if persistent else {}

@@ -1,4 +1,4 @@
-"""Eight producers and eight consumers while links are cut at random octets and the broker goes down and comes back.
+"""Eight producers and eight consumers while links are cut at random bytes and the broker goes down and comes back.
 
 Each run prints its seed; STOMPY_SEED runs the same schedule of faults again.
 """
@@ -14,7 +14,8 @@ from stompy.broker import Broker
 from stompy.broker.message import Message
 from stompy.broker.publisher import Publisher
 from stompy.testing.proxy import FaultProxy
-from tests.support.soak import Plan, Resending, Soak, SoakError, Tally
+from tests.support.soak import Soak, SoakError
+from tests.support.soak_plan import Plan, Resending, Tally
 
 
 def restarting(broker: Broker) -> Callable[[], None]:

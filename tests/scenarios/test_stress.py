@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,16 +16,7 @@ from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
 # On a busy machine Python does little else than switch.
-pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(autouse=True)
-def frantic() -> Iterator[None]:
-    """Switch threads as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_switches")]
 
 
 @pytest.fixture
@@ -174,13 +164,13 @@ ACTIONS = [sending, batching, subscribing, receiving, iterating, transacting, as
 
 
 def ends_well(call: Call) -> None:
-    """Whether a call that was under way when the connection closed ends with an error of ours that says so."""
+    """Whether a call that was running when the connection closed ends with an error of ours that says so."""
     with pytest.raises((stompy.NotConnected, stompy.ConnectionLost, stompy.AckError)):
         call.result()
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
-def test_a_close_ends_whatever_is_under_way(
+def test_a_close_ends_whatever_is_running(
     broker: Broker, calling: Calling, action: Callable[[stompy.Connection], None]
 ) -> None:
     for _ in range(8):
@@ -208,7 +198,7 @@ def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> No
     assert broker.stats().errors == 0
 
 
-def test_a_broker_that_goes_ends_whatever_is_under_way(calling: Calling) -> None:
+def test_a_broker_that_goes_ends_whatever_is_running(calling: Calling) -> None:
     for _ in range(3):
         broker = Broker().start()
         conn = stompy.connect(broker.url, heartbeat=(5, 5))

@@ -275,7 +275,7 @@ def test_a_request_gets_its_reply(connect: Connect, queue: str, expect: Expect) 
     expect("reply", True, requests[0], replies["word0"].frame)
 
 
-def ask_in_vain(asker: stompy.Connection, destination: str) -> None:
+def ask_without_answer(asker: stompy.Connection, destination: str) -> None:
     """Send a request that nobody answers in time; on a busy machine the first time may pass before it is sent."""
     for patience in (0.1, 1.0, SOON):
         with pytest.raises(stompy.ReceiveTimeout) as unanswered:
@@ -289,7 +289,7 @@ def ask_in_vain(asker: stompy.Connection, destination: str) -> None:
 def test_a_reply_to_somebody_who_is_gone(connect: Connect, queue: str, expect: Expect) -> None:
     asker, responder = connect(), connect()
     requests = responder.subscribe(queue)
-    ask_in_vain(asker, queue)
+    ask_without_answer(asker, queue)
     request = requests.receive(SOON)
     asker.disconnect()
     try:
@@ -306,7 +306,7 @@ def test_a_reply_to_somebody_who_is_gone(connect: Connect, queue: str, expect: E
 def test_a_late_reply_is_dropped(connect: Connect, queue: str) -> None:
     asker, responder = connect(), connect()
     requests = responder.subscribe(queue)
-    ask_in_vain(asker, queue)
+    ask_without_answer(asker, queue)
     request = requests.receive(SOON)
     headers = {"correlation-id": request.headers["correlation-id"]}
     responder.send(request.headers["reply-to"], "late", headers=headers, confirm=True)

@@ -58,7 +58,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         parse(TABLE, given(zzz="1"))
 
 
-def test_what_spark_adds_by_itself_is_passed_over() -> None:
+def test_what_spark_adds_by_itself_is_ignored() -> None:
     assert parse(TABLE, given(checkpointlocation="x"), ignored=["checkpointLocation"])["max_messages"] is None
 
 

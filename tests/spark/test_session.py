@@ -11,7 +11,7 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.spark import register
-from stompy.spark import session as door
+from stompy.spark import session as open_session
 from stompy.spark.session import check_java, check_packages, check_worker_python
 from tests.support.printed import JAVAS_OWN
 
@@ -167,4 +167,4 @@ def test_registering_makes_the_format_known(spark: SparkSession) -> None:
 
 
 def test_a_session_of_ours_knows_it(spark: SparkSession) -> None:
-    assert door("other name") is not None
+    assert open_session("other name") is not None

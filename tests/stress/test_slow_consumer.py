@@ -1,4 +1,4 @@
-"""A consumer far slower than its producer: memory stays bounded, heart-beats and receipts go on, nothing is lost."""
+"""A consumer far slower than its producer: memory stays bounded, heartbeats and receipts go on, nothing is lost."""
 
 from __future__ import annotations
 

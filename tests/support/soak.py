@@ -1,34 +1,23 @@
 """Producers and consumers that go on while their links are cut and their broker is restarted; nothing may get lost.
 
 The schedule of faults comes from a seed: at which confirmed message, which connection, in which direction, behind how
-many more octets, by which ending. How the threads interleave does not, so that a replay meets the same faults at the
+many more bytes, by which ending. How the threads interleave does not, so that a replay meets the same faults at the
 same points of the work, and not at the same instructions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import stompy
-from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
-from tests.support.seed import SEED
-
-Resending: TypeAlias = Literal["connection", "producer"]
-
-Kind: TypeAlias = Literal["cut", "restart", "pause"]
-CUT: Kind = "cut"
-RESTART: Kind = "restart"
-PAUSE: Kind = "pause"
-
+from tests.support.soak_plan import CUT, PAUSE, RESTART, Fault, Kind, Plan, Tally
 
 QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
 
@@ -36,7 +25,7 @@ _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""
 
 _CUT_WITHIN = 1.0
-"""Seconds that an armed cut waits for octets to go through, before it is made where they stand."""
+"""Seconds that an armed cut waits for bytes to go through, before it is made where they stand."""
 
 _GLANCE = 0.001
 """Seconds between two looks at what others do."""
@@ -46,111 +35,6 @@ _ENDED_WITHIN = 5.0
 
 _SILENCE = 0.5
 """Seconds without a message after which a queue counts as empty."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that goes wrong.
-
-    Attributes:
-        after: confirmed messages.
-        kind: what.
-        which: of the connections at that moment, as a share of their number.
-        direction: in which the octets are counted.
-        octets: until the cut.
-        ending: how.
-    """
-
-    after: int
-    kind: Kind
-    which: float
-    direction: Direction
-    octets: int
-    ending: Ending
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be done.
-
-    Attributes:
-        messages: a multiple of the number of producers.
-        cuts: of single links.
-        restarts: of the broker.
-        pauses: in which the broker stands still.
-        resending: who sends again what was not confirmed: the connection, or the program.
-        window: receipts under way for each producer.
-        prefetch: for each consumer; `None` leaves it to the broker.
-        timeout: seconds after which it has failed.
-        patience: seconds without a message after which what did not come is lost.
-        destination: a queue that nobody else uses.
-        headers: of each SEND.
-        options: of each connection.
-    """
-
-    messages: int
-    cuts: int
-    restarts: int
-    seed: int = SEED
-    pauses: int = 0
-    resending: Resending = "connection"
-    producers: int = 8
-    consumers: int = 8
-    window: int = 100
-    prefetch: int | None = 100
-    timeout: float = 50.0
-    patience: float = 20.0
-    destination: str = "/queue/soak"
-    headers: dict[str, str] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def faults(self) -> list[Fault]:
-        """Return the faults in order."""
-        draw = random.Random(self.seed)
-        counts = ((CUT, self.cuts), (RESTART, self.restarts), (PAUSE, self.pauses))
-        kinds = [kind for kind, count in counts for _ in range(count)]
-        draw.shuffle(kinds)
-        points = sorted(draw.randrange(self.messages * 98 // 100) for _ in kinds)
-        return [
-            Fault(
-                after,
-                kind,
-                which=draw.random(),
-                direction=draw.choice(("up", "down")),
-                octets=draw.randrange(30 * self.window),
-                ending=draw.choice(("fin", "rst")),
-            )
-            for after, kind in zip(points, kinds, strict=True)
-        ]
-
-
-@dataclass
-class Tally:
-    """What came of it.
-
-    Attributes:
-        confirmed: receipts.
-        consumed: different messages that came to a consumer.
-        flagged: duplicates that the broker flagged as redelivered.
-        recognised: other duplicates, with an id that was seen before.
-        reconnects: links replaced.
-        cuts: made.
-        idle: those of them that came where too little went through to reach the chosen octet.
-        restarts: made.
-        pauses: made.
-        seconds: that it took.
-    """
-
-    confirmed: int = 0
-    consumed: int = 0
-    flagged: int = 0
-    recognised: int = 0
-    reconnects: int = 0
-    cuts: int = 0
-    idle: int = 0
-    restarts: int = 0
-    pauses: int = 0
-    seconds: float = 0.0
 
 
 class SoakError(AssertionError):
@@ -282,16 +166,16 @@ class Soak:
 
     def _produce(self, producer: int, each: int) -> None:
         with self._connect() as conn:
-            under_way: deque[tuple[int, stompy.Receipt]] = deque()
+            in_flight: deque[tuple[int, stompy.Receipt]] = deque()
             for number in range(each):
                 if number >= self._allowed:
-                    self._settle_all(conn, producer, under_way, leave=0)
+                    self._settle_all(conn, producer, in_flight, leave=0)
                     self._await_turn(number)
-                under_way.append((number, self._send(conn, producer, number)))
-                self._settle_all(conn, producer, under_way, leave=self.plan.window)
+                in_flight.append((number, self._send(conn, producer, number)))
+                self._settle_all(conn, producer, in_flight, leave=self.plan.window)
                 if self._stop.is_set():
                     return
-            self._settle_all(conn, producer, under_way, leave=0)
+            self._settle_all(conn, producer, in_flight, leave=0)
             self._count("reconnects", conn.stats().reconnects)
 
     def _send(self, conn: stompy.Connection, producer: int, number: int) -> stompy.Receipt:
@@ -310,17 +194,17 @@ class Soak:
                 return receipt
 
     def _settle_all(
-        self, conn: stompy.Connection, producer: int, under_way: deque[tuple[int, stompy.Receipt]], *, leave: int
+        self, conn: stompy.Connection, producer: int, in_flight: deque[tuple[int, stompy.Receipt]], *, leave: int
     ) -> None:
         """Wait for the oldest receipts; send again what ended as unknown, where that is the program's duty."""
-        while len(under_way) > leave and not self._stop.is_set():
-            number, receipt = under_way.popleft()
+        while len(in_flight) > leave and not self._stop.is_set():
+            number, receipt = in_flight.popleft()
             try:
                 receipt.wait(self.plan.timeout)
             except stompy.ConnectionLost:
                 if self.plan.resending == "connection" or receipt.outcome != "unknown":
                     raise
-                under_way.append((number, self._send(conn, producer, number)))
+                in_flight.append((number, self._send(conn, producer, number)))
             else:
                 self._count("confirmed")
 
@@ -396,7 +280,7 @@ class Soak:
 
     def _cut(self, fault: Fault) -> None:
         link = self._victim(fault)
-        link.cut_after(fault.octets, direction=fault.direction, ending=fault.ending)
+        link.cut_after(fault.size, direction=fault.direction, ending=fault.ending)
         give_up = time.monotonic() + _CUT_WITHIN
         while link.running and time.monotonic() < give_up:
             time.sleep(_GLANCE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,21 +61,21 @@ def dial() -> Iterator[Callable[[int], socket.socket]]:
 
 
 def read(sock: socket.socket, count: int) -> bytes:
-    """Return the next `count` octets."""
-    octets = b""
-    while len(octets) < count:
-        data = sock.recv(count - len(octets))
-        assert data, f"the stream ended after {octets!r}"
-        octets += data
-    return octets
+    """Return the next `count` bytes."""
+    received = b""
+    while len(received) < count:
+        data = sock.recv(count - len(received))
+        assert data, f"the stream ended after {received!r}"
+        received += data
+    return received
 
 
 def rest(sock: socket.socket) -> bytes:
     """Return what comes up to the end of the stream."""
-    octets = b""
+    received = b""
     while data := sock.recv(65_536):
-        octets += data
-    return octets
+        received += data
+    return received
 
 
 def reset(sock: socket.socket) -> None:
@@ -123,11 +122,3 @@ def no_descriptor_left() -> Iterator[None]:
     before = descriptors()
     yield
     until(lambda: descriptors() <= before)
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)

@@ -12,7 +12,6 @@ from stompy.errors import ConfigurationError
 from stompy.testing import containers
 from stompy.testing.brokers import images
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.process import ProcessBroker
 from stompy.testing.brokers.settings import BrokerUnavailable
 from stompy.testing.containers import (
     KINDS,
@@ -22,6 +21,8 @@ from stompy.testing.containers import (
     RabbitMQStompContainer,
     start_broker,
 )
+from tests.support import process_brokers
+from tests.support.process_brokers import ProcessBroker
 
 OFFICIAL = "official/image:1"
 LOCAL = "local/image:1"
@@ -61,7 +62,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(images, "official_image", image(lambda: made.official, "cannot be pulled"))
     monkeypatch.setattr(images, "local_image", image(lambda: made.local, "was not built"))
     monkeypatch.setattr(images, "named_image", lambda name: name)
-    monkeypatch.setattr(PRODUCTS["activemq"], "missing", lambda: made.process)
+    monkeypatch.setattr(process_brokers, "missing_process", lambda kind: made.process)
     monkeypatch.setattr(ContainerBroker, "start", start)
     monkeypatch.setattr(ProcessBroker, "start", start)
     monkeypatch.delenv(containers.FROM_VARIABLE, raising=False)
@@ -86,7 +87,7 @@ def test_then_a_process(machine: Machine) -> None:
     assert machine.started == ["process"]
 
 
-def test_one_that_does_not_start_is_passed_over(machine: Machine) -> None:
+def test_one_that_does_not_start_is_skipped(machine: Machine) -> None:
     machine.broken = {"official"}
     assert start_broker("activemq").flavour == "local"
 

@@ -30,7 +30,7 @@ def test_it_records_every_event_in_order() -> None:
     assert frame.command == "CONNECTED"
 
 
-def test_it_hears_of_a_lost_link_and_the_next_one() -> None:
+def test_it_records_a_lost_link_and_the_next_one() -> None:
     listener = RecordingListener()
     policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
     with Broker() as broker, stompy.connect(broker.url, reconnect=policy, listeners=[listener]):
@@ -76,7 +76,7 @@ def test_waiting_counts_what_was_heard_before() -> None:
     assert listener.wait_for("reconnecting", matching=lambda event: event.attempt == 2, timeout=0).attempt == 2
 
 
-def test_waiting_in_vain_tells_what_was_heard() -> None:
+def test_a_wait_that_times_out_says_what_was_recorded() -> None:
     listener = RecordingListener()
     with pytest.raises(StompTimeout, match="heard: nothing"):
         listener.wait_for("connected", timeout=0)

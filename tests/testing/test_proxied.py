@@ -46,7 +46,7 @@ def linked(proxy: FaultProxy, dial: Dial, upstream: Upstream) -> Linked:
     return Linked(proxy, dial, upstream)
 
 
-def send_for_ever(sock: socket.socket) -> None:
+def send_forever(sock: socket.socket) -> None:
     while True:
         sock.sendall(b"into the void")
 
@@ -55,7 +55,7 @@ both = pytest.mark.parametrize("direction", ["up", "down"])
 
 
 @both
-def test_octets_are_forwarded_counted_and_recorded(linked: Linked, direction: Direction) -> None:
+def test_bytes_are_forwarded_counted_and_recorded(linked: Linked, direction: Direction) -> None:
     sender, receiver = linked.ends(direction)
     sender.sendall(b"hello")
     assert read(receiver, 5) == b"hello"
@@ -67,11 +67,11 @@ def test_octets_are_forwarded_counted_and_recorded(linked: Linked, direction: Di
 @both
 def test_a_large_body_arrives_whole(linked: Linked, direction: Direction) -> None:
     sender, receiver = linked.ends(direction)
-    octets = bytes(range(256)) * 256
+    data = bytes(range(256)) * 256
     for _ in range(8):
-        sender.sendall(octets)
-        assert read(receiver, len(octets)) == octets
-    assert linked.link.recorded(direction) == octets[:16_384]
+        sender.sendall(data)
+        assert read(receiver, len(data)) == data
+    assert linked.link.recorded(direction) == data[:16_384]
 
 
 @both
@@ -108,7 +108,7 @@ def test_a_cut_in_order_ends_both_streams(linked: Linked) -> None:
     linked.link.cut()
 
 
-def test_a_cut_in_order_bears_with_who_goes_on_sending_for_a_while(
+def test_a_cut_in_order_tolerates_who_goes_on_sending_for_a_while(
     linked: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxied, "LINGER", 0.05)
@@ -116,7 +116,7 @@ def test_a_cut_in_order_bears_with_who_goes_on_sending_for_a_while(
     assert rest(linked.client) == b""
     linked.await_state("closed")
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
-        send_for_ever(linked.client)
+        send_forever(linked.client)
 
 
 def test_a_reset_cut_resets_both_at_once(linked: Linked) -> None:
@@ -140,13 +140,13 @@ def test_an_unknown_ending_is_refused(linked: Linked) -> None:
 
 @both
 @pytest.mark.parametrize("ending", ["fin", "rst"])
-@pytest.mark.parametrize("octets", [0, 1, 2, 999, 1_000])
-def test_exactly_so_many_octets_go_through(linked: Linked, direction: Direction, ending: Ending, octets: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 2, 999, 1_000])
+def test_exactly_so_many_bytes_go_through(linked: Linked, direction: Direction, ending: Ending, size: int) -> None:
     sender, receiver = linked.ends(direction)
     sender.sendall(b"before")
     read(receiver, 6)
-    linked.link.cut_after(octets, direction=direction, ending=ending)
-    if octets:
+    linked.link.cut_after(size, direction=direction, ending=ending)
+    if size:
         sender.sendall(bytes(range(250)) * 4)
     got = b""
     try:
@@ -154,8 +154,8 @@ def test_exactly_so_many_octets_go_through(linked: Linked, direction: Direction,
             got += data
     except ConnectionResetError:
         assert ending == "rst"
-    assert linked.link.forwarded(direction) == 6 + octets
-    assert got == (bytes(range(250)) * 4)[:octets]
+    assert linked.link.forwarded(direction) == 6 + size
+    assert got == (bytes(range(250)) * 4)[:size]
 
 
 @both
@@ -195,9 +195,9 @@ def test_a_stalled_connection_can_be_cut(linked: Linked) -> None:
 
 
 @both
-def test_chopped_throttled_and_late_octets_are_the_same_octets(linked: Linked, direction: Direction) -> None:
+def test_chopped_throttled_and_late_bytes_are_the_same_bytes(linked: Linked, direction: Direction) -> None:
     sender, receiver = linked.ends(direction)
-    octets = bytes(range(256)) * 4
+    data = bytes(range(256)) * 4
     switches: list[Callable[[], None]] = [
         linked.link.chop,
         lambda: linked.link.throttle(50_000),
@@ -206,11 +206,11 @@ def test_chopped_throttled_and_late_octets_are_the_same_octets(linked: Linked, d
     ]
     for switch in switches:
         switch()
-        sender.sendall(octets)
-        assert read(receiver, len(octets)) == octets
+        sender.sendall(data)
+        assert read(receiver, len(data)) == data
 
 
-def test_chopped_octets_arrive_one_by_one(linked: Linked) -> None:
+def test_chopped_bytes_arrive_one_by_one(linked: Linked) -> None:
     linked.link.chop(direction="up")
     linked.link.throttle(100, direction="up")
     linked.client.sendall(b"abcde")

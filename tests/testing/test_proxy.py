@@ -55,7 +55,7 @@ def test_connections_are_numbered_counted_and_remembered(proxy: FaultProxy, dial
     assert proxy.stats() == ProxyStats(accepted=2, running=1, up=3, down=2)
 
 
-def test_old_connections_are_forgotten_and_their_octets_are_not(
+def test_old_connections_are_forgotten_and_their_bytes_are_not(
     proxy: FaultProxy, dial: Dial, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stompy.testing.proxy._REMEMBERED", 3)
@@ -146,7 +146,7 @@ def test_a_black_hole_swallows_new_connections_until_it_listens(
     assert [link.state for link in proxy.running] == ["open", "black-hole", "open"]
 
 
-def test_healing_opens_the_door_again(proxy: FaultProxy, dial: Dial, upstream: Upstream) -> None:
+def test_healing_accepts_connections_again(proxy: FaultProxy, dial: Dial, upstream: Upstream) -> None:
     proxy.black_hole()
     proxy.refuse()
     proxy.heal()
@@ -196,7 +196,7 @@ def test_closing_ends_connections_thread_and_port(upstream: Upstream, dial: Dial
     proxy.close()
     assert f"stompy-proxy-{port}" not in {thread.name for thread in threading.enumerate()}
     for sock in (client, broker):
-        with contextlib.suppress(ConnectionResetError):  # closed with octets unread
+        with contextlib.suppress(ConnectionResetError):  # closed with bytes unread
             assert sock.recv(10) == b""
         sock.close()
     with pytest.raises(ConnectionRefusedError):
@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused(upstream: Upstream) -> None:
         FaultProxy(("no-such-host.invalid", 1)).start()
 
 
-def test_waiting_in_vain_ends_in_time(proxy: FaultProxy) -> None:
+def test_a_wait_without_a_connection_ends_in_time(proxy: FaultProxy) -> None:
     with pytest.raises(StompTimeout, match="FaultProxy"):
         proxy.await_that(lambda proxy: False, timeout=0.01)
 
@@ -306,7 +306,7 @@ def before(broker: Broker) -> Iterator[FaultProxy]:
         yield made
 
 
-def test_a_client_does_its_work_octet_by_octet(before: FaultProxy) -> None:
+def test_a_client_does_its_work_byte_by_byte(before: FaultProxy) -> None:
     before.chop()
     with stompy.connect(before.url, receipt_timeout=WITHIN) as conn:
         sub = conn.subscribe("/queue/a", ack="client-individual")
@@ -336,7 +336,7 @@ def test_a_client_finds_a_stall_by_heart_beats(before: FaultProxy, direction: Di
         assert isinstance(reason, stompy.HeartBeatTimeout if direction == "down" else stompy.ConnectionLost)
 
 
-def test_a_client_whose_octets_nobody_takes_times_out(before: FaultProxy) -> None:
+def test_a_client_whose_bytes_nobody_takes_times_out(before: FaultProxy) -> None:
     conn = stompy.connect(before.url, heartbeat=(0, 0), send_timeout=0.2, close_timeout=0.2)
     before.stall("up")
     body = b"x" * (32 * 1024 * 1024)
@@ -359,16 +359,16 @@ def test_a_client_that_is_refused_says_so(before: FaultProxy) -> None:
     stompy.connect(before.url).disconnect()
 
 
-@pytest.mark.parametrize("octets", range(0, 60, 7))
-def test_a_client_cut_off_in_its_handshake_says_so(before: FaultProxy, octets: int) -> None:
+@pytest.mark.parametrize("size", range(0, 60, 7))
+def test_a_client_cut_off_in_its_handshake_says_so(before: FaultProxy, size: int) -> None:
     for direction in DIRECTIONS:
-        before.upcoming.cut_after(octets, direction=direction)
+        before.upcoming.cut_after(size, direction=direction)
         with pytest.raises(stompy.ConnectError):
             stompy.connect(before.url, connect_timeout=WITHIN)
         before.heal()
 
 
-def test_a_client_that_reconnects_outlives_cuts_at_random_octets(broker: Broker) -> None:
+def test_a_client_that_reconnects_outlives_cuts_at_random_bytes(broker: Broker) -> None:
     lot = random.Random(11)
 
     def script(link: ProxyLink) -> None:

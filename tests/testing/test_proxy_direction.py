@@ -21,8 +21,8 @@ class Ends:
             sock.setblocking(False)
         self.flow = ProxyDirection(source, sink, faults=DirectionFaults(**faults), record=8)
 
-    def put(self, octets: bytes, *, now: float = 0.0) -> None:
-        self.into.sendall(octets)
+    def put(self, data: bytes, *, now: float = 0.0) -> None:
+        self.into.sendall(data)
         self.flow.read(now)
 
     def got(self) -> bytes:
@@ -49,7 +49,7 @@ def lanes() -> Iterator[Any]:
         ends.close()
 
 
-def test_octets_go_through_and_are_counted_and_recorded(lanes: Any) -> None:
+def test_bytes_go_through_and_are_counted_and_recorded(lanes: Any) -> None:
     ends = lanes()
     assert (ends.flow.wants_to_read, ends.flow.wants_to_write(0)) == (True, False)
     ends.put(b"hello")
@@ -95,15 +95,15 @@ def test_a_full_lane_does_not_read(lanes: Any) -> None:
     assert ends.flow.wants_to_read
 
 
-def test_a_chopped_lane_writes_octet_by_octet(lanes: Any) -> None:
+def test_a_chopped_lane_writes_byte_by_byte(lanes: Any) -> None:
     ends = lanes(chop=1)
     ends.put(b"abc")
-    for octet in (b"a", b"b", b"c"):
+    for byte in (b"a", b"b", b"c"):
         ends.flow.write(0)
-        assert ends.got() == octet
+        assert ends.got() == byte
 
 
-def test_latency_holds_each_octet_for_its_time(lanes: Any) -> None:
+def test_latency_holds_each_byte_for_its_time(lanes: Any) -> None:
     ends = lanes(latency=2.0)
     ends.put(b"a", now=10.0)
     ends.put(b"b", now=11.0)
@@ -125,7 +125,7 @@ def test_a_throttled_lane_writes_by_its_rate(lanes: Any) -> None:
     assert times[-1] == pytest.approx(5.09)
 
 
-def test_a_slow_rate_writes_single_octets(lanes: Any) -> None:
+def test_a_slow_rate_writes_single_bytes(lanes: Any) -> None:
     ends = lanes(rate=2.0)
     ends.put(b"ab")
     ends.flow.write(1.0)
@@ -134,17 +134,17 @@ def test_a_slow_rate_writes_single_octets(lanes: Any) -> None:
     assert ends.flow.wants_to_write(1.0)
 
 
-@pytest.mark.parametrize("octets", [0, 1, 5, 6])
-def test_a_cut_lane_lets_exactly_so_many_through(lanes: Any, octets: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 5, 6])
+def test_a_cut_lane_lets_exactly_so_many_through(lanes: Any, size: int) -> None:
     ends = lanes()
     ends.put(b"before")
     ends.flow.write(0)
     ends.got()
-    ends.flow.change({"cut_after": octets})
+    ends.flow.change({"cut_after": size})
     ends.put(b"after ")
     while not ends.flow.is_cut:
         ends.flow.write(0)
-    assert ends.got() == b"after "[:octets]
+    assert ends.got() == b"after "[:size]
 
 
 def test_another_change_does_not_count_a_cut_anew(lanes: Any) -> None:

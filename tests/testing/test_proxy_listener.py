@@ -112,7 +112,7 @@ def test_a_client_that_cannot_be_accepted_ends_nothing(error: OSError, monkeypat
 
 
 @pytest.mark.usefixtures("no_descriptor_left")
-def test_a_door_without_a_loop_can_be_closed() -> None:
+def test_a_listener_without_a_loop_can_be_closed() -> None:
     listener = ProxyListener("127.0.0.1", 0, window=None, enter=lambda sock: None)
     listener.close()
     assert listener.closed

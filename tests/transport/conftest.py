@@ -14,7 +14,7 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.transport.base import Dialer, Listener, Transport
 from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
-from stompy.transport.tcp import TcpDialer, TcpListener
+from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
 from stompy.transport.tls.context import server_context
 from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import TlsVersion
@@ -34,7 +34,7 @@ _WAITING_PLACES = (("locks.py", "wait"), ("stompy/transport/sockets.py", "_by_po
 
 
 class Call(threading.Thread):
-    """A function under way in its own thread."""
+    """A function running in its own thread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__(name="test-call", daemon=True)
@@ -174,3 +174,25 @@ def raw_server() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(GIVE_UP)
         yield server
+
+
+def ample() -> Deadline:
+    """Return a deadline that no test reaches."""
+    return Deadline(20)
+
+
+@pytest.fixture
+def dialed(raw_server: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
+    """A transport and the bare socket of its peer."""
+    transport = TcpDialer(*raw_server.getsockname()).dial(ample())
+    peer, _ = raw_server.accept()
+    with peer:
+        yield transport, peer
+    transport.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on, for as long as the test is quick."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

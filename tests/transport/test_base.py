@@ -10,7 +10,7 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.base import RECV_SIZE, Dialer, Listener, Transport
-from tests.transport.conftest import meet, place
+from tests.transport.conftest import ample, meet, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +23,6 @@ Pair = tuple[Transport, Transport]
 
 BIG = bytes(range(256)) * 65_536
 """16 MiB: more than any window here."""
-
-
-def ample() -> Deadline:
-    return Deadline(20)
 
 
 def read_to_the_end(transport: Transport) -> bytes:

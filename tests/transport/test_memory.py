@@ -7,13 +7,10 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError, ConnectionLost, ConnectTimeout, SendTimeout
 from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
+from tests.transport.conftest import ample
 
 if TYPE_CHECKING:
     from tests.transport.conftest import Calling
-
-
-def ample() -> Deadline:
-    return Deadline(20)
 
 
 def test_a_direction_holds_exactly_its_capacity() -> None:

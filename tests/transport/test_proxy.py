@@ -20,13 +20,9 @@ from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import Tls
 from tests.support.certificates import Certificates
 from tests.support.proxies import LittleProxy
-from tests.transport.conftest import Calling
+from tests.transport.conftest import Calling, ample
 
 SECRET = "s3cr3t"
-
-
-def ample() -> Deadline:
-    return Deadline(20)
 
 
 class TestUrl:

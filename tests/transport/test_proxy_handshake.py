@@ -166,7 +166,7 @@ def test_a_login_is_offered_and_sent_where_it_is_required() -> None:
 @pytest.mark.parametrize(
     "bound", [b"\x01" + bytes(6), b"\x03\x01x" + bytes(2), b"\x03\x00" + bytes(2), b"\x04" + bytes(18)]
 )
-def test_the_address_that_the_proxy_tells_of_is_read_over(bound: bytes) -> None:
+def test_the_address_that_the_proxy_reports_is_ignored(bound: bytes) -> None:
     asked_socks(FREE + b"\x05\x00\x00" + bound)
 
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from stompy.errors import ConnectionLost, SendTimeout
 from stompy.transport import sockets
 from stompy.transport.sockets import DescriptorUse, SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
+from tests.transport.conftest import ample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,20 +142,6 @@ def test_it_is_released_once_only(use: DescriptorUse, released: list[str]) -> No
     use.close()
     use.close()
     assert released == ["released"]
-
-
-def ample() -> Deadline:
-    return Deadline(20)
-
-
-@pytest.fixture
-def dialed(raw_server: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
-    """A transport and the bare socket of its peer."""
-    transport = TcpDialer(*raw_server.getsockname()).dial(ample())
-    peer, _ = raw_server.accept()
-    with peer:
-        yield transport, peer
-    transport.close()
 
 
 @pytest.fixture

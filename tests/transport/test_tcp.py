@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import errno
-import gc
-import pathlib
 import socket
 import struct
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +11,11 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, ConnectionLost, ConnectTimeout
 from stompy.transport import sockets, tcp
-from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions, TcpTransport, resolve
+from stompy.transport.tcp import TcpDialer, TcpTransport, resolve
+from tests.transport.conftest import ample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.transport.conftest import Calling
-
 
 Answer = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
@@ -110,39 +105,12 @@ def test_the_real_name_service_is_asked() -> None:
         resolve("no-such-host.invalid", 1, deadline=Deadline(20))
 
 
-DESCRIPTORS = pathlib.Path("/proc/self/fd")
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-
-
-def ample() -> Deadline:
-    return Deadline(20)
-
-
-def open_descriptors() -> int:
-    gc.collect()
-    return len(list(DESCRIPTORS.iterdir()))
-
-
-@pytest.fixture
-def dialed(raw_server: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
-    """A transport and the bare socket of its peer."""
-    transport = TcpDialer(*raw_server.getsockname()).dial(ample())
-    peer, _ = raw_server.accept()
-    with peer:
-        yield transport, peer
-    transport.close()
 
 
 def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
     peer.close()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port that nobody listens on, for as long as the test is quick."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def names(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
@@ -214,76 +182,6 @@ class TestTransport:
         assert repr(transport) == f"<TcpTransport {transport.peer} shut down>"
         transport.close()
         assert repr(transport) == f"<TcpTransport {transport.peer} closed>"
-
-
-class TestOptions:
-    def test_silence_is_probed_as_the_options_say(self, raw_server: socket.socket) -> None:
-        options = TcpOptions(keepalive_idle=7, keepalive_interval=3, keepalive_probes=2, user_timeout=4.5)
-        transport = TcpDialer(*raw_server.getsockname(), options=options).dial(ample())
-        sock = transport._sock
-        for name, value in (
-            ("TCP_KEEPIDLE", 7),
-            ("TCP_KEEPINTVL", 3),
-            ("TCP_KEEPCNT", 2),
-            ("TCP_USER_TIMEOUT", 4500),
-        ):
-            if hasattr(socket, name):
-                assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        transport.close()
-
-    def test_probing_may_be_left_out(self, raw_server: socket.socket) -> None:
-        transport = TcpDialer(*raw_server.getsockname(), options=TcpOptions(keepalive=False)).dial(ample())
-        assert not transport._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        transport.close()
-
-    def test_what_the_platform_does_not_have_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
-            monkeypatch.delattr(socket, name, raising=False)
-        assert [option for _, option, _ in TcpOptions(user_timeout=3)._socket_options()] == [
-            socket.TCP_NODELAY,
-            socket.SO_KEEPALIVE,
-        ]
-
-    def test_a_connection_comes_from_the_source_given(self, raw_server: socket.socket, free_port: int) -> None:
-        options = TcpOptions(source="127.0.0.7", source_port=free_port)
-        transport = TcpDialer(*raw_server.getsockname(), options=options).dial(ample())
-        peer, address = raw_server.accept()
-        assert address == ("127.0.0.7", free_port)
-        peer.close()
-        transport.close()
-
-    def test_a_source_that_is_not_ours_is_reported(self, raw_server: socket.socket) -> None:
-        with pytest.raises(ConnectError, match=r"cannot be reached from 192.0.2.1:0: the address does not exist"):
-            TcpDialer(*raw_server.getsockname(), options=TcpOptions(source="192.0.2.1")).dial(ample())
-
-    def test_only_addresses_of_its_family_are_dialed(
-        self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        port = raw_server.getsockname()[1]
-        names(monkeypatch, "::1", "127.0.0.1")
-        transport = TcpDialer("b.example", port, options=TcpOptions(source="127.0.0.1")).dial(ample())
-        assert transport.peer == f"127.0.0.1:{port}"
-        transport.close()
-        with pytest.raises(ConnectError, match="is not of the same family as the source address ::1"):
-            TcpDialer("127.0.0.1", port, options=TcpOptions(source="::1")).dial(ample())
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"source": "eth0"}, "source must be an IP address"),
-            ({"source_port": 5}, "needs a source"),
-            ({"source": "127.0.0.1", "source_port": 65536}, "from 0 to 65535"),
-            ({"keepalive_idle": 0}, "keepalive_idle must be"),
-            ({"keepalive_interval": 1.5}, "keepalive_interval must be"),
-            ({"keepalive_probes": True}, "keepalive_probes must be"),
-            ({"user_timeout": 0}, "user_timeout must be"),
-            ({"user_timeout": float("nan")}, "user_timeout must be"),
-        ],
-    )
-    def test_what_makes_no_sense_is_refused(self, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(ConfigurationError, match=message):
-            TcpOptions(**options)
 
 
 class TestDialer:
@@ -422,140 +320,3 @@ def black_hole(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> list[float]:
     monkeypatch.setattr(socket, "socket", Silent)
     monkeypatch.setattr(tcp, "wait_writable", wait_writable)
     return budgets
-
-
-class TestListener:
-    def test_port_0_is_a_free_port(self) -> None:
-        one, other = TcpListener(), TcpListener("127.0.0.1", 0)
-        assert one.address[0] == "127.0.0.1"
-        assert one.address[1] not in (0, other.address[1])
-        one.close()
-        other.close()
-
-    def test_ipv6(self) -> None:
-        try:
-            listener = TcpListener("::1")
-        except ConfigurationError:
-            pytest.skip("no IPv6 loopback here")
-        dialed = TcpDialer(*listener.address).dial(ample())
-        accepted = listener.accept()
-        assert accepted is not None
-        assert accepted.peer.startswith("[::1]:")
-        assert dialed.peer == f"[::1]:{listener.address[1]}"
-        for each in (dialed, accepted, listener):
-            each.close()
-
-    def test_a_name_may_be_listened_on(self) -> None:
-        listener = TcpListener("localhost")
-        TcpDialer("localhost", listener.address[1]).dial(ample()).close()
-        listener.close()
-
-    def test_a_port_in_use_is_said_plainly(self, raw_server: socket.socket) -> None:
-        port = raw_server.getsockname()[1]
-        with pytest.raises(
-            ConfigurationError, match=f"^cannot listen on 127.0.0.1:{port}: the address is already in use$"
-        ):
-            TcpListener("127.0.0.1", port)
-
-    def test_a_port_is_free_again_while_old_connections_linger(self) -> None:
-        listener = TcpListener()
-        dialed, accepted = TcpDialer(*listener.address).dial(ample()), listener.accept()
-        assert accepted is not None
-        accepted.close()  # the side that closes first keeps the port in TIME_WAIT
-        assert dialed.recv(ample()) == b""
-        dialed.close()
-        listener.close()
-        TcpListener(*listener.address).close()
-
-    @pytest.mark.parametrize(
-        ("host", "port", "message"),
-        [
-            ("127.0.0.1", 65536, "from 0 to 65535"),
-            ("127.0.0.1", -1, "from 0 to 65535"),
-            ("192.0.2.1", 0, "does not exist on this machine"),
-            ("no-such-host.invalid", 0, "no-such-host.invalid"),
-            ("a..b", 0, "not a usable host name"),
-        ],
-    )
-    def test_what_cannot_be_listened_on_is_refused(self, host: str, port: int, message: str) -> None:
-        with pytest.raises(ConfigurationError, match=message):
-            TcpListener(host, port)
-
-    def test_dialers_are_refused_once_it_is_closed(self) -> None:
-        listener = TcpListener()
-        listener.close()
-        with pytest.raises(ConnectError, match="connection refused"):
-            TcpDialer(*listener.address).dial(ample())
-
-    @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only once the last accept has left")
-    def test_dialers_are_refused_before_the_last_accept_has_left(
-        self, calling: Calling, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        inside, go_on = threading.Event(), threading.Event()
-
-        def wait_readable(*fds: int, deadline: Deadline | None) -> bool:
-            inside.set()
-            return go_on.wait(20)
-
-        monkeypatch.setattr(sockets, "wait_readable", wait_readable)
-        listener = TcpListener()
-        waiting = calling(listener.accept)
-        try:
-            assert inside.wait(20)
-            listener.close()
-            with pytest.raises(ConnectError, match="connection refused"):
-                TcpDialer(*listener.address).dial(ample())
-        finally:
-            go_on.set()
-        assert waiting.result() is None
-
-
-@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="descriptors cannot be counted here")
-class TestDescriptors:
-    def test_a_closed_meeting_leaves_none(self, calling: Calling) -> None:
-        before = open_descriptors()
-        listener = TcpListener()
-        waiting = calling(listener.accept)
-        dialed = TcpDialer(*listener.address).dial(ample())
-        accepted = waiting.result()
-        last_accept = calling(listener.accept)
-        last_accept.until_blocked()
-        reader = calling(dialed.recv)
-        reader.until_blocked()
-        listener.close()
-        for end in (dialed, accepted):
-            end.shutdown()
-            end.close()
-        reader.result()
-        last_accept.result()
-        assert open_descriptors() == before
-
-    def test_failed_dials_leave_none(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = open_descriptors()
-        with pytest.raises(ConnectError):
-            TcpDialer("127.0.0.1", free_port).dial(ample())
-        black_hole(monkeypatch, "127.0.0.1")
-        with pytest.raises(ConnectTimeout):
-            TcpDialer("127.0.0.1", free_port).dial(ample())
-        assert open_descriptors() == before
-
-    def test_failed_listeners_leave_none(self, raw_server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-        def none_left(*args: object) -> tuple[socket.socket, socket.socket]:
-            raise OSError(errno.EMFILE, "x")
-
-        before = open_descriptors()
-        with pytest.raises(ConfigurationError):
-            TcpListener("127.0.0.1", raw_server.getsockname()[1])
-        monkeypatch.setattr(socket, "socketpair", none_left)
-        with pytest.raises(ConfigurationError, match="too many open files"):
-            TcpListener()
-        assert open_descriptors() == before
-
-    def test_a_forgotten_transport_is_warned_about(self, raw_server: socket.socket) -> None:
-        before = open_descriptors()
-        transports = [TcpDialer(*raw_server.getsockname()).dial(ample())]
-        peer, _ = raw_server.accept()
-        peer.close()
-        with pytest.warns(ResourceWarning, match="unclosed"):
-            transports.clear()
-        assert open_descriptors() == before

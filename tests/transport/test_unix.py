@@ -11,11 +11,7 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
 from stompy.transport.unix import UnixDialer, UnixListener
-from tests.transport.conftest import Calling
-
-
-def ample() -> Deadline:
-    return Deadline(20)
+from tests.transport.conftest import Calling, ample
 
 
 @pytest.fixture

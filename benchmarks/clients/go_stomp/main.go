@@ -163,13 +163,13 @@ func cpu() float64 {
 }
 
 // peak is the most memory that was resident, 0 where the system does not tell.
-func peak() (octets int64) {
+func peak() (size int64) {
 	status, _ := os.ReadFile("/proc/self/status")
 	if _, line, there := strings.Cut(string(status), "VmHWM:"); there {
-		_, err := fmt.Sscanf(line, "%d", &octets)
+		_, err := fmt.Sscanf(line, "%d", &size)
 		check(err)
 	}
-	return octets * 1024
+	return size * 1024
 }
 
 func answer(line any) {

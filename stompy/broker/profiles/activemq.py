@@ -119,7 +119,7 @@ ACTIVEMQ = Profile(
     repeated="first",
     own_length=True,
     text=True,
-    deaf=lambda seconds: Refusal("it missed its heart-beats", silent=True),
+    deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
     ends_late_replies=True,
 )
 

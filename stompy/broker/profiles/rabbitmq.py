@@ -116,5 +116,5 @@ RABBITMQ = Profile(
     counts=False,
     own_headers=frozenset({"ack", "receipt", "transaction"}),
     repeated="first",
-    deaf=lambda seconds: Refusal("it missed its heart-beats", silent=True),
+    deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
 )

@@ -148,7 +148,7 @@ class Receiver(DaemonThread):
     def _subscribe(self, connection: Connection) -> deque[Subscription]:
         options = self._options
         dialect = dialect_named(connection.dialect)
-        # Behind a frame that cannot be read one message at a time: those before it must get their ACK through.
+        # After a frame that cannot be read one message at a time: those before it must get their ACK through.
         prefetch = 1 if self._unreadable else min(options.prefetch, self._room())
         countable = dialect.supports("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
         explicit = dialect.headers.get("prefetch") in options.subscribe_headers

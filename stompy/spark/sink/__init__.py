@@ -4,8 +4,7 @@
 
     columns.py    which columns a row has and what they say of a message; needs neither pyspark nor pyarrow
     identity.py   the id by which a consumer knows a copy, the same each time a row is sent
-    publisher.py  messages to the broker, in transactions, each confirmed
-    rate_limiter.py   a limit on the rate of sending
+    publisher.py  messages to the broker, in transactions, each confirmed; a limit on their rate
     writer.py     what Spark calls in the executors and on the driver
 
 A partition is sent by one connection, made at its first row, in chunks of one transaction each. A chunk is confirmed by

@@ -35,7 +35,7 @@ _LOG = logging.getLogger("stompy.spark")
 _POLL_INTERVAL = 0.1
 """Seconds after which to look for a first message that is late."""
 _SKIP_AHEAD_TIMEOUT = 5.0
-"""Seconds that a writer gets to number its messages above the checkpoint, before Spark hears that there is nothing."""
+"""Seconds that a writer gets to number its messages above the checkpoint, before Spark gets an empty batch."""
 INLINE_BYTES = 4 << 20
 """Bytes of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
 _VERSION = 2

@@ -73,7 +73,7 @@ class Compaction:
             spool.files.write(merged.name, data)
         except SpoolError as error:
             self._claim.check()  # a successor removes what its predecessor has not finished
-            # They can be read as they are, or whoever reads them hears why not.
+            # They can be read as they are, or whoever reads them gets the reason.
             _LOG.warning("the messages %d to %d stay in small files: %s", block[0].first, block[-1].end - 1, error)
             return
         self._claim.check()

@@ -68,7 +68,7 @@ class SpoolView:
         return time.monotonic() - self._heartbeat_at
 
     def refresh(self) -> bool:
-        """Look what is there now; return whether that can be told, which it cannot while an owner is about to begin.
+        """Look what is there now; return whether that is known, which it is not while an owner is about to begin.
 
         Raises:
             SpoolDataLoss: a segment that was there is gone, and was not processed.
@@ -87,7 +87,7 @@ class SpoolView:
             self._list()
             return self._begin_again(low, listed.union(self._segments.values()))
         if new:
-            # A segment is listed before its writer has synced the folder, and Spark must not be told of what a power
+            # A segment is listed before its writer has synced the folder, and Spark must not plan with what a power
             # cut may take away.
             self._files.sync("")
         for segment in new:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import random
+import socket
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.ports import free_port
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5
 _FREEZE_AGAIN = 0.5
+_FIRST_PORT, _LAST_PORT = 20_000, 32_000
+"""Below what the kernel gives to clients, so that nobody takes the port while the broker is down."""
 
 _alive: weakref.WeakSet[ContainerBroker] = weakref.WeakSet()
 
@@ -87,7 +90,7 @@ class ContainerBroker(NetworkBroker):
     def kill(self) -> None:
         """See `RunningBroker`."""
         if self.container is not None and not self._down:
-            # The signal reaches it frozen or not; a frozen one is let go at the same time, too late to answer anybody.
+            # The signal reaches it frozen or not; a frozen one is resumed at the same time, too late to answer anybody.
             self._docker().kill()
             self._paused = False
             self._down = True
@@ -156,9 +159,9 @@ class ContainerBroker(NetworkBroker):
     def _hosts(self) -> tuple[str, ...]:
         """Return under which names the ports may be reached: depends on where docker runs, and where we do."""
         assert self.container is not None
-        told = self.container.get_container_host_ip()
+        reported = self.container.get_container_host_ip()
         own = ("127.0.0.1",) if self._is_local(self.container) else ()
-        return tuple(dict.fromkeys((*own, told)))
+        return tuple(dict.fromkeys((*own, reported)))
 
     @staticmethod
     def _is_local(container: DockerContainer) -> bool:
@@ -197,3 +200,12 @@ def _stop_all() -> None:
     """Remove what a run that was broken off has left."""
     for broker in list(_alive):
         broker.stop()
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nobody listens, and which the kernel gives to nobody by itself."""
+    while True:
+        port = random.randint(_FIRST_PORT, _LAST_PORT)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, contextlib.suppress(OSError):
+            sock.bind(("0.0.0.0", port))
+            return port

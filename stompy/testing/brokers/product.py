@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ElementTree
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError
@@ -18,20 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one broker is started.
+    """How one container is started.
 
     Attributes:
-        ports: port by connector, inside a container; 0 for a process that has to look for one itself.
-        files: contents by path: absolute in a container, relative to a process's folder.
+        ports: port by connector, inside the container.
+        files: contents by absolute path.
         environment: variables.
-        command: of a process; empty in a container, whose image knows its own.
-        hostname: of a container.
+        hostname: of the container.
     """
 
     ports: Mapping[str, int]
     files: Mapping[str, bytes] = field(repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    command: tuple[str, ...] = ()
     hostname: str | None = None
 
 
@@ -66,20 +63,6 @@ class Product(ABC):
             ConfigurationError: it has no such setting.
         """
 
-    def missing(self) -> str | None:
-        """Return why it cannot run as a process of this machine, or `None` if it can."""
-        return f"{self.title} is not run as a process"
-
-    def as_process(
-        self, settings: BrokerSettings, certificates: Certificates | None, folder: Path, ports: Mapping[str, int]
-    ) -> Recipe:
-        """Return how to start it as a process, with its files in `folder`.
-
-        Raises:
-            ConfigurationError: it has no such setting.
-        """
-        raise NotImplementedError(self.missing())
-
     def connectors(self, settings: BrokerSettings) -> tuple[str, ...]:
         """Return the names of the connectors that it has then."""
         return tuple(self.in_container(settings, None).ports)
@@ -87,10 +70,6 @@ class Product(ABC):
     def url_path(self, connector: str) -> str:
         """Return what follows the port in the URL of a connector."""
         return self.path
-
-    def found_ports(self, log: str) -> dict[str, int]:
-        """Return the ports that a process has written into its log; nothing if it was told them."""
-        return {}
 
     def _refuse_others(self, settings: BrokerSettings, **accepted: object) -> None:
         """Refuse what differs from `accepted`, as this product has no such setting."""

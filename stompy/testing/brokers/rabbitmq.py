@@ -1,4 +1,4 @@
-"""RabbitMQ: its images, its rabbitmq.conf, its users, and how to run Debian's as a process."""
+"""RabbitMQ: its images, its rabbitmq.conf and its users."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import base64
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stompy.testing.brokers.ports import free_port
 from stompy.testing.brokers.product import Product, Recipe
 from stompy.testing.brokers.settings import BrokerSettings, Place
 
@@ -21,14 +18,8 @@ if TYPE_CHECKING:
 _ETC = "/etc/rabbitmq"
 _PORTS = {"stomp": 61613, "ws": 15674}
 _TLS_PORTS = {"stomp+ssl": 61614, "wss": 15673}
-_INSTALLED = Path("/usr/lib/rabbitmq")
-"""Where Debian's package and RabbitMQ's own have it."""
-
-# Erlang's port mapper would outlive a broker that starts it by itself; here it ends with the rest of the group.
-_START = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
-
 # Threads of Erlang's that look for work in a loop would take the processor from the tests.
-_CALM = {"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none"}
+CALM = {"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none"}
 
 _PLUGINS = b"[rabbitmq_stomp,rabbitmq_web_stomp].\n"
 
@@ -40,18 +31,16 @@ class RabbitMQ(Product):
         kind: by which it is asked for.
         official_images: see `Product`.
         local_image: see `Product`.
-        installed_like: which version of an installed RabbitMQ is this kind.
     """
 
     title = "RabbitMQ"
     vhost = "/"
     path = "/%2F"  # it refuses the broker's own name for a virtual host
 
-    def __init__(self, kind: str, *, official_images: tuple[str, ...], local_image: str, installed_like: str) -> None:
+    def __init__(self, kind: str, *, official_images: tuple[str, ...], local_image: str) -> None:
         self.kind = kind
         self.official_images = official_images
         self.local_image = local_image
-        self._installed_like = installed_like
 
     def url_path(self, connector: str) -> str:
         """Return the path: the virtual host, or where the web sockets are."""
@@ -64,56 +53,23 @@ class RabbitMQ(Product):
             ConfigurationError: the setting is another broker's.
         """
         self._refuse_others(settings, advisories=True, dead_letter_nonpersistent=False)
-        ports = {**_PORTS, **_TLS_PORTS} if settings.tls else dict(_PORTS)
+        ports = default_ports(settings)
         place = Place("0.0.0.0", ports, "", _ETC)
         return Recipe(
             ports=ports,
-            files={f"{_ETC}/{name}": content for name, content in _files(settings, place, certificates).items()},
-            environment={"RABBITMQ_NODENAME": "rabbit@localhost", **_CALM, **settings.environment},
+            files={f"{_ETC}/{name}": content for name, content in config_files(settings, place, certificates).items()},
+            environment={"RABBITMQ_NODENAME": "rabbit@localhost", **CALM, **settings.environment},
             hostname="localhost",
         )
 
-    def missing(self) -> str | None:
-        """Return why no installed RabbitMQ can be run."""
-        versions = [path.name.partition("-")[2] for path in _INSTALLED.glob("lib/rabbitmq_server-*")]
-        if not versions or not (_INSTALLED / "bin" / "rabbitmq-server").exists():
-            return f"no RabbitMQ in {_INSTALLED} (Debian's package rabbitmq-server)"
-        if not any(version.startswith(self._installed_like) for version in versions):
-            return f"the RabbitMQ in {_INSTALLED} is {versions[0]}, not a {self._installed_like}x"
-        if shutil.which("epmd") is None:
-            return "no Erlang here: 'epmd' is not a command"
-        return None
 
-    def as_process(
-        self, settings: BrokerSettings, certificates: Certificates | None, folder: Path, ports: Mapping[str, int]
-    ) -> Recipe:
-        """Return how to run the installed broker, apart from one that runs as a service; on ports chosen here."""
-        self._refuse_others(settings, advisories=True, dead_letter_nonpersistent=False)
-        wanted = self.in_container(settings, None).ports
-        place = Place("127.0.0.1", ports or {name: free_port() for name in wanted}, "", str(folder))
-        return Recipe(
-            ports=place.ports,
-            files=_files(settings, place, certificates),
-            environment={
-                "HOME": str(folder),
-                "ERL_EPMD_ADDRESS": "127.0.0.1",
-                "ERL_EPMD_PORT": str(free_port()),
-                "RABBITMQ_NODENAME": f"stompy-{place.ports['stomp']}@localhost",
-                "RABBITMQ_DIST_PORT": str(free_port()),
-                "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
-                "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-                "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-                "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
-                "RABBITMQ_LOG_BASE": str(folder / "logs"),
-                "RABBITMQ_LOGS": "-",
-                **_CALM,
-                **settings.environment,
-            },
-            command=("/bin/sh", "-c", _START, str(_INSTALLED / "bin" / "rabbitmq-server")),
-        )
+def default_ports(settings: BrokerSettings) -> dict[str, int]:
+    """Return port by connector, as inside a container."""
+    return {**_PORTS, **_TLS_PORTS} if settings.tls else dict(_PORTS)
 
 
-def _files(settings: BrokerSettings, place: Place, certificates: Certificates | None) -> dict[str, bytes]:
+def config_files(settings: BrokerSettings, place: Place, certificates: Certificates | None) -> dict[str, bytes]:
+    """Return the files of its configuration, by name."""
     files = {"rabbitmq.conf": rabbitmq_conf(settings, place).encode(), "enabled_plugins": _PLUGINS}
     if settings.users is not None:
         files["definitions.json"] = definitions(settings.users).encode()
@@ -151,7 +107,7 @@ def _tls(settings: BrokerSettings, place: Place) -> dict[str, str]:
     lines = {"stomp.listeners.ssl.1": f"{place.host}:{place.ports['stomp+ssl']}"}
     for section in ("ssl_options", "web_stomp.ssl"):
         lines.update({f"{section}.{name}": f"{place.stores}/{file}" for name, file in files.items()})
-    # Of web sockets alone RabbitMQ cannot be told to want a certificate of the client.
+    # For web sockets alone RabbitMQ cannot require a certificate of the client.
     lines["ssl_options.verify"] = "verify_peer" if settings.client_certificates else "verify_none"
     lines["ssl_options.fail_if_no_peer_cert"] = str(settings.client_certificates).lower()
     lines["web_stomp.ssl.port"] = str(place.ports["wss"])

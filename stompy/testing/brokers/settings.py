@@ -82,7 +82,7 @@ class BrokerSettings:
         """Make the settings from keyword arguments.
 
         Raises:
-            ConfigurationError: an option is not known, or makes no sense.
+            ConfigurationError: an option is not known, or is invalid.
         """
         if unknown := sorted(options.keys() - cls.names()):
             known = ", ".join(sorted(cls.names()))

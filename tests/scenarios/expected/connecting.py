@@ -1,4 +1,4 @@
-"""Connecting: session, login, version, heart-beats."""
+"""Connecting: session, login, version, heartbeats."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ CONNECTING: tuple[Fact, ...] = (
     ),
     fact(
         "heart-beat-agreed",
-        "heart-beats",
+        "heartbeats",
         "What do `heart-beat:100,100`, `5000,0` and `0,5000` get?",
         on(EMBEDDED, "none none none", "nothing in 1.0", "CONNECTED\n!heart-beat", versions=["1.0"]),
         on(EMBEDDED, "100,100 100,100 100,100", "its own setting", "CONNECTED\nheart-beat:100,100"),
@@ -201,23 +201,23 @@ CONNECTING: tuple[Fact, ...] = (
         ),
     ),
     fact(
-        "heart-beats-kept",
-        "heart-beats",
+        "heartbeats-kept",
+        "heartbeats",
         "Do beats of both sides keep a silent connection?",
         on(KINDS, True, "yes", versions=ESCAPING),
     ),
     fact(
         "heart-beat-missed",
-        "heart-beats",
+        "heartbeats",
         "How is a client dropped that misses its beats?",
-        on(EMBEDDED, "ERROR closed", "ERROR, closed", "ERROR\nmessage:nothing was heard for * s despite heart-beats"),
-        on(CLASSIC, "closed", "closed without a word", grade="own"),
+        on(EMBEDDED, "ERROR closed", "ERROR, closed", "ERROR\nmessage:nothing was received for * s despite heartbeats"),
+        on(CLASSIC, "closed", "closed without ERROR", grade="own"),
         on(
             ARTEMIS,
             "ERROR closed",
             "ERROR, closed",
             "ERROR\nmessage:AMQ229014: Did not receive data from * within the * connection TTL*",
         ),
-        on(RABBITMQ, "closed", "closed without a word", grade="own"),
+        on(RABBITMQ, "closed", "closed without ERROR", grade="own"),
     ),
 )

@@ -34,7 +34,7 @@ _WORDS = {
     _GONE_UNNAMED: "ERROR without `receipt-id`, closed",
     _UP: "ERROR with `receipt-id`, stays open",
     _UP_UNNAMED: "ERROR without `receipt-id`, stays open",
-    _SILENT: "closed without a word",
+    _SILENT: "closed without ERROR",
     _TAKEN: "taken: RECEIPT",
     _INVALID: "ERROR with `receipt-id`; the next frame gets `Connection is not valid.`, closed",
     _INVALID_UNNAMED: "ERROR without `receipt-id`; the next frame gets `Connection is not valid.`, closed",
@@ -143,11 +143,11 @@ ERRORS: tuple[Fact, ...] = (
     ),
     _wrong(
         "length-short",
-        "`content-length:1` and a body of three octets",
+        "`content-length:1` and a body of three bytes",
         _do((*EMBEDDED, *CLASSIC), _GONE_UNNAMED),
         on(
             ARTEMIS,
-            # It takes the message for one of a single octet, and confirms that when it is safe.
+            # It takes the message for one of a single byte, and confirms that when it is safe.
             either(_GONE_UNNAMED, "ERROR RECEIPT, closed", "RECEIPT ERROR, closed"),
             "ERROR without `receipt-id`, closed; perhaps a RECEIPT",
             versions=("1.0",),

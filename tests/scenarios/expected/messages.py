@@ -18,7 +18,7 @@ from tests.scenarios.expected.model import (
     on,
 )
 
-_TEXT, _OCTETS = "send and receive text", "send and receive octets, NULs"
+_TEXT, _BYTES = "send and receive text", "send and receive bytes, NULs"
 _HEADERS, _SIZE, _WHERE = "UTF-8 and escapes in headers", "big bodies and limits", "queues and topics"
 _CONTENT = "MESSAGE\ncontent-type:text/plain;charset=utf-8\n\nGrüße, 世界 🦊"
 
@@ -34,15 +34,15 @@ MESSAGES: tuple[Fact, ...] = (
         on(ARTEMIS, "2", "yes", "MESSAGE\ncontent-length:2"),
     ),
     fact(
-        "octets",
-        _OCTETS,
-        "Do NULs and octets that are no text come back?",
+        "bytes",
+        _BYTES,
+        "Do NULs and bytes that are no text come back?",
         on(KINDS, True, "yes, sent with `content-length`"),
     ),
     fact(
-        "octets-length",
-        _OCTETS,
-        "And octets that are not UTF-8, sent without `content-length`?",
+        "bytes-length",
+        _BYTES,
+        "And bytes that are not UTF-8, sent without `content-length`?",
         on((*EMBEDDED, *ACTIVEMQ_5, *RABBITMQ), "intact", "they come back"),
         on((*ACTIVEMQ_6, *ARTEMIS), "replaced", "each becomes U+FFFD: it is a text message", grade="own"),
     ),

@@ -37,7 +37,7 @@ RABBITMQ = ("rabbitmq3", "rabbitmq4")
 RABBITMQ_3 = ("rabbitmq3",)
 RABBITMQ_4 = ("rabbitmq4",)
 ESCAPING = ("1.1", "1.2")
-"""The versions that have escapes in headers, heart-beats and NACK."""
+"""The versions that have escapes in headers, heartbeats and NACK."""
 
 Grade = Literal["yes", "own", "no"]
 """As STOMP says or as most brokers do; in a way of its own; not at all, but for what the answer says."""

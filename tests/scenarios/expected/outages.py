@@ -80,7 +80,7 @@ OUTAGES: tuple[Fact, ...] = (
         on(
             KINDS,
             "HeartBeatTimeout; then the RECEIPT",
-            "with heart-beats, `HeartBeatTimeout`; without, a receipt that comes when the broker goes on",
+            "with heartbeats, `HeartBeatTimeout`; without, a receipt that comes when the broker goes on",
         ),
     ),
 )

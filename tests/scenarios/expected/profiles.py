@@ -15,7 +15,7 @@ _ORDER = "closed as soon as the ERROR is written, without a RECEIPT beside it"
 _AGAIN = "every message that was delivered before says so"
 
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
-    (_ALL, _NEWEST, "negotiation-spaces", "1.2: spaces are passed over"),
+    (_ALL, _NEWEST, "negotiation-spaces", "1.2: spaces are ignored"),
     (_ALL, _NEWEST, "body-limit", "the limit is that of the embedded broker, 128 MiB by default"),
     ((*_BOTH, *_RABBITMQ), _NEWEST, "full", "ERROR, as the limits of queues are those of the embedded broker"),
     ((*_BOTH, *_ARTEMIS), VERSIONS, "error-header-no-colon", _READ),

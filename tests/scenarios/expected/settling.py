@@ -133,7 +133,7 @@ SETTLING: tuple[Fact, ...] = (
         on(
             RABBITMQ,
             "5, nowhere",
-            "for ever, at once and to the same consumer; `requeue:false` on the NACK drops it, or hands it to the "
+            "forever, at once and to the same consumer; `requeue:false` on the NACK drops it, or hands it to the "
             "dead-letter exchange of the queue",
             "MESSAGE\nredelivered:true",
             versions=ESCAPING,
@@ -143,7 +143,7 @@ SETTLING: tuple[Fact, ...] = (
     fact(
         "nack-dead-default",
         _NACK,
-        "And without a word on persistence?",
+        "And if persistence is not specified?",
         on(EMBEDDED, "3, /queue/DLQ", "the same", versions=ESCAPING),
         on(
             CLASSIC,
@@ -153,7 +153,7 @@ SETTLING: tuple[Fact, ...] = (
             grade="own",
         ),
         on(ARTEMIS, "1, nowhere", "the same: it is gone", versions=ESCAPING, grade="own"),
-        on(RABBITMQ, "5, nowhere", "the same: for ever", versions=ESCAPING, grade="own"),
+        on(RABBITMQ, "5, nowhere", "the same: forever", versions=ESCAPING, grade="own"),
     ),
     fact(
         "nack-drop",
@@ -190,7 +190,7 @@ SETTLING: tuple[Fact, ...] = (
     fact(
         "handler-raises-default",
         _NACK,
-        "And without a word on persistence?",
+        "And if persistence is not specified?",
         on(EMBEDDED, "3, a dead letter", "the same", versions=ESCAPING),
         on(RABBITMQ, "2, still there", "the same", versions=ESCAPING),
         on(
@@ -256,7 +256,7 @@ SETTLING: tuple[Fact, ...] = (
         "Does `prefetch=1` hold the second message back?",
         on(EMBEDDED, "1", "yes: `prefetch-count`, or `activemq.prefetchSize`"),
         on(CLASSIC, "1", "yes: `activemq.prefetchSize`"),
-        on(ARTEMIS, "1", "yes: `consumer-window-size:0`; other values are octets, which stompy refuses to guess"),
+        on(ARTEMIS, "1", "yes: `consumer-window-size:0`; other values are bytes, which stompy refuses to guess"),
         on(RABBITMQ, "1", "yes: `prefetch-count`"),
     ),
     fact(

@@ -168,7 +168,7 @@ SUBSCRIBING: tuple[Fact, ...] = (
             RABBITMQ_4,
             either("RECEIPT", "closed"),
             "RECEIPT; while the queue is just being removed, sometimes the responder's connection is closed without "
-            "a word",
+            "ERROR",
             grade="own",
         ),
     ),

@@ -1,6 +1,6 @@
 """The source on brokers that only a container has.
 
-What it takes is in its spool before Spark hears of it, so that most of it is seen there, without Spark.
+What it takes is in its spool before Spark sees it, so that most of it is seen there, without Spark.
 """
 
 from __future__ import annotations

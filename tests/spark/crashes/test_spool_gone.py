@@ -1,4 +1,4 @@
-"""The spool, or part of it, is gone, cut or full under a query: it fails by name, and goes on when that is mended."""
+"""The spool, or part of it, is gone, cut or full under a query: it fails by name, and goes on when that is fixed."""
 
 from __future__ import annotations
 

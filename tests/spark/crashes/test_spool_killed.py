@@ -214,7 +214,7 @@ def running(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         try:
-            # When it has told of some groups, it is at work.
+            # When it has reported some groups, it is at work.
             for _ in range(4):
                 assert process.stdout.readline()
             yield process

@@ -1,4 +1,4 @@
-"""SIGTERM at every step of a group, by which Spark ends a source's process: it says goodbye, and nothing is lost."""
+"""SIGTERM at every step of a group, by which Spark ends a source's process: it disconnects, and nothing is lost."""
 
 from __future__ import annotations
 

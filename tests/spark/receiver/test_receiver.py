@@ -219,7 +219,7 @@ def test_a_full_spool_holds_the_broker_back_until_something_was_processed(broker
         eventually(lambda: broker.stats().queues[QUEUE].unacked == 50)
         assert writer.next == 100
         pool.check()
-        # Spark was told of all of it: then the receiver must go on, or no batch would ever follow.
+        # All of it was reported to Spark: then the receiver must go on, or no batch would ever follow.
         write_mark(files, "planned", 100)
         eventually(lambda: writer.next > 100)
         at = writer.next

@@ -13,8 +13,7 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import DedupMode, Part, identifier
-from stompy.spark.sink.publisher import Chunk, Publisher
-from stompy.spark.sink.rate_limiter import RateLimiter
+from stompy.spark.sink.publisher import Chunk, Publisher, RateLimiter
 from stompy.testing.proxy import FaultProxy
 
 QUEUE = "/queue/rows"
@@ -208,7 +207,7 @@ def test_a_broker_that_stays_down_is_given_up_after_the_patience(broker: Broker,
 
 
 def test_a_broker_that_refuses_is_not_asked_again(make: Make, faults: FaultPlan) -> None:
-    faults.add(Insert("RECEIPT", octets=b"ERROR\nmessage:not for you\n\n\0"))
+    faults.add(Insert("RECEIPT", data=b"ERROR\nmessage:not for you\n\n\0"))
     with make() as publisher, pytest.raises(PublishError, match=r"refused: .*not for you"):
         publisher.publish(rows(3))
     assert len(faults.strikes) == 1

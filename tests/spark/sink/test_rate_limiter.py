@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from stompy.spark.sink.rate_limiter import RateLimiter
+from stompy.spark.sink.publisher import RateLimiter
 
 
 class Time:

@@ -114,13 +114,13 @@ try:
     time.sleep(60)
 finally:
     os.kill(os.getpid(), signal.SIGTERM)
-    print("goodbye was said")
+    print("the end was clean")
 """
 
 
-def test_the_process_says_goodbye_and_a_second_signal_does_not_cut_it_off() -> None:
+def test_the_process_disconnects_and_a_second_signal_does_not_cut_it_off() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=50, check=False)
-    assert (done.returncode, done.stdout) == (143, "goodbye was said\n"), done.stderr
+    assert (done.returncode, done.stdout) == (143, "the end was clean\n"), done.stderr
 
 
 def test_a_handler_that_is_there_stays() -> None:

@@ -174,7 +174,7 @@ def test_after_a_write_that_failed_no_other_gets_its_number(files: LocalFiles, m
             seal(writer, records([3]))
     with pytest.raises(SpoolFull, match="not there in time"):
         seal(writer, records([4]))
-    # Its reader sees the file, and Spark is told of it.
+    # Its reader sees the file, and it is reported to Spark.
     write_mark(files, "planned", 4)
     writer.close()
     later = spool_writer(files)

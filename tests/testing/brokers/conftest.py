@@ -14,12 +14,13 @@ import pytest
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.product import Product, Recipe
 from stompy.testing.brokers.settings import BrokerSettings
+from tests.support.process_brokers import Launch
 
 CONNECTED = b"CONNECTED\nserver:Toy/1.2.3 (for tests)\nversion:1.2\n\n\0\n"
 
 
 class Toy:
-    """Answers the CONNECTs of its clients, one after the other, with `answers` in turn; the last one for ever."""
+    """Answers the CONNECTs of its clients, one after the other, with `answers` in turn; the last one forever."""
 
     def __init__(self, *answers: bytes) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -59,7 +60,7 @@ def toy() -> Iterator[Callable[..., Toy]]:
         one.close()
 
 
-# Listens on the port that it is given, answers CONNECT, and leaves a trace of a goodbye.
+# Listens on the port that it is given, answers CONNECT, and leaves a trace of a DISCONNECT.
 PROGRAM = f"""
 import signal, socket, sys
 def end(*_):
@@ -80,18 +81,26 @@ while True:
 
 
 class ToyProduct(Product):
-    """A broker of a few lines, as a process.
-
-    Args:
-        program: what it runs.
-        absent: why it cannot be run.
-    """
+    """A broker of a few lines."""
 
     kind = "toy"
     title = "Toy"
     official_images = ("toy/official:1", "toy/former:1")
     local_image = "stompy-test/toy:1"
     start_timeout = 20.0
+
+    def in_container(self, settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
+        ports = {"stomp": 61613, **({"stomp+ssl": 61614} if settings.tls else {})}
+        return Recipe(ports=ports, files={"/etc/toy.conf": b"x"}, environment={"TOY": "1"}, hostname="localhost")
+
+
+class InstalledToy:
+    """The same as a process.
+
+    Args:
+        program: what it runs.
+        absent: why it cannot be run.
+    """
 
     def __init__(self, program: str = PROGRAM, absent: str | None = None) -> None:
         self.program = program
@@ -100,15 +109,11 @@ class ToyProduct(Product):
     def missing(self) -> str | None:
         return self.absent
 
-    def in_container(self, settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
-        ports = {"stomp": 61613, **({"stomp+ssl": 61614} if settings.tls else {})}
-        return Recipe(ports=ports, files={"/etc/toy.conf": b"x"}, environment={"TOY": "1"}, hostname="localhost")
-
-    def as_process(
+    def launch(
         self, settings: BrokerSettings, certificates: Certificates | None, folder: Path, ports: Mapping[str, int]
-    ) -> Recipe:
+    ) -> Launch:
         port = ports.get("stomp", 0)
-        return Recipe(
+        return Launch(
             ports=dict(ports) or {"stomp": 0},
             files={"toy.py": self.program.encode()},
             environment=settings.environment,

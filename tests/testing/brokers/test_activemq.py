@@ -5,13 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import pytest
-
-from stompy.testing.brokers.activemq import HOME_VARIABLE, ActiveMQ, broker_xml
+from stompy.testing.brokers.activemq import ActiveMQ, broker_xml
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.settings import BrokerSettings, Place
 
-PRODUCT = ActiveMQ("activemq", official_images=("official:1",), local_image="local:1", home_like="6.")
+PRODUCT = ActiveMQ("activemq", official_images=("official:1",), local_image="local:1")
 XML = "/opt/apache-activemq/conf/activemq.xml"
 NS = {"b": "http://activemq.apache.org/schema/core"}
 
@@ -88,44 +86,3 @@ def test_more_of_its_configuration_takes_the_place_of_ours() -> None:
     xml = broker_xml(settings, Place("h", {"stomp": 1}, "d", "s"))
     assert xml.count("<systemUsage") == 1
     assert "sendFailIfNoSpace" in xml
-
-
-def make_home(folder: Path, *jars: str) -> Path:
-    (folder / "lib").mkdir(parents=True)
-    for jar in jars:
-        (folder / "lib" / jar).touch()
-    return folder
-
-
-ALL = tuple(f"activemq-{part}-6.3.1.jar" for part in ("broker", "console", "stomp", "spring"))
-
-
-@pytest.fixture
-def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "java" / "bin").mkdir(parents=True)
-    (tmp_path / "java" / "bin" / "java").touch(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-
-
-@pytest.mark.usefixtures("java")
-def test_why_it_cannot_be_run_as_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(HOME_VARIABLE, raising=False)
-    assert "STOMPY_ACTIVEMQ_HOME is not set" in (PRODUCT.missing() or "")
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "half", *ALL[:2])))
-    assert "has no activemq-stomp jar" in (PRODUCT.missing() or "")
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "old", *(jar.replace("6.3.1", "5.1") for jar in ALL))))
-    assert "is not a 6.x" in (PRODUCT.missing() or "")
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
-    assert PRODUCT.missing() is None
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "no Java here" in (PRODUCT.missing() or "")
-
-
-def test_a_process_looks_for_ports_first_and_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
-    first = PRODUCT.as_process(BrokerSettings(), None, tmp_path, {})
-    assert dict(first.ports) == {"stomp": 0, "stomp+nio": 0}
-    assert f"xbean:file:{tmp_path}/activemq.xml" in first.command
-    again = PRODUCT.as_process(BrokerSettings(), None, tmp_path, {"stomp": 7})
-    assert b"stomp://127.0.0.1:7?" in again.files["activemq.xml"]
-    assert PRODUCT.found_ports("INFO Listening for connections at: stomp+nio://host:41 more") == {"stomp+nio": 41}

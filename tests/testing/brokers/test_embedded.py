@@ -131,7 +131,7 @@ def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
             conn.send("/queue/a", "x", confirm=True)
 
 
-def test_frozen_octets_wait_and_are_not_lost() -> None:
+def test_frozen_bytes_wait_and_are_not_lost() -> None:
     near, far = memory_pair()
     freezer = Freezer()
     frozen = FreezableTransport(near, freezer)

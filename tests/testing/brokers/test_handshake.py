@@ -17,7 +17,7 @@ Serving = Callable[[bytes], tuple[int, list[bytes]]]
 
 @pytest.fixture
 def serving() -> Iterator[Serving]:
-    """Return a function that answers one CONNECT with the given octets, and gives the port and what it heard."""
+    """Return a function that answers one CONNECT with the given bytes, and gives the port and what it heard."""
     threads: list[threading.Thread] = []
     listeners: list[socket.socket] = []
 

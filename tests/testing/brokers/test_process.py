@@ -14,17 +14,20 @@ import pytest
 
 import stompy
 from stompy.testing.brokers import handshake
-from stompy.testing.brokers.process import ProcessBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
 from stompy.testing.containers import PRODUCTS
-from tests.testing.brokers.conftest import ToyProduct
+from tests.support import process_brokers
+from tests.support.process_brokers import HOME_VARIABLE, INSTALLED, ProcessBroker
+from tests.testing.brokers.conftest import InstalledToy, ToyProduct
 
 TOP = Path(__file__).parents[3]
+ACTIVEMQ = INSTALLED["activemq"]
+RABBITMQ = INSTALLED["rabbitmq4"]
 
 
 @pytest.fixture
 def broker() -> Iterator[ProcessBroker]:
-    made = ProcessBroker(ToyProduct(), BrokerSettings())
+    made = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy())
     yield made
     made.stop()
 
@@ -90,14 +93,14 @@ def test_a_paused_one_can_be_ended(broker: ProcessBroker) -> None:
 
 
 def test_one_that_dies_tells_its_log() -> None:
-    broker = ProcessBroker(ToyProduct("raise SystemExit('no room')"), BrokerSettings())
+    broker = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy("raise SystemExit('no room')"))
     with pytest.raises(BrokerUnavailable, match=r"process: it ended with status 1 while starting; (?s:.*)no room"):
         broker.start()
     assert broker.log() == ""
 
 
 def test_one_that_is_not_there_says_why() -> None:
-    broker = ProcessBroker(ToyProduct(absent="nothing installed"), BrokerSettings())
+    broker = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy(absent="nothing installed"))
     with pytest.raises(BrokerUnavailable, match="process: nothing installed"):
         broker.start()
 
@@ -110,7 +113,7 @@ def test_one_that_is_not_there_says_why() -> None:
 )
 def test_a_real_broker_runs_as_a_process(kind: str) -> None:
     settings = BrokerSettings(users={"ann": "s:c"}, tls=True, client_certificates=True, persistent=True)
-    with ProcessBroker(PRODUCTS[kind], settings) as broker:
+    with ProcessBroker(PRODUCTS[kind], settings, INSTALLED[kind]) as broker:
         assert broker.version.startswith("6." if kind == "activemq" else kind[-1])
         with stompy.connect(broker.url(login="ann")) as conn:
             conn.send("/queue/kept", "kept", headers={"persistent": "true"}, confirm=True)
@@ -122,10 +125,10 @@ def test_a_real_broker_runs_as_a_process(kind: str) -> None:
 
 HOLDER = """
 import sys
-from stompy.testing.brokers.process import ProcessBroker
 from stompy.testing.brokers.settings import BrokerSettings
-from tests.testing.brokers.conftest import ToyProduct
-broker = ProcessBroker(ToyProduct(), BrokerSettings())
+from tests.support.process_brokers import ProcessBroker
+from tests.testing.brokers.conftest import InstalledToy, ToyProduct
+broker = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy())
 broker.start()
 print(broker._process.pid, broker._folder, flush=True)
 sys.stdin.read()
@@ -156,3 +159,78 @@ def is_running(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def make_home(folder: Path, *jars: str) -> Path:
+    (folder / "lib").mkdir(parents=True)
+    for jar in jars:
+        (folder / "lib" / jar).touch()
+    return folder
+
+
+ALL = tuple(f"activemq-{part}-6.3.1.jar" for part in ("broker", "console", "stomp", "spring"))
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "java" / "bin").mkdir(parents=True)
+    (tmp_path / "java" / "bin" / "java").touch(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+
+
+@pytest.mark.usefixtures("java")
+def test_why_activemq_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    assert "STOMPY_ACTIVEMQ_HOME is not set" in (ACTIVEMQ.missing() or "")
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "half", *ALL[:2])))
+    assert "has no activemq-stomp jar" in (ACTIVEMQ.missing() or "")
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "old", *(jar.replace("6.3.1", "5.1") for jar in ALL))))
+    assert "is not a 6.x" in (ACTIVEMQ.missing() or "")
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
+    assert ACTIVEMQ.missing() is None
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "no Java here" in (ACTIVEMQ.missing() or "")
+
+
+def test_activemq_looks_for_ports_first_and_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
+    first = ACTIVEMQ.launch(BrokerSettings(), None, tmp_path, {})
+    assert dict(first.ports) == {"stomp": 0, "stomp+nio": 0}
+    assert f"xbean:file:{tmp_path}/activemq.xml" in first.command
+    again = ACTIVEMQ.launch(BrokerSettings(), None, tmp_path, {"stomp": 7})
+    assert b"stomp://127.0.0.1:7?" in again.files["activemq.xml"]
+    assert ACTIVEMQ.found_ports("INFO Listening for connections at: stomp+nio://host:41 more") == {"stomp+nio": 41}
+
+
+def install(folder: Path, version: str) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "rabbitmq-server").touch(0o755)
+    (folder / "lib" / f"rabbitmq_server-{version}").mkdir(parents=True)
+    return folder
+
+
+def test_why_rabbitmq_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_brokers, "RABBITMQ", tmp_path)
+    assert "no RabbitMQ in" in (RABBITMQ.missing() or "")
+    monkeypatch.setattr(process_brokers, "RABBITMQ", install(tmp_path / "old", "3.10.8"))
+    assert "is 3.10.8, not a 4.x" in (RABBITMQ.missing() or "")
+    monkeypatch.setattr(process_brokers, "RABBITMQ", install(tmp_path / "new", "4.0.5"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no Erlang here" in (RABBITMQ.missing() or "")
+    (tmp_path / "epmd").touch(0o755)
+    assert RABBITMQ.missing() is None
+
+
+def test_rabbitmq_is_apart_from_a_service_and_keeps_its_ports(tmp_path: Path) -> None:
+    first = RABBITMQ.launch(BrokerSettings(tls=True), None, tmp_path, {})
+    assert first.ports.keys() == {"stomp", "ws", "stomp+ssl", "wss"}
+    assert first.environment["RABBITMQ_MNESIA_BASE"] == str(tmp_path / "mnesia")
+    assert f"stomp.listeners.tcp.1 = 127.0.0.1:{first.ports['stomp']}" in first.files["rabbitmq.conf"].decode()
+    again = RABBITMQ.launch(BrokerSettings(tls=True), None, tmp_path, first.ports)
+    assert again.ports == first.ports
+    assert again.environment["RABBITMQ_NODENAME"] == first.environment["RABBITMQ_NODENAME"]
+
+
+def test_a_kind_that_is_not_run_as_a_process_says_so() -> None:
+    with pytest.raises(BrokerUnavailable, match="process: artemis is not run as a process"):
+        process_brokers.process_broker(PRODUCTS["artemis"], BrokerSettings())

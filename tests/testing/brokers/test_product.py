@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from stompy.errors import ConfigurationError
@@ -41,15 +39,5 @@ def test_a_setting_of_another_broker_is_refused_by_name() -> None:
         Plain().connectors(BrokerSettings(advisories=False))
 
 
-def test_a_broker_that_is_not_run_as_a_process_says_so() -> None:
-    assert Plain().missing() == "Plain is not run as a process"
-    with pytest.raises(NotImplementedError, match="Plain is not run as a process"):
-        Plain().as_process(BrokerSettings(), None, Path(), {})
-
-
 def test_its_connectors_are_those_of_the_recipe() -> None:
-    assert (Plain().connectors(BrokerSettings()), Plain().url_path("stomp"), Plain().found_ports("")) == (
-        ("stomp",),
-        "",
-        {},
-    )
+    assert (Plain().connectors(BrokerSettings()), Plain().url_path("stomp")) == (("stomp",), "")

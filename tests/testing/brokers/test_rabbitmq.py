@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.testing.brokers import rabbitmq
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.rabbitmq import RabbitMQ, definitions
 from stompy.testing.brokers.settings import BrokerSettings
 
-PRODUCT = RabbitMQ("rabbitmq4", official_images=("official:4",), local_image="local:4", installed_like="4.")
+PRODUCT = RabbitMQ("rabbitmq4", official_images=("official:4",), local_image="local:4")
 
 
 def conf(settings: BrokerSettings) -> dict[str, str]:
@@ -68,35 +66,6 @@ def test_more_lines_take_the_place_of_ours() -> None:
     found = conf(settings)
     assert (found["loopback_users.guest"], found["a.b"]) == ("true", "c = d")
     assert found["vm_memory_high_watermark.absolute"] == "1000"
-
-
-def install(folder: Path, version: str) -> Path:
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "rabbitmq-server").touch(0o755)
-    (folder / "lib" / f"rabbitmq_server-{version}").mkdir(parents=True)
-    return folder
-
-
-def test_why_it_cannot_be_run_as_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rabbitmq, "_INSTALLED", tmp_path)
-    assert "no RabbitMQ in" in (PRODUCT.missing() or "")
-    monkeypatch.setattr(rabbitmq, "_INSTALLED", install(tmp_path / "old", "3.10.8"))
-    assert "is 3.10.8, not a 4.x" in (PRODUCT.missing() or "")
-    monkeypatch.setattr(rabbitmq, "_INSTALLED", install(tmp_path / "new", "4.0.5"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no Erlang here" in (PRODUCT.missing() or "")
-    (tmp_path / "epmd").touch(0o755)
-    assert PRODUCT.missing() is None
-
-
-def test_a_process_is_apart_from_a_service_and_keeps_its_ports(tmp_path: Path) -> None:
-    first = PRODUCT.as_process(BrokerSettings(tls=True), None, tmp_path, {})
-    assert first.ports.keys() == {"stomp", "ws", "stomp+ssl", "wss"}
-    assert first.environment["RABBITMQ_MNESIA_BASE"] == str(tmp_path / "mnesia")
-    assert f"stomp.listeners.tcp.1 = 127.0.0.1:{first.ports['stomp']}" in first.files["rabbitmq.conf"].decode()
-    again = PRODUCT.as_process(BrokerSettings(tls=True), None, tmp_path, first.ports)
-    assert again.ports == first.ports
-    assert again.environment["RABBITMQ_NODENAME"] == first.environment["RABBITMQ_NODENAME"]
 
 
 @pytest.mark.parametrize("options", [{"advisories": False}, {"dead_letter_nonpersistent": True}])

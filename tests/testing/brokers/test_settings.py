@@ -28,7 +28,7 @@ def test_the_first_user_is_the_one_to_log_in_as() -> None:
     assert (settings.login, settings.passcode, settings.closed) == ("ann", "secret", False)
 
 
-def test_no_users_let_everybody_in_and_an_empty_list_nobody() -> None:
+def test_no_users_accept_everybody_and_an_empty_list_nobody() -> None:
     assert (BrokerSettings().login, BrokerSettings().closed) == (None, False)
     assert (BrokerSettings(users={}).login, BrokerSettings(users={}).closed) == (None, True)
 

@@ -26,11 +26,7 @@ from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import Tls, TlsVersion
 from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
-from tests.transport.conftest import Call, Calling
-
-
-def ample() -> Deadline:
-    return Deadline(20)
+from tests.transport.conftest import Call, Calling, ample
 
 
 class Server:

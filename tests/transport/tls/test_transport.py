@@ -25,11 +25,7 @@ from stompy.transport.tls.options import TlsVersion
 from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
 from tests.support.seed import chance
-from tests.transport.conftest import Calling
-
-
-def ample() -> Deadline:
-    return Deadline(20)
+from tests.transport.conftest import Calling, ample
 
 
 class Ends:

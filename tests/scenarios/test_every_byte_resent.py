@@ -1,4 +1,4 @@
-"""The first link is cut behind every octet, and the connection sends again what was not confirmed."""
+"""The first link is cut behind every byte, and the connection sends again what was not confirmed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stompy.broker import Broker
 from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
-from tests.scenarios.test_every_octet import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
+from tests.scenarios.test_every_byte import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
 from tests.support.conversation import NAME, Ways, Wire
 from tests.support.peer import WITHIN, until
 
@@ -110,7 +110,7 @@ def cut_and_check(version: str, direction: Direction, ending: Ending, place: int
         assert threads() == []
         until(lambda: not proxy.running and broker.stats().sessions == 0)
         links = [(link.recorded("up"), link.recorded("down")) for link in proxy.links]
-        where = f"STOMP {version}, {ending} behind {place} octets {direction}: {links}"
+        where = f"STOMP {version}, {ending} behind {place} bytes {direction}: {links}"
         if report.connected:
             check(report, links, kept(broker, where), where)
     until(lambda: descriptors() == before, where)
@@ -182,7 +182,7 @@ def test_what_was_not_confirmed_is_sent_again_and_nothing_else(version: str, dir
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_was_not_confirmed_is_sent_again_behind_every_octet(
+def test_what_was_not_confirmed_is_sent_again_behind_every_byte(
     version: str, direction: Direction, ending: Ending
 ) -> None:
     for place in places(whole_conversation(version)[direction], every=1):

@@ -1,4 +1,4 @@
-"""A link that is cut behind every single octet, either way: each call ends as it must, and nothing is half-done."""
+"""A link that is cut behind every single byte, either way: each call ends as it must, and nothing is half-done."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def whole_conversation(version: str) -> dict[Direction, bytes]:
         endings = converse(proxy, version, WAYS)
         (link,) = proxy.links
         until(lambda: not link.running)
-        octets = {direction: link.recorded(direction) for direction in DIRECTIONS}
+        data = {direction: link.recorded(direction) for direction in DIRECTIONS}
     assert set(endings.values()) == {"done"}
-    return octets
+    return data
 
 
 def cut_and_check(version: str, direction: Direction, ending: Ending, place: int) -> None:
@@ -62,7 +62,7 @@ def cut_and_check(version: str, direction: Direction, ending: Ending, place: int
         until(lambda: not link.running)
         up, down = link.recorded("up"), link.recorded("down")
         was_cut = link.forwarded(direction) == place
-        where = f"STOMP {version}, {ending} behind {place} octets {direction}; up {up!r}; down {down!r}"
+        where = f"STOMP {version}, {ending} behind {place} bytes {direction}; up {up!r}; down {down!r}"
 
         expected = expected_endings(up, down, WAYS, cut=direction if was_cut else None)
         for call, came in endings.items():
@@ -98,11 +98,11 @@ def messages_left(broker: Broker) -> dict[str, list[tuple[str, bool]]]:
     return found
 
 
-def places(octets: bytes, *, every: int) -> list[int]:
+def places(data: bytes, *, every: int) -> list[int]:
     """Return the places to cut at: about each border of a frame, and between them every so many-th."""
-    borders = [0, *(place + 1 for place, octet in enumerate(octets) if octet == 0)]
-    chosen = {border + step for border in borders for step in (-1, 0, 1)} | set(range(0, len(octets), every))
-    return sorted(place for place in chosen if 0 <= place <= len(octets))
+    borders = [0, *(place + 1 for place, byte in enumerate(data) if byte == 0)]
+    chosen = {border + step for border in borders for step in (-1, 0, 1)} | set(range(0, len(data), every))
+    return sorted(place for place in chosen if 0 <= place <= len(data))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -117,12 +117,12 @@ def test_a_cut_ends_each_call_as_it_must_and_leaves_nothing_half_done(version: s
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_cut_behind_every_octet(version: str, direction: Direction, ending: Ending) -> None:
+def test_a_cut_behind_every_byte(version: str, direction: Direction, ending: Ending) -> None:
     for place in places(whole_conversation(version)[direction], every=1):
         cut_and_check(version, direction, ending, place)
 
 
-# A message that the broker refuses: what is known of it hangs on the last octet of ERROR.
+# A message that the broker refuses: what is known of it hangs on the last byte of ERROR.
 
 
 def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]:
@@ -143,7 +143,7 @@ def same_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_refusal_counts_from_its_last_octet_on(version: str, ending: Ending, same_names: Callable[[], None]) -> None:
+def test_a_refusal_counts_from_its_last_byte_on(version: str, ending: Ending, same_names: Callable[[], None]) -> None:
     def refused(place: int | None) -> tuple[str, stompy.StompError | None, bytes]:
         same_names()
         with Broker(max_queue_messages=1) as broker, FaultProxy(broker.url) as proxy:
@@ -155,13 +155,13 @@ def test_a_refusal_counts_from_its_last_octet_on(version: str, ending: Ending, s
             assert broker.depth(WAYS.outward) == 1
             return outcome, error, link.recorded("down")
 
-    outcome, error, octets = refused(None)
+    outcome, error, data = refused(None)
     assert outcome == "rejected"
     assert isinstance(error, stompy.BrokerError)
-    border = octets[:-1].rindex(b"\0") + 1
-    inside = range(border + 1, len(octets) - 1, 1 if os.environ.get("STOMPY_LONG") else SPARSE)
-    for place in (*inside, len(octets) - 1, len(octets)):
+    border = data[:-1].rindex(b"\0") + 1
+    inside = range(border + 1, len(data) - 1, 1 if os.environ.get("STOMPY_LONG") else SPARSE)
+    for place in (*inside, len(data) - 1, len(data)):
         outcome, error, _ = refused(place)
-        whole = place == len(octets)
-        assert outcome == ("rejected" if whole else "unknown"), f"{octets!r} cut behind {place}"
+        whole = place == len(data)
+        assert outcome == ("rejected" if whole else "unknown"), f"{data!r} cut behind {place}"
         assert isinstance(error, stompy.BrokerError) is whole

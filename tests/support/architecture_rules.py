@@ -1,7 +1,7 @@
-"""The laws of the house, as functions over a source tree; standard library only.
+"""The architecture rules, as functions over a source tree; standard library only.
 
 `read_sources` takes the folder that holds the `stompy` package, and `tree_of` makes modules of what it returns; each
-law takes these and gives back one line for each breach, so that the laws can be tried with a breach planted.
+rule takes these and gives back one line for each breach, so that the rules can be tried with a breach planted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeGuard
 
 PACKAGE = "stompy"
-MAX_LINES = 420
 
 SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "locks", "threads"})
 """What everybody may import."""
@@ -44,10 +43,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "testing": CORE | {"worker", "outbox", "broker"},
     "cli": CORE | {"worker", "outbox", "broker", "spark"},
     "__main__": frozenset({"cli"}),
-    # The door shows what users hold; what only some of them need (broker, cli, spark, ...) has a path of its own.
+    # The public package shows what users hold; what only some of them need has a path of its own.
     "": CORE | {"worker", "outbox"},
 }
-"""Folder or root module to the folders it may import besides SHARED and itself; the door has the empty name."""
+"""Folder or root module to the folders it may import besides SHARED and itself; the public package is ""."""
 
 TYPES_ONLY: Mapping[str, frozenset[str]] = {"errors": frozenset({"frames"}), "types": frozenset({"frames"})}
 """What may be named in annotations alone: an error carries a frame, and frames/ raises errors."""
@@ -84,7 +83,6 @@ class Module:
     name: str
     is_init: bool
     tree: ast.Module
-    line_count: int
     imports: tuple[Import, ...]
 
     @property
@@ -99,7 +97,7 @@ Tree = Mapping[str, Module]
 
 
 def folder_of(name: str) -> str:
-    """Return the folder or root module of a dotted name within the package, empty for the door."""
+    """Return the folder or root module of a dotted name within the package, empty for the public package."""
     return name.split(".")[1] if "." in name else ""
 
 
@@ -133,7 +131,7 @@ def _module(name: str, path: Path, source: str, known: frozenset[str]) -> Module
     tree, found = _parse(source)
     # `from stompy.frames import frame` names a module, `from stompy.frames.frame import Frame` what is in one.
     imports = tuple(one if one.target in known else replace(one, target=base) for base, one in found)
-    return Module(name, path.name == "__init__.py", tree, len(source.splitlines()), imports)
+    return Module(name, path.name == "__init__.py", tree, imports)
 
 
 @functools.cache
@@ -175,7 +173,7 @@ def _guards_types(node: ast.AST) -> TypeGuard[ast.If]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------- the laws
+# ------------------------------------------------------------------------------------------------------- the rules
 
 
 def folders_import_downwards(tree: Tree) -> list[str]:
@@ -191,7 +189,9 @@ def folders_import_downwards(tree: Tree) -> list[str]:
             if not inside(found.target) or not folder or folder in allowed:
                 continue
             if not (found.types_only and folder in TYPES_ONLY.get(module.folder, frozenset())):
-                breaches.append(module.at(found.line, f"{module.folder or 'the door'} must not import {found.target}"))
+                breaches.append(
+                    module.at(found.line, f"{module.folder or 'the public package'} must not import {found.target}")
+                )
     return breaches
 
 
@@ -265,10 +265,10 @@ def imports_are_absolute(tree: Tree) -> list[str]:
     ]
 
 
-def nobody_inside_uses_the_door(tree: Tree) -> list[str]:
+def nothing_inside_imports_the_public_package(tree: Tree) -> list[str]:
     """Modules import each other by their full paths, in a way that does not bind the name of the package."""
     return [
-        module.at(found.line, f"imports the door: {found.via}")
+        module.at(found.line, f"imports the public package: {found.via}")
         for module in tree.values()
         for found in module.imports
         if found.target == PACKAGE
@@ -278,7 +278,7 @@ def nobody_inside_uses_the_door(tree: Tree) -> list[str]:
 
 
 def init_files_hold_a_docstring(tree: Tree) -> list[str]:
-    """An `__init__` file is its docstring; the doors add imports, late ones too, and plain names, no code."""
+    """An `__init__` file is its docstring; the public packages add imports, late ones too, and plain names, no code."""
     breaches = []
     for module in tree.values():
         if not module.is_init:
@@ -312,15 +312,6 @@ def _may_stand_under_types(statement: ast.stmt) -> bool:
     return lazy or isinstance(statement, ast.ImportFrom)
 
 
-def files_stay_short(tree: Tree) -> list[str]:
-    """No file is longer than MAX_LINES."""
-    return [
-        module.at(MAX_LINES, f"{module.line_count} lines, {MAX_LINES} at most")
-        for module in tree.values()
-        if module.line_count > MAX_LINES
-    ]
-
-
 def third_party_imports_are_declared(tree: Tree) -> list[str]:
     """Tenacity (outside the pure folders) and the requirement of an extra in its own folder; nothing else."""
     breaches = []
@@ -331,17 +322,18 @@ def third_party_imports_are_declared(tree: Tree) -> list[str]:
             if name == "typing_extensions" and found.types_only:
                 continue  # type checkers bring it
             if name and name != PACKAGE and name not in sys.stdlib_module_names and name not in allowed:
-                breaches.append(module.at(found.line, f"{module.folder or 'the door'} must not import {name}"))
+                breaches.append(
+                    module.at(found.line, f"{module.folder or 'the public package'} must not import {name}")
+                )
     return breaches
 
 
-LAWS: tuple[Callable[[Tree], list[str]], ...] = (
+RULES: tuple[Callable[[Tree], list[str]], ...] = (
     folders_import_downwards,
     pure_folders_stay_pure,
     no_import_cycles,
     imports_are_absolute,
-    nobody_inside_uses_the_door,
+    nothing_inside_imports_the_public_package,
     init_files_hold_a_docstring,
-    files_stay_short,
     third_party_imports_are_declared,
 )

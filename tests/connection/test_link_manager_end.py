@@ -1,0 +1,252 @@
+"""A connection that is closed while its link is replaced, and what goes over to the next link."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import stompy
+from stompy.connection import reconnect
+from stompy.deadline import Deadline
+from stompy.link.link import Link
+from stompy.transport.tcp import TcpDialer, TcpTransport
+from tests.connection.conftest import Sessions
+from tests.connection.test_link_manager import SOON, Recorder
+from tests.support.peer import until
+from tests.transport.conftest import Calling
+
+
+def supervising(connection: stompy.Connection) -> list[threading.Thread]:
+    """Return the reconnect threads of a connection."""
+    name = f"stompy-{connection._links._name}-reconnect"
+    return [one for one in threading.enumerate() if one.name == name]
+
+
+def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> None:
+    conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
+    first.close()
+    sessions.accept().take_connect()
+    conn.disconnect()
+    assert supervising(conn) == []
+
+
+def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect(receipt_timeout=1000.0, close_timeout=1000.0)
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    first.expect_and_confirm("SUBSCRIBE")
+    subscribing.result()
+    first.close()
+    sessions.next().expect("SUBSCRIBE")
+    conn.disconnect()
+    assert supervising(conn) == []
+
+
+def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brings(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Recorder()
+    conn, first = sessions.connect(listeners=[heard])
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    first.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    dial, dialing, answer = TcpDialer.dial, threading.Event(), threading.Event()
+
+    def slow(dialer: TcpDialer, deadline: Deadline) -> TcpTransport:
+        dialing.set()
+        assert answer.wait(SOON)
+        return dial(dialer, deadline)
+
+    monkeypatch.setattr(TcpDialer, "dial", slow)
+    first.close()
+    assert dialing.wait(SOON)
+    waiting = [calling(lambda: subscription.receive(SOON)), calling(lambda: conn.send("/queue/a", "x"))]
+    for call in waiting:
+        call.until_blocked()
+    conn.disconnect(timeout=0.01)
+    for call in waiting:
+        with pytest.raises(stompy.NotConnected):
+            call.result()
+    assert len(supervising(conn)) == 1  # still in the dial
+    answer.set()
+    late = sessions.accept()
+    assert late.rest() == []
+    until(lambda: not supervising(conn))
+    assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
+    assert heard.events.empty()
+
+
+def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_yet(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conn, first = sessions.connect()
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    first.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    dialing, answer = threading.Event(), threading.Event()
+
+    def slow(dialer: TcpDialer, deadline: Deadline) -> TcpTransport:
+        dialing.set()
+        assert answer.wait(3 * SOON)
+        raise stompy.ConnectError("there is none")
+
+    link = conn._links.link
+    ended, go_on = link.owner.ended, threading.Event()
+
+    def linger(link: Link, reason: stompy.StompError | None) -> None:
+        ended(link, reason)
+        assert go_on.wait(3 * SOON)
+
+    monkeypatch.setattr(TcpDialer, "dial", slow)
+    monkeypatch.setattr(link.owner, "ended", linger)
+    first.close()
+    assert dialing.wait(SOON)
+    waiting = calling(lambda: subscription.receive(SOON))
+    waiting.until_blocked()
+    conn.disconnect(timeout=0.01)
+    with pytest.raises(stompy.NotConnected):
+        waiting.result()
+    go_on.set()
+    answer.set()
+    until(lambda: not supervising(conn))
+
+
+class FirstWaits(stompy.ConnectionListener):
+    """Keeps the wait before the first attempt of each outage."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_reconnecting(self, attempt: int, delay: float) -> None:
+        if attempt == 1:
+            self.seconds.append(delay)
+
+
+@pytest.mark.parametrize("last_words", [False, True])
+def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, last_words: bool
+) -> None:
+    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    waits = FirstWaits()
+    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    peer.expect_and_confirm("SUBSCRIBE")
+    subscribing.result()
+    for number in range(2, 8):
+        if last_words:
+            peer.error("go away")
+        peer.close()
+        peer = sessions.next()
+        peer.expect_and_confirm("SUBSCRIBE")
+        until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
+    # The first link was of use: it brought a RECEIPT.
+    assert waits.seconds == [0.0, 0.0, 0.001, 0.002, 0.003, 0.003]
+
+
+def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = threading.Event()
+    monkeypatch.setattr(reconnect, "first_wait", lambda policy, failures: 1000.0)
+    conn, peer = sessions.connect()
+    monkeypatch.setattr("stompy.connection.connector.Connector.open", lambda connector: opened.set())
+    peer.close()
+    until(lambda: supervising(conn))
+    assert not opened.wait(0.1)
+    conn.disconnect(timeout=SOON)
+    assert supervising(conn) == []
+
+
+def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Sessions) -> None:
+    waits = FirstWaits()
+    conn, peer = sessions.connect(listeners=[waits])
+    peer.close()
+    sessions.next()
+    conn.disconnect(timeout=0.1)
+    before = list(waits.seconds)
+    conn._links.reconnecting(1, 5.0)
+    assert waits.seconds == before
+
+
+def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) -> None:
+    waits = FirstWaits()
+    conn, peer = sessions.connect(listeners=[waits])
+    for _ in range(6):
+        receipt = conn.send("/queue/a", "x", receipt=True)
+        assert receipt is not None
+        peer.expect_and_confirm("SEND")
+        receipt.wait(SOON)
+        peer.close()
+        peer = sessions.next()
+    assert set(waits.seconds) == {0.0}
+
+
+def test_heartbeats_begin_where_the_first_broker_had_none(sessions: Sessions) -> None:
+    conn, first = sessions.connect(heartbeat=(0.05, 0.05))
+    assert conn.heartbeat == (0.0, 0.0)
+    first.close()
+    second = sessions.next(heartbeat=(1.0, 0.05))
+    second.await_beats(3)
+    assert conn.heartbeat == (0.05, 1.0)
+
+
+def test_heartbeats_end_where_the_next_broker_has_none(sessions: Sessions) -> None:
+    conn, first = sessions.connect(heartbeat=(0.05, 0.05), peer_heartbeat=(1.0, 0.05))
+    first.await_beats(1)
+    first.close()
+    second = sessions.next()
+    until(lambda: conn.heartbeat == (0.0, 0.0))
+    conn.send("/queue/a", "x")
+    second.expect("SEND")
+    assert not [one for one in threading.enumerate() if one.name.endswith(f"{conn._links._name}.2-heartbeat")]
+    assert conn.connected
+
+
+def test_a_durable_subscription_comes_back_under_the_same_client_id(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect(dialect="activemq", client_id="me")
+    subscribing = calling(lambda: conn.subscribe("/topic/news", durable="daily", ack="client-individual"))
+    before = first.expect_and_confirm("SUBSCRIBE")
+    subscribing.result()
+    first.close()
+    second = sessions.accept()
+    assert second.greet().headers["client-id"] == "me"
+    after = second.expect_and_confirm("SUBSCRIBE")
+    own = ("receipt",)
+    assert [pair for pair in after.headers if pair[0] not in own] == [
+        pair for pair in before.headers if pair[0] not in own
+    ]
+    assert after.headers["activemq.subscriptionName"] == "daily"
+
+
+def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
+    conn, peer = sessions.connect()
+    for number in range(1, 4):
+        receipt = conn.send("/queue/a", "x", receipt=True)
+        assert receipt is not None
+        peer.expect_and_confirm("SEND")
+        receipt.wait(SOON)
+        stats = conn.stats()
+        assert (stats.links, stats.reconnects) == (number, number - 1)
+        assert stats.frames_sent == number
+        assert stats.frames_received == number
+        assert stats.bytes_sent >= number * len("SEND\n")
+        assert stats.bytes_received >= number * len("RECEIPT\n")
+        peer.close()
+        peer = sessions.next()
+        until(lambda: conn.connected)
+
+
+def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
+    conn, first = sessions.connect()
+    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    frame = first.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    first.deliver("1", "22", subscription=frame.headers["id"])
+    until(lambda: conn.stats().queued_messages == 2)
+    size = conn.stats().queued_bytes
+    assert size >= 3
+    first.close()
+    sessions.next().expect_and_confirm("SUBSCRIBE")
+    until(lambda: conn.connected)
+    assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (2, size)
+    assert [subscription.receive(SOON).text for _ in range(2)] == ["1", "22"]
+    assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (0, 0)

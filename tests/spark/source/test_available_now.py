@@ -1,0 +1,95 @@
+"""Queries that take what there is, and several receivers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from stompy.broker import Broker
+from stompy.spark.source.engine import Limits
+from tests.spark.receiver.helpers import QUEUE, eventually, fill
+from tests.spark.source.test_engine import ALL, at, bodies, engine_on, spooled
+from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
+
+
+def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(100))
+    with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
+        engine.prepare_available_now()
+        start = engine.initial()
+        fill(broker.url, range(100, 150))
+        spooled(engine, 150)
+        end = engine.latest(start, Limits(max_messages=70))
+        assert at(end) == 70
+        end = engine.latest(end, Limits(max_messages=70))
+        assert at(end) == 100
+        assert engine.latest(end, Limits(max_messages=70)) == end
+
+
+@pytest.mark.hard_case("T17")
+def test_available_now_of_an_empty_queue_is_empty(broker: Broker, tmp_path: Path) -> None:
+    with engine_on(broker, tmp_path, idletimeout="0.2") as engine:
+        engine.prepare_available_now()
+        start = engine.initial()
+        assert engine.latest(start, ALL) == start
+
+
+@pytest.mark.hard_case("T17")
+def test_available_now_waits_for_a_broker_that_comes_late(tmp_path: Path) -> None:
+    broker = Broker()
+    broker.start()
+    fill(broker.url, range(10))
+    broker.stop()
+    try:
+        with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
+            threading.Timer(0.6, broker.start).start()
+            engine.prepare_available_now()
+            assert at(engine.latest(engine.initial(), ALL)) == 10
+    finally:
+        broker.stop()
+
+
+@pytest.mark.hard_case("T17")
+def test_available_now_ends_though_a_producer_never_rests(broker: Broker, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        while not stop.is_set():
+            fill(broker.url, [number])
+            number += 1
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        # So short that it is over before anything can be in the spool.
+        with engine_on(broker, tmp_path, idletimeout="30", availablenowtimeout="0.001") as engine:
+            engine.prepare_available_now()
+            start = engine.initial()
+            assert at(engine.latest(start, ALL)) > 0
+    finally:
+        stop.set()
+        producer.join()
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_several_receivers_have_one_sequence_and_their_number_may_change(
+    broker: Broker, tmp_path: Path, mode: str
+) -> None:
+    with engine_on(broker, tmp_path, receivers="2", prefetch="10", receivermode=mode) as engine:
+        start = engine.initial()
+        fill(broker.url, range(500))
+        spooled(engine, 500)
+        end = engine.latest(start, Limits(max_messages=100))
+        assert at(end) == 100
+        last = engine.latest(end, ALL)
+        seen = bodies(engine, engine.plan(start, end)) + bodies(engine, engine.plan(end, last))
+        assert sorted(seen) == list(range(500))
+        eventually(lambda: broker.depth(QUEUE) == 0)
+    with engine_on(broker, tmp_path, receivers="3", prefetch="10", receivermode=mode) as engine:
+        assert engine.plan(last, last) == []
+        fill(broker.url, range(500, 800))
+        spooled(engine, 800)
+        assert sorted(bodies(engine, engine.plan(last, engine.latest(last, ALL)))) == list(range(500, 800))
