@@ -53,12 +53,16 @@ class Names:
         rooted: every name is below `/queue/` or `/topic/`; one that does not say is a queue.
         queued: a name that begins with no slash is a queue below `/queue/`, and other first words than those that are
             known are refused.
+        nameless: there is a queue without a name.
+        shared_temporary: the name of a temporary destination is the same for everybody.
     """
 
     rest: tuple[str, ...] = ("#", ">")
     pattern_queues: bool = True
     rooted: bool = False
     queued: bool = False
+    nameless: bool = False
+    shared_temporary: bool = False
 
     def canonical(self, name: str) -> str:
         """Return the name by which the broker keeps a destination.
@@ -101,7 +105,7 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
 
 
 def _target(destination: str, session: str, names: Names = OWN_NAMES) -> Target:
-    for own, remote in zip(TEMPORARY, REMOTE, strict=True):
+    for own, remote in () if names.shared_temporary else zip(TEMPORARY, REMOTE, strict=True):
         kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
         if destination.startswith(own):
             name = f"{remote}{session}/{destination[len(own) :]}"
@@ -120,9 +124,9 @@ def is_topic(name: str) -> bool:
     return name.startswith((TOPIC, REMOTE[1]))
 
 
-def remote_name(destination: str, session: str) -> str:
+def remote_name(destination: str, session: str, names: Names = OWN_NAMES) -> str:
     """Return how others name a destination, where it is one of the session's own."""
-    return _target(destination, session).name if destination.startswith(TEMPORARY) else destination
+    return _target(destination, session, names).name if destination.startswith(TEMPORARY) else destination
 
 
 def right_name(destination: str, session: str) -> str:

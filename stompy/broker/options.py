@@ -233,7 +233,7 @@ def durable_name(header: Lookup) -> str | None:
     return next((value for name in DURABLE if (value := header(name))), None)
 
 
-def deletes_durable(frame: Frame, wrong: str) -> bool:
+def deletes_durable(frame: Frame) -> bool:
     """Whether a frame, wrong as it may be, is to delete a durable subscription that nobody is subscribed to."""
     return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers._peek) is not None
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from stompy.broker.destinations import Names
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import Leniency, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import parse_accept_version
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
@@ -35,6 +36,8 @@ class Refusal:
         silent: it ends without an ERROR.
         last: the connection stays, and the next frame ends it with another ERROR.
         length: the ERROR has a `content-length`.
+        confirmed: the frame gets its RECEIPT too, before or after the ERROR.
+        ignored: nothing is answered, and the connection stays.
     """
 
     message: str
@@ -45,10 +48,21 @@ class Refusal:
     silent: bool = False
     last: bool = False
     length: bool = True
+    confirmed: Literal["", "before", "after"] = ""
+    ignored: bool = False
 
 
-def error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
-    """Return the ERROR frame that refuses a frame."""
+def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
+    """Return the ERROR frame that refuses a frame, with the RECEIPT that it gets all the same."""
+    error = _error_frame(refusal, offender, grammar)
+    receipt = offender.headers._peek("receipt") if offender is not None and refusal.confirmed else None
+    if receipt is None:
+        return error
+    confirmation = encode("RECEIPT", [("receipt-id", receipt)], grammar=grammar)
+    return confirmation + error if refusal.confirmed == "before" else error + confirmation
+
+
+def _error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
     pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
     receipt = offender.headers._peek("receipt") if offender is not None and refusal.named else None
     if receipt is not None:
@@ -57,13 +71,20 @@ def error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> b
     return encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
 
 
-Refuse: TypeAlias = "Callable[[str, Frame | None, Version | None], Refusal]"
-"""Given what is wrong in the words of this broker, the frame, and the version spoken: returns how it is refused."""
+Refuse: TypeAlias = "Callable[[Exception, Frame | None, Version | None], Refusal]"
+"""Given the error (see `stompy.protocol.rules.fault_of`), the frame, and the version spoken: returns how it is refused."""
 
 
 def as_is(command: str, header: Lookup) -> Lookup:
     """Return the lookup of headers as it is."""
     return header
+
+
+def exact_versions(value: str | None) -> tuple[Version, ...]:
+    """Return the known versions in an `accept-version` header, where a space belongs to an item."""
+    if value is None:
+        return (Version.V1_0,)
+    return tuple(version for version in NEGOTIABLE if version.value in value.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,8 @@ class Profile:
         server: the header of that name in CONNECTED.
         session: the header of that name; `%s` stands for the id.
         leniency: what it tolerates beyond the settings.
+        limits: of a client's frame, unless the settings say otherwise.
+        offered: returns the versions in an `accept-version` header.
         names: how destinations are read.
         heartbeat: given what the client offers, returns what the broker does; `None` for the settings' own.
         beats_in_1_0: the oldest version has heart-beats too.
@@ -84,7 +107,7 @@ class Profile:
         refused_host: given the `host` header, returns the refusal of one that is not taken.
         converts: selectors compare the text of a header with numbers.
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
-        takes: whether a frame that is wrong is taken all the same; given what is wrong and the frame.
+        takes: whether a frame that is wrong is taken all the same; given the error and the frame.
         translate: returns a lookup of the headers of a SEND or SUBSCRIBE in the words of this broker.
         supported: headers that are refused without a profile, and not with it.
         dead_letter: the queue of dead letters; `None` for that of the settings.
@@ -100,6 +123,7 @@ class Profile:
         returns_as_new: such a message does not say that it is delivered again.
         transacted: the acknowledgements that wait for COMMIT.
         refuses_transacted: those that are refused in a transaction, with the message of that.
+        implied_begin: a SEND begins the transaction that it names.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
         max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.
         prioritized: messages are ordered by priority.
@@ -110,7 +134,8 @@ class Profile:
         added: given the options of a SEND and the moment, returns further headers of its MESSAGE.
         own_headers: headers of a SEND that are passed on, though the broker writes some of that name itself.
         repeated: which of the headers of one name are passed on.
-        own_length: a MESSAGE has `content-length` only where its SEND had it; else always.
+        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
+        value: given the value of a header and the version of its sender, returns it as it is passed on.
         text: a body without `content-length` is text: what is not UTF-8 in it is replaced.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heart-beats.
         ends_late_replies: a message to a temporary queue whose owner is gone is refused.
@@ -120,6 +145,8 @@ class Profile:
     server: str = "stompy-broker"
     session: str = "%s"
     leniency: Leniency = Leniency.NONE
+    limits: Limits = DEFAULT_LIMITS
+    offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
     names: Names = field(default_factory=Names)
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
     beats_in_1_0: bool = False
@@ -128,7 +155,7 @@ class Profile:
     refused_login: Callable[[str | None], Refusal] | None = None
     refused_host: Callable[[str], Refusal] | None = None
     refuse: Refuse | None = None
-    takes: Callable[[str, Frame], bool] = lambda wrong, frame: False
+    takes: Callable[[Exception, Frame], bool] = lambda error, frame: False
     translate: Callable[[str, Lookup], Lookup] = as_is
     supported: frozenset[str] = frozenset()
     converts: bool = True
@@ -144,6 +171,7 @@ class Profile:
     returns_as_new: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     refuses_transacted: Mapping[str, str] = field(default_factory=dict)
+    implied_begin: bool = False
     late_receipts: bool = False
     max_deliveries: int | None = None
     prioritized: bool = True
@@ -154,7 +182,8 @@ class Profile:
     added: Callable[[SendOptions, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
     own_headers: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
-    own_length: bool = False
+    own_length: frozenset[Version] = frozenset()
+    value: Callable[[str, Version], str] | None = None
     text: bool = False
     deaf: Callable[[float], Refusal] | None = None
     ends_late_replies: bool = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.budget import MemoryBudget
 from stompy.broker.message import Message
-from stompy.broker.profile import Refusal, error_frame
+from stompy.broker.profile import Refusal, refusal_frames
 from stompy.broker.publisher import Publisher
 from stompy.broker.schedule import Clock, Schedule, Timer
 from stompy.broker.settings import Settings
@@ -26,6 +26,7 @@ from stompy.broker.stats import BrokerStats, Counters
 from stompy.broker.subscriptions import Subscriptions
 from stompy.broker.topology import Topology
 from stompy.broker.write_queue import WriteQueue
+from stompy.errors import RemoteProtocolError
 from stompy.printable import printable
 
 if TYPE_CHECKING:
@@ -154,25 +155,25 @@ class Router:
         self._sessions[session] = None
         self.counters.sessions += 1
 
-    def fail(self, session: SessionState, message: str, offender: Frame | None = None) -> None:
+    def fail(self, session: SessionState, error: Exception, offender: Frame | None = None) -> None:
         """Refuse what a client does as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
         refuse = self._settings.profile.refuse
         if refuse is None:
-            self._end_by(session, message, session.protocol.fail(message, offender=offender))
+            self._end_by(session, str(error), session.protocol.fail(str(error), offender=offender))
         else:
-            self.refuse(session, refuse(message, offender, session.protocol.version), offender)
+            self.refuse(session, refuse(error, offender, session.protocol.version), offender)
 
     def refuse(self, session: SessionState, refusal: Refusal, offender: Frame | None = None) -> None:
         """Refuse a frame in the words of a profile."""
-        if session.ended:
+        if session.ended or refusal.ignored:
             return
         if refusal.silent:
             self._notices.append((logging.INFO, f"{session.peer}: ended: {refusal.message}"))
             self.hang_up(session)
             return
-        data = error_frame(refusal, offender, session.protocol.grammar)
+        data = refusal_frames(refusal, offender, session.protocol.grammar)
         if refusal.closes:
             self._end_by(session, refusal.message, data)
         else:
@@ -236,7 +237,7 @@ class Router:
         session = consumer.session
         session.write_queue.withdraw(lambda delivery: delivery.transient)
         what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
-        self.fail(session, f"too slow: {what}")
+        self.fail(session, RemoteProtocolError(f"too slow: {what}"))
 
     def settle(self, entries: list[Entry[Delivery]], *, refused: bool, requeue: bool = True) -> None:
         """Let an ACK or NACK of deliveries of one subscription take effect.

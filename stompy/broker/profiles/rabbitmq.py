@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import Names
-from stompy.broker.profile import Profile, Refusal
-from stompy.frames.grammar import Leniency
+from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.frames.grammar import Leniency, Limits
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
     from stompy.frames.frame import Frame
@@ -15,18 +17,31 @@ if TYPE_CHECKING:
     from stompy.protocol.rules import Lookup
 
 _VERSIONS = (("version", "1.0,1.1,1.2"),)
-_MESSAGES = (
-    ("no common version", "Version mismatch"),
-    ("needs a destination", "Missing destination"),
-    ("needs a 'destination'", "Missing destination"),
-    ("there is no subscription", "No subscription found"),
-    ("unknown command", "Bad command"),
-    ("unknown ack mode", "Processing error"),
-    ("has ended", "Subscription not found"),
-    ("no unacknowledged message", "Message not found"),
-    ("there is no open transaction", "Bad transaction"),
-    ("needs a 'transaction'", "Missing transaction"),
-)
+_MESSAGES = {
+    Fault.NO_COMMON_VERSION: "Version mismatch",
+    Fault.COMMAND_NOT_ALLOWED: "Illegal command",
+    Fault.NO_DESTINATION: "Missing destination",
+    Fault.EMPTY_DESTINATION: "Missing destination",
+    Fault.UNKNOWN_SUBSCRIPTION: "No subscription found",
+    Fault.UNKNOWN_COMMAND: "Bad command",
+    Fault.UNKNOWN_ACK_MODE: "Processing error",
+    Fault.SUBSCRIPTION_ENDED: "Subscription not found",
+    Fault.UNKNOWN_MESSAGE: "Message not found",
+    Fault.UNKNOWN_TRANSACTION: "Bad transaction",
+    Fault.NO_TRANSACTION: "Missing transaction",
+}
+"""What RabbitMQ says."""
+
+_TAKEN = {
+    ("SUBSCRIBE", Fault.NO_ID),
+    ("BEGIN", Fault.TRANSACTION_EXISTS),
+    ("NACK", Fault.UNKNOWN_COMMAND),
+}
+"""What is wrong and taken all the same, by command."""
+
+_TOKEN = re.compile(r"(ack-)?[0-9a-f]+-[0-9]+-[0-9]+")
+"""What an ACK names; one of this form was delivered some time."""
+
 _HIDDEN = {
     "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
     "SUBSCRIBE": frozenset({"selector", "browser", "activemq.exclusive", "activemq.prefetchSize", "no-local"}),
@@ -34,23 +49,26 @@ _HIDDEN = {
 """Headers that RabbitMQ passes over."""
 
 
-def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
+def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that names no frame and leaves the connection open; what cannot be read ends it silently."""
-    if frame is None or "is not allowed" in wrong:
-        return Refusal(wrong, silent=True)
-    if "already a subscription" in wrong:
-        return Refusal("Duplicated subscription identifier", headers=_VERSIONS, named=False)
-    message = next((text for part, text in _MESSAGES if part in wrong), wrong)
-    return Refusal(message, detail=f"{wrong}\n", headers=_VERSIONS, named=False, closes=False)
+    message, fault = str(error), fault_of(error)
+    if frame is None:  # before CONNECT it looks for the end of a frame first
+        return Refusal(message, closes=version is not None, silent=version is not None, ignored=version is None)
+    if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
+        return Refusal(message, silent=True)
+    if fault is Fault.SUBSCRIPTION_EXISTS:
+        return Refusal("Duplicated subscription identifier", headers=_VERSIONS, named=False, confirmed="after")
+    if fault is Fault.UNKNOWN_MESSAGE:
+        token = frame.headers._peek("id") or frame.headers._peek("message-id") or ""
+        if _TOKEN.fullmatch(token):
+            return Refusal("precondition_failed", headers=_VERSIONS, named=False, confirmed="before")
+    text = _MESSAGES.get(fault, message) if fault is not None else message
+    return Refusal(text, detail=f"{message}\n", headers=_VERSIONS, named=False, closes=False)
 
 
-def takes(wrong: str, frame: Frame) -> bool:
+def takes(error: Exception, frame: Frame) -> bool:
     """Whether RabbitMQ takes a frame that is wrong."""
-    return (
-        (frame.command == "SUBSCRIBE" and "needs a 'id'" in wrong)
-        or (frame.command == "BEGIN" and "already open" in wrong)
-        or (frame.command == "NACK" and "unknown command" in wrong)
-    )
+    return (frame.command, fault_of(error)) in _TAKEN
 
 
 def translate(command: str, header: Lookup) -> Lookup:
@@ -76,12 +94,13 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
 def refused_login(login: str | None) -> Refusal:
     """Return the refusal of a wrong login."""
     detail = f"Access refused for user '{login or 'guest'}'\n"
-    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False)
+    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False, closes=False)
 
 
 def refused_host(host: str) -> Refusal:
     """Return the refusal of a host that is not a virtual host."""
-    return Refusal("Bad CONNECT", detail=f"Virtual host '{host}' access denied\n", headers=_VERSIONS, named=False)
+    detail = f"Virtual host '{host}' access denied\n"
+    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False, closes=False)
 
 
 RABBITMQ = Profile(
@@ -94,6 +113,8 @@ RABBITMQ = Profile(
     | Leniency.CRLF_IN_1_1
     | Leniency.INVALID_UTF8
     | Leniency.UNEXPECTED_BODY,
+    limits=Limits(max_body=4 * 1024 * 1024),
+    offered=exact_versions,
     names=Names(rest=("#",), pattern_queues=False, queued=True),
     heartbeat=whole_seconds,
     beats_in_1_0=True,

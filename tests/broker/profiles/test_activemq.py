@@ -7,6 +7,7 @@ import pytest
 from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
+from stompy.protocol.rules import Fault, FaultyFrame
 from tests.broker.conftest import Serve
 
 COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
@@ -14,7 +15,7 @@ COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
 
 def test_a_wrong_frame_leaves_the_connection_open() -> None:
     assert ACTIVEMQ.refuse is not None
-    refusal = ACTIVEMQ.refuse("there is no open transaction 't' (COMMIT)", COMMIT, Version.V1_2)
+    refusal = ACTIVEMQ.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
@@ -22,7 +23,7 @@ def test_a_wrong_frame_leaves_the_connection_open() -> None:
 def test_a_second_connect_ends_it_from_6_on(profile: object, closes: bool) -> None:
     refuse = profile.refuse  # type: ignore[attr-defined]
     again = Frame("CONNECT", [("receipt", "r")])
-    refusal = refuse("a CONNECT frame is not allowed: the session is open", again, Version.V1_2)
+    refusal = refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
     assert (refusal.message, refusal.closes) == ("Already connected.", closes)
 
 
