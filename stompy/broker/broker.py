@@ -62,7 +62,7 @@ class Broker(Management):
     - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `stop` or `restart`;
       all others stay), `expires` (moment) or `expiration` (duration), `AMQ_SCHEDULED_DELAY` or `AMQ_SCHEDULED_TIME`,
       all in milliseconds, `JMSXGroupID` with `JMSXGroupSeq:-1` to end the group, `_AMQ_DUPL_ID` (the last 20,000 are
-      remembered).
+      remembered; a transaction that has one of them cannot be committed).
     - **Headers of SUBSCRIBE.** `selector`, `activemq.subscriptionName` (or `durable-subscription-name`) with a
       `client-id` in CONNECT, `browser`, `activemq.exclusive`, `no-local`, `prefetch-count` or
       `activemq.prefetchSize`. An UNSUBSCRIBE that names the durable subscription deletes it. A browser ends with a

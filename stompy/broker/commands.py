@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import Target, least_of, remote_name, targets_of
+from stompy.broker.destinations import Target, least_of, reply_target, targets_of
 from stompy.broker.message import Message
 from stompy.broker.options import (
     PLAIN,
@@ -97,10 +97,12 @@ class Commands:
         if not plain:
             check_routing("SEND", header, targets)
         reply_to = None if plain else header("reply-to")
-        replaced = () if reply_to is None else (("reply-to", remote_name(reply_to, session.name, self._profile.names)),)
+        names = self._profile.names
+        owned = reply_target(reply_to, session.name) if reply_to and names.temporary != "shared" else None
+        replaced = () if owned is None else (("reply-to", names.reply_name(owned.name)),)
         if len(targets) > 1:
             replaced = (*replaced, ("original-destination", header("destination") or ""))
-        for target in (*targets, *(targets_of(reply_to, session.name, self._profile.names) if reply_to else ())):
+        for target in targets if owned is None else (*targets, owned):
             router.subscriptions.own(session, target)
         name = header("transaction")
         added = self._profile.added(options, now)
@@ -121,7 +123,10 @@ class Commands:
             else:
                 if self._profile.implied_begin and name not in session.transactions:
                     self._open_new(session, name)
-                self._open(session, name, adding=message.size).send(message)
+                transaction = self._open(session, name, adding=message.size)
+                transaction.send(message)
+                if options.dedupe_id is not None and router.publisher.has_seen(target.name, options.dedupe_id):
+                    transaction.spoiled = True
 
     def _subscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers._peek
@@ -184,7 +189,7 @@ class Commands:
         header = frame.headers._peek
         key = subscription_key(header)
         if key in session.consumers:
-            self._router.subscriptions.unsubscribe(session, key)
+            self._router.subscriptions.unsubscribe(session, key, delete=header("durable") == "true")
         name = durable_name(self._profile.translate("SUBSCRIBE", header))
         if name is not None:
             self._router.topology.delete_durable(session.client_id, name)

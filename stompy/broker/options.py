@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.broker.conditions import SelectorError
-from stompy.broker.profile import OWN, Profile
+from stompy.broker.profile import OWN, Declaration, Profile
 from stompy.broker.selector import Selector, compiled
 from stompy.errors import RemoteProtocolError
 from stompy.protocol.rules import ACK_MODES, shown
@@ -106,6 +106,7 @@ class SubscribeOptions:
         browse: look at the messages of a queue without taking them.
         exclusive: of several consumers only one gets messages, until it is gone.
         no_local: leave out what the same session sends.
+        declares: the queue that it makes.
     """
 
     mode: str = "auto"
@@ -115,6 +116,7 @@ class SubscribeOptions:
     browse: bool = False
     exclusive: bool = False
     no_local: bool = False
+    declares: Declaration | None = None
 
 
 _ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
@@ -207,6 +209,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         browse=bool(_boolean(header, "browser")),
         exclusive=bool(_boolean(header, EXCLUSIVE)),
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
+        declares=profile.declares(header),
     )
 
 

@@ -15,7 +15,7 @@ from stompy.protocol.rules import parse_accept_version
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
-    from stompy.frames.frame import Frame
+    from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
 
@@ -71,8 +71,29 @@ def _error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> 
     return encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
 
 
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The queue that a SUBSCRIBE makes at RabbitMQ; who names it again must declare it in the same way.
+
+    Attributes:
+        name: of a queue that is bound to a topic; `None` for the queue that the destination is.
+        auto_delete: it ends with its last consumer.
+        exclusive: it has consumers of one session only, and ends with it.
+        letters: by which the broker keeps the destination of its dead letters; `None` drops them.
+    """
+
+    name: str | None = None
+    auto_delete: bool = False
+    exclusive: bool = False
+    letters: str | None = None
+
+
+UNDECLARED = Declaration()
+"""That of a queue which a SEND makes."""
+
+
 Refuse: TypeAlias = "Callable[[Exception, Frame | None, Version | None], Refusal]"
-"""Given the error (see `stompy.protocol.rules.fault_of`), the frame, and the version spoken: returns how it is refused."""
+"""Given the error (see `stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is refused."""
 
 
 def as_is(command: str, header: Lookup) -> Lookup:
@@ -109,10 +130,12 @@ class Profile:
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
         takes: whether a frame that is wrong is taken all the same; given the error and the frame.
         translate: returns a lookup of the headers of a SEND or SUBSCRIBE in the words of this broker.
+        declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
         supported: headers that are refused without a profile, and not with it.
         dead_letter: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
-        letter: given the reason, returns further headers of a dead letter.
+        letter: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
+            options of its SEND and the name of its queue, returns those that this broker writes.
         keeps_letter: whether a refused or expired message is kept at all, by its options.
         nack: what becomes of a refused message: delivered again a few times, or at once and without a limit; a dead
             letter at once; discarded.
@@ -157,11 +180,12 @@ class Profile:
     refuse: Refuse | None = None
     takes: Callable[[Exception, Frame], bool] = lambda error, frame: False
     translate: Callable[[str, Lookup], Lookup] = as_is
+    declares: Callable[[Lookup], Declaration | None] = lambda header: None
     supported: frozenset[str] = frozenset()
     converts: bool = True
     dead_letter: str | None = None
     expired: str | None = None
-    letter: Callable[[SendOptions], tuple[tuple[str, str], ...]] = lambda options: ()
+    letter: Callable[[Pairs, SendOptions, str], Pairs] = lambda pairs, options, queue: pairs
     keeps_letter: Callable[[SendOptions], bool] = lambda options: True
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False

@@ -267,7 +267,9 @@ class Router:
         for delivery in deliveries:
             item = delivery.item
             item.nacks += 1
-            if nack == "discarded" or not requeue:
+            if not requeue and item.queue.declared.letters is not None:
+                self.publisher.dead_letter(item, "refused by its consumer")
+            elif nack == "discarded" or not requeue:
                 self.counters.discarded += 1
             elif nack == "requeued" and not delivery.transient:
                 again.append(delivery)
@@ -284,8 +286,12 @@ class Router:
 
         Raises:
             LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
+            RemoteProtocolError: a message in it was sent before; it was aborted.
         """
         transaction = session.transactions[name]
+        if transaction.spoiled:
+            self.abort(session, session.transactions.pop(name))
+            raise RemoteProtocolError("a message of the transaction is a duplicate: it has the id of an earlier one")
         needed = transaction.needed()
         self.topology.check_room(needed)
         for name_, (count, size) in needed.items():
@@ -295,7 +301,7 @@ class Router:
         session.late_receipts += transaction.receipts
         session.budget.take(-transaction.kept)
         for message in transaction.messages:
-            self.publisher.publish(message, session.name)
+            self.publisher.publish(message, session.name, committed=True)
         for entries, refused in transaction.settled:
             self.settle(entries, refused=refused)
 

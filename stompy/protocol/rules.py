@@ -38,6 +38,10 @@ class Fault(enum.Enum):
     UNKNOWN_MESSAGE = enum.auto()
     SUBSCRIPTION_ENDED = enum.auto()
     INVALID_BODY = enum.auto()
+    INVALID_DESTINATION = enum.auto()
+    UNKNOWN_DESTINATION = enum.auto()
+    UNKNOWN_EXCHANGE = enum.auto()
+    DECLARED_OTHERWISE = enum.auto()
 
 
 class Violation(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import Names
+from stompy.broker.destinations import Names, below_queue
 from stompy.broker.profile import Profile, Refusal, exact_versions
 from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, Leniency, Limits
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -13,7 +13,7 @@ from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
-    from stompy.frames.frame import Frame
+    from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
 
 _NO_TRANSACTION = "Invalid transaction id: {transaction}"
@@ -81,9 +81,9 @@ def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def letter(options: SendOptions) -> tuple[tuple[str, str], ...]:
-    """Return the further headers of a dead letter."""
-    return (("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"),)
+def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+    """Return the headers of a dead letter."""
+    return (*pairs, ("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"))
 
 
 def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
@@ -106,7 +106,7 @@ ACTIVEMQ = Profile(
     | Leniency.LINES_WITHOUT_COLON,
     limits=Limits(max_body=100 * 1024 * 1024),
     offered=exact_versions,
-    names=Names(rest=(">",), rooted=True),
+    names=Names(rest=(">",), read=below_queue),
     heartbeat=mirrored,
     beats_in_1_0=True,
     refused_login=refused_login,

@@ -103,7 +103,7 @@ ARTEMIS = Profile(
     leniency=Leniency.CR_ESCAPE_IN_1_1 | Leniency.UNEXPECTED_BODY | Leniency.LINES_WITHOUT_COLON,
     limits=Limits(max_body=1024 * 1024 * 1024),
     offered=exact_versions,
-    names=Names(rest=("#",), nameless=True, shared_temporary=True),
+    names=Names(rest=("#",), nameless=True, temporary="shared"),
     heartbeat=least,
     nameless_in_1_0=True,
     refused_login=refused_login,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import Names
-from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.broker.destinations import REMOTE, Names
+from stompy.broker.options import DURABLE, EXCLUSIVE, NO_LOCAL
+from stompy.broker.profile import Declaration, Profile, Refusal, exact_versions
 from stompy.frames.grammar import Leniency, Limits
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import Fault, fault_of
+from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
 if TYPE_CHECKING:
-    from stompy.frames.frame import Frame
+    from stompy.broker.options import SendOptions
+    from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
     from stompy.protocol.rules import Lookup
 
@@ -29,6 +32,10 @@ _MESSAGES = {
     Fault.UNKNOWN_MESSAGE: "Message not found",
     Fault.UNKNOWN_TRANSACTION: "Bad transaction",
     Fault.NO_TRANSACTION: "Missing transaction",
+    Fault.INVALID_DESTINATION: "Invalid destination",
+    Fault.UNKNOWN_DESTINATION: "Unknown destination",
+    Fault.UNKNOWN_EXCHANGE: "not_found",
+    Fault.DECLARED_OTHERWISE: "precondition_failed",
 }
 """What RabbitMQ says."""
 
@@ -39,12 +46,14 @@ _TAKEN = {
 }
 """What is wrong and taken all the same, by command."""
 
+_REPLY, _GENERATED = "/reply-queue/", "amq.gen-"
+
 _TOKEN = re.compile(r"(ack-)?[0-9a-f]+-[0-9]+-[0-9]+")
 """What an ACK names; one of this form was delivered some time."""
 
 _HIDDEN = {
     "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
-    "SUBSCRIBE": frozenset({"selector", "browser", "activemq.exclusive", "activemq.prefetchSize", "no-local"}),
+    "SUBSCRIBE": frozenset({"selector", "browser", EXCLUSIVE, "activemq.prefetchSize", *NO_LOCAL, *DURABLE}),
 }
 """Headers that RabbitMQ passes over."""
 
@@ -58,6 +67,8 @@ def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Re
         return Refusal(message, silent=True)
     if fault is Fault.SUBSCRIPTION_EXISTS:
         return Refusal("Duplicated subscription identifier", headers=_VERSIONS, named=False, confirmed="after")
+    if fault in (Fault.UNKNOWN_EXCHANGE, Fault.DECLARED_OTHERWISE):
+        return Refusal(_MESSAGES[fault], detail=f"{message}\n", headers=_VERSIONS, named=False, confirmed="after")
     if fault is Fault.UNKNOWN_MESSAGE:
         token = frame.headers._peek("id") or frame.headers._peek("message-id") or ""
         if _TOKEN.fullmatch(token):
@@ -71,18 +82,80 @@ def takes(error: Exception, frame: Frame) -> bool:
     return (frame.command, fault_of(error)) in _TAKEN
 
 
-def translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup that passes over what RabbitMQ does, and knows its durable queues of topics."""
-    hidden = _HIDDEN.get(command, frozenset())
+def read(name: str) -> tuple[str, str]:
+    """Return what RabbitMQ takes a name for: the queue or the topic of an exchange, and how MESSAGE frames name it.
 
-    def lookup(name: str) -> str | None:
-        if name in hidden:
+    Raises:
+        FaultyFrame: there is no such kind of destination, or no such exchange.
+    """
+    if not name.startswith("/"):
+        return f"/queue/{name}", f"/queue/{name}"
+    if name.startswith(_REPLY):
+        return _reply_queue(name)
+    if name.startswith("/exchange/"):
+        return _of_exchange(*name[len("/exchange/") :].partition("/")[::2])
+    for prefix, kept in (("/queue/", "/queue/"), ("/amq/queue/", "/queue/"), ("/topic/", "/topic/")):
+        rest = name[len(prefix) :]
+        if name.startswith(prefix) and rest and "/" not in rest:
+            return kept + rest, kept + rest
+    if name.startswith(("/queue/", "/amq/", "/topic/", "/temp-queue/")):
+        raise FaultyFrame(Fault.INVALID_DESTINATION, f"{shown(name)} is not a valid destination")
+    raise FaultyFrame(Fault.UNKNOWN_DESTINATION, f"{shown(name)} is not a valid destination")
+
+
+def _of_exchange(exchange: str, key: str) -> tuple[str, str]:
+    if exchange == "amq.topic":
+        return f"/topic/{key}", f"/topic/{key}"
+    if exchange not in ("amq.direct", "amq.fanout", "amq.headers"):
+        raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, f"NOT_FOUND - no exchange {exchange[:80]!r} in vhost '/'")
+    told = f"/exchange/{exchange}/{key}" if key else f"/exchange/{exchange}"
+    # In the name that the broker keeps, a dot or a wildcard of a key of `amq.direct` would be one.
+    return f"/topic//{exchange}/" + ("=" + key.replace(".", "\0") if exchange == "amq.direct" else ""), told
+
+
+def reply_name(name: str) -> str:
+    """Return how others are told of the temporary queue of somebody."""
+    return _REPLY + _GENERATED + name.removeprefix(REMOTE[0]).encode().hex()
+
+
+def _reply_queue(name: str) -> tuple[str, str]:
+    queue = name[len(_REPLY) :]
+    try:
+        return REMOTE[0] + bytes.fromhex(queue.removeprefix(_GENERATED)).decode(), f"/queue/{queue}"
+    except ValueError:
+        return f"/queue/{queue}", f"/queue/{queue}"
+
+
+def declares(header: Lookup) -> Declaration | None:
+    """Return the queue that a SUBSCRIBE makes: that of its name, or one that is bound to a topic."""
+    destination, durable = header("destination") or "", header("durable") == "true"
+    exclusive = header("exclusive")
+    exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
+    letters = None if exchange is None else _of_exchange(exchange, key)[0] if exchange else f"/queue/{key}"
+    if not destination.startswith(("/topic/", "/exchange/")):
+        if destination.startswith("/amq/"):
             return None
-        if name == "activemq.subscriptionName" and (header("durable") or "") == "true":
-            return header("x-queue-name") or header("id")
-        return header(name)
+        return Declaration(None, header("auto-delete") == "true", exclusive == "true", letters)
+    name = header("x-queue-name")
+    if name is None and durable:
+        name = "stomp-subscription-" + hashlib.sha256(f"{header('id')} {destination}".encode()).hexdigest()[:22]
+    if name is None:
+        return None
+    lasts = durable and header("auto-delete") == "false"
+    return Declaration(name, not lasts, exclusive == "true" if durable else exclusive != "false", letters)
 
-    return lookup
+
+def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+    """Return the headers of a dead letter."""
+    reason = "expired" if ("dead-letter-reason", "expired") in pairs else "rejected"
+    queue = queue.removeprefix("/queue/")
+    return (("x-first-death-exchange", ""), ("x-first-death-queue", queue), ("x-first-death-reason", reason))
+
+
+def translate(command: str, header: Lookup) -> Lookup:
+    """Return a lookup without the headers that RabbitMQ ignores."""
+    hidden = _HIDDEN.get(command, frozenset())
+    return lambda name: None if name in hidden else header(name)
 
 
 def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
@@ -115,7 +188,7 @@ RABBITMQ = Profile(
     | Leniency.UNEXPECTED_BODY,
     limits=Limits(max_body=4 * 1024 * 1024),
     offered=exact_versions,
-    names=Names(rest=("#",), pattern_queues=False, queued=True),
+    names=Names(rest=("#",), pattern_queues=False, read=read, temporary="in reply-to", reply_name=reply_name),
     heartbeat=whole_seconds,
     beats_in_1_0=True,
     hosts=frozenset({"/"}),
@@ -124,7 +197,18 @@ RABBITMQ = Profile(
     refuse=refuse,
     takes=takes,
     translate=translate,
-    supported=frozenset({"durable", "auto-delete", "exclusive", "x-queue-name"}),
+    declares=declares,
+    supported=frozenset(
+        {
+            "durable",
+            "auto-delete",
+            "exclusive",
+            "x-queue-name",
+            "x-dead-letter-exchange",
+            "x-dead-letter-routing-key",
+        }
+    ),
+    letter=letter,
     keeps_letter=lambda options: False,
     nack="requeued",
     ack_reaches_connection=True,
