@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import SelectorError
+from stompy.broker.conditions import Evaluation, SelectorError
 from stompy.broker.profile import OWN, Declaration, Profile
 from stompy.broker.selector import Selector, compiled
 from stompy.errors import RemoteProtocolError
@@ -204,7 +204,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
     return SubscribeOptions(
         mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
-        selector=_selector(header("selector"), convert=profile.converts),
+        selector=_selector(header("selector"), profile.selectors),
         durable=durable_name(header),
         browse=bool(_boolean(header, "browser")),
         exclusive=bool(_boolean(header, EXCLUSIVE)),
@@ -279,10 +279,10 @@ def _milliseconds(header: Lookup, name: str) -> float | None:
     return int(value) / 1000
 
 
-def _selector(text: str | None, *, convert: bool) -> Selector | None:
+def _selector(text: str | None, ways: Evaluation) -> Selector | None:
     if text is None or not text.strip():
         return None
     try:
-        return compiled(text, convert=convert)
+        return compiled(text, ways)
     except SelectorError as error:
         raise RemoteProtocolError(f"the selector makes no sense: {error}") from error

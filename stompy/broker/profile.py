@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
@@ -126,7 +127,7 @@ class Profile:
         hosts: the `host` headers that are taken; `None` for all.
         refused_login: given the login, returns the refusal of a wrong one.
         refused_host: given the `host` header, returns the refusal of one that is not taken.
-        converts: selectors compare the text of a header with numbers.
+        selectors: how they are evaluated.
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
         takes: whether a frame that is wrong is taken all the same; given the error and the frame.
         translate: returns a lookup of the headers of a SEND or SUBSCRIBE in the words of this broker.
@@ -182,7 +183,7 @@ class Profile:
     translate: Callable[[str, Lookup], Lookup] = as_is
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
     supported: frozenset[str] = frozenset()
-    converts: bool = True
+    selectors: Evaluation = JMS
     dead_letter: str | None = None
     expired: str | None = None
     letter: Callable[[Pairs, SendOptions, str], Pairs] = lambda pairs, options, queue: pairs

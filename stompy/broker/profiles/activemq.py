@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names, below_queue
 from stompy.broker.profile import Profile, Refusal, exact_versions
 from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, Leniency, Limits
@@ -116,6 +117,7 @@ ACTIVEMQ = Profile(
     expired="/queue/ActiveMQ.DLQ",
     letter=letter,
     keeps_letter=lambda options: options.persistent is True,
+    selectors=Evaluation(activemq=True),
     nack="dead letter",
     nack_alone=True,
     ack_after_unsubscribe=False,

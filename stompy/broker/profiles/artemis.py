@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names
 from stompy.broker.profile import Profile, Refusal, exact_versions
 from stompy.frames.grammar import Leniency, Limits, Version
@@ -111,7 +112,7 @@ ARTEMIS = Profile(
     takes=takes,
     translate=translate,
     supported=frozenset({"destination-type", "subscription-type", "consumer-window-size"}),
-    converts=False,
+    selectors=Evaluation(convert=False, activemq=True),
     expired="/queue/ExpiryQueue",
     deaf=lambda seconds: Refusal(
         f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
