@@ -34,7 +34,6 @@ UNSUPPORTED = {
         "AMQ_SCHEDULED_CRON": "no schedule by cron expressions",
         "AMQ_SCHEDULED_PERIOD": "no repeated delivery",
         "AMQ_SCHEDULED_REPEAT": "no repeated delivery",
-        "transformation": "no transformation of bodies",
         "x-delay": "no delayed-message exchange",
     },
     "SUBSCRIBE": {

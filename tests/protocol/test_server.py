@@ -9,6 +9,7 @@ from stompy.errors import FrameTooLarge, LocalProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
 from stompy.protocol.client import ClientProtocol, explain_refusal
+from stompy.protocol.rules import Fault, fault_of
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import State
 from tests.protocol.exchange import (
@@ -621,3 +622,27 @@ def test_a_connect_past_a_limit_is_refused_too() -> None:
     assert server.fail(str(server.error)).startswith(
         b"ERROR\nmessage:a header line is too long (limit max_header_line=100)\n"
     )
+
+
+def test_a_refused_connect_may_be_followed_by_another() -> None:
+    server = ServerProtocol()
+    assert server.receive(wire("CONNECT", {"accept-version": "9.9", "host": "h"})) == []
+    assert fault_of(server.error or Exception()) is Fault.NO_COMMON_VERSION
+    server.await_another_connect()
+    (frame,) = server.receive(wire("CONNECT", CONNECT_OF[V1_2]) + wire("SEND", SEND))
+    assert (frame.command, server.error, server.version) == ("CONNECT", None, V1_2)
+    server.connected("s-1")
+    assert commands(server.receive(b"")) == ["SEND"]
+
+
+def test_the_versions_that_are_offered_may_be_read_in_another_way() -> None:
+    server = ServerProtocol(offered=lambda value: (V1_1,))
+    server.receive(wire("CONNECT", CONNECT_OF[V1_2]))
+    assert server.version is V1_1
+
+
+def test_a_violation_says_which_rule_it_is() -> None:
+    server = server_of(V1_2)
+    assert server.receive(wire("SUBSCRIBE", {"destination": "/q"})) == []
+    assert fault_of(server.error or Exception()) is Fault.NO_ID
+    assert fault_of(FrameTooLarge("x", limit_name="a", limit=1)) is None

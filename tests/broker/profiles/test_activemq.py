@@ -35,3 +35,13 @@ def test_a_message_has_the_headers_that_activemq_adds(serve: Serve) -> None:
     assert message.headers["destination"] == "/queue/a"
     assert (message.headers["expires"], message.headers["priority"]) == ("0", "7")
     assert message.headers["timestamp"].isdigit()
+
+
+def test_version_5_says_that_it_is_not_connected_and_waits(serve: Serve) -> None:
+    client = serve(like="activemq5").dial()
+    client.raw(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+    error = client.expect("ERROR")
+    assert (error.headers["message"], error.headers["receipt-id"]) == ("Not connected.", "r")
+    client.expect_another_handshake()
+    client.connect()
+    client.sync()

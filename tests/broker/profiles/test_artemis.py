@@ -32,3 +32,39 @@ def test_a_window_of_0_is_one_message_at_a_time(serve: Serve) -> None:
     client.subscribe("/queue/a", "client", consumer_window_size="0")
     client.ack(client.messages(1)[0])
     assert client.bodies(1) == ["2"]
+
+
+def test_a_send_begins_the_transaction_that_it_names(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.send("/queue/a", "x", transaction="t")
+    assert served.depth("/queue/a") == (0, 0)
+    client.sure("COMMIT", {"transaction": "t"})
+    assert served.depth("/queue/a") == (1, 0)
+
+
+def test_a_temporary_queue_has_one_name_for_all(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client, other = served.client(), served.client()
+    client.subscribe("/temp-queue/a")
+    other.send("/temp-queue/a", "x")
+    assert client.bodies(1) == ["x"]
+
+
+def test_a_second_connect_is_answered(serve: Serve) -> None:
+    client = serve(like="artemis").client()
+    client.say("CONNECT", {"accept-version": "1.2", "host": "h"})
+    assert client.expect("CONNECTED").headers["version"] == "1.2"
+    client.sync()
+
+
+def test_what_comes_before_connect_is_ignored(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.dial()
+    client.raw(b"SEND\ndestination:/queue/a\n\nx\0")
+    client.connect()
+    assert served.depth("/queue/a") == (0, 0)
+    silent = served.dial()
+    silent.raw(b"GET / HTTP/1.1\r\n\r\n")
+    silent.raw(b"\r\n")
+    assert silent.octets(0.1) == b""
