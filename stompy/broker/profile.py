@@ -94,7 +94,7 @@ UNDECLARED = Declaration()
 
 
 Refuse: TypeAlias = "Callable[[Exception, Frame | None, Version | None], Refusal]"
-"""Given the error (see `stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is refused."""
+"""Given the error (`stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is refused."""
 
 
 def as_is(command: str, header: Lookup) -> Lookup:

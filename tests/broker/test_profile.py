@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stompy.broker.profile import OWN, Refusal, exact_versions, refusal_frames
+from stompy.errors import RemoteProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version, grammar_of
 from stompy.frames.parser import Parser
@@ -26,7 +27,7 @@ def test_an_error_is_one_line_and_has_a_length_where_the_broker_gives_one() -> N
 
 def test_the_own_ways_pass_everything_on() -> None:
     assert OWN.translate("SEND", {"a": "1"}.get)("a") == "1"
-    assert not OWN.takes("wrong", SEND)
+    assert not OWN.takes(RemoteProtocolError("wrong"), SEND)
 
 
 def test_a_refused_frame_may_get_its_receipt_too() -> None:

@@ -20,7 +20,9 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.once,
     pytest.mark.scenario("selectors"),
-    pytest.mark.kinds("embedded", "activemq", "activemq5", "artemis", "like-activemq", "like-activemq5", "like-artemis"),
+    pytest.mark.kinds(
+        "embedded", "activemq", "activemq5", "artemis", "like-activemq", "like-activemq5", "like-artemis"
+    ),
 ]
 
 

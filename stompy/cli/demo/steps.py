@@ -144,7 +144,9 @@ def nack(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
 
 def dead_letters(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Refuse a message until it is a dead letter."""
-    with printer.step("Dead letters", "A message that is refused each time ends in a queue of its own, with the reason."):
+    with printer.step(
+        "Dead letters", "A message that is refused each time ends in a queue of its own, with the reason."
+    ):
         subscription = conn.subscribe("/queue/poison", ack="client-individual")
         conn.send("/queue/poison", "a job that nobody can do", confirm=True)
         refusals = 0
@@ -161,7 +163,9 @@ def dead_letters(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
 
 def durable(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Get what a topic had while nobody was connected."""
-    with printer.step("A durable subscription", "The broker keeps the messages of a topic while the subscriber is away."):
+    with printer.step(
+        "A durable subscription", "The broker keeps the messages of a topic while the subscriber is away."
+    ):
         with connect(broker.url, client_id="reader") as reader:
             reader.subscribe("/topic/news", durable="news")
         conn.send("/topic/news", "what happened meanwhile", confirm=True)

@@ -7,7 +7,6 @@ import pytest
 from stompy.broker.profile import Declaration
 from stompy.broker.profiles.rabbitmq import declares, read, reply_name
 from stompy.protocol.rules import Fault, FaultyFrame
-
 from tests.broker.conftest import Serve
 
 

@@ -34,7 +34,11 @@ SELECTORS: tuple[str, ...] = (
     *(f"colour {sign} ('red', 'green')" for sign in ("IN", "NOT IN", "in", "not in")),
     *(f"kind {sign} ('bc')" for sign in ("IN", "NOT IN")),
     *(f"NOT (colour {sign} ('red', 'x'))" for sign in ("IN", "NOT IN")),
-    *(f"size {sign} {low} AND {high}" for sign in ("BETWEEN", "NOT BETWEEN") for low, high in ((9, 10), (10, 9), (0, 9))),
+    *(
+        f"size {sign} {low} AND {high}"
+        for sign in ("BETWEEN", "NOT BETWEEN")
+        for low, high in ((9, 10), (10, 9), (0, 9))
+    ),
     *(f"half {sign} 0.5 AND 2.25" for sign in ("BETWEEN", "NOT BETWEEN", "between")),
     *(
         f"kind {sign} '{pattern}'"
