@@ -52,6 +52,7 @@ class Names:
         pattern_queues: queues can be subscribed to by patterns too.
         read: given a name, returns that by which the broker keeps the destination, which is a topic where it begins so,
             and that by which MESSAGE frames name it.
+        composite: a name may be several, with commas before slashes.
         nameless: there is a queue without a name.
         temporary: what is a temporary destination: one's own, which `reply-to` tells others in another way; the same
             for everybody; or one's own in `reply-to` alone, where it is the id of a subscription too.
@@ -61,6 +62,7 @@ class Names:
     rest: tuple[str, ...] = ("#", ">")
     pattern_queues: bool = True
     read: Callable[[str], tuple[str, str]] = lambda name: (name, name)
+    composite: bool = True
     nameless: bool = False
     temporary: Literal["own", "shared", "in reply-to"] = "own"
     reply_name: Callable[[str], str] = lambda name: name
@@ -86,7 +88,7 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
     Raises:
         RemoteProtocolError: it names too many, or the same one twice.
     """
-    if ",/" not in destination:
+    if ",/" not in destination or not names.composite:
         return (_target(destination, session, names),)
     parts = destination.replace(",/", "\n/").split("\n")
     if len(parts) > MAX_PARTS:

@@ -145,6 +145,8 @@ class Profile:
         ack_after_unsubscribe: an ACK is taken after its subscription ended.
         unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
         returns_as_new: such a message does not say that it is delivered again.
+        first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
+            that it is delivered again.
         transacted: the acknowledgements that wait for COMMIT.
         refuses_transacted: those that are refused in a transaction, with the message of that.
         implied_begin: a SEND begins the transaction that it names.
@@ -194,6 +196,7 @@ class Profile:
     ack_after_unsubscribe: bool = True
     unsubscribe_returns: bool = False
     returns_as_new: bool = False
+    first_as_redelivered: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     refuses_transacted: Mapping[str, str] = field(default_factory=dict)
     implied_begin: bool = False

@@ -201,9 +201,14 @@ class Router:
         for delivery in unwritten:
             delivery.item.deliveries -= 1
         lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
+        returning: set[Consumer] = set()
         for entry in session.ledger.take_all():
-            entry.item.item.queue.unacked -= 1
-            lost.append(entry.item)
+            delivery = entry.item
+            delivery.item.queue.unacked -= 1
+            if self._settings.profile.first_as_redelivered and delivery.consumer in returning:
+                delivery.item.deliveries -= 1
+            returning.add(delivery.consumer)
+            lost.append(delivery)
         for consumer in session.consumers.values():
             self.topology.leave(consumer)
         session.consumers.clear()

@@ -113,7 +113,7 @@ def test_an_unknown_exchange(raw: Raw, name: str) -> None:
     assert [frame.command for frame in rest] == ["RECEIPT"]
 
 
-@pytest.mark.parametrize("destination", ["/queue/a/b", "/topic/", "/temp-queue/a", "/nowhere/a"])
+@pytest.mark.parametrize("destination", ["/queue/a/b", "/queue/a,/queue/b", "/topic/", "/temp-queue/a", "/nowhere/a"])
 def test_an_invalid_destination(raw: Raw, destination: str) -> None:
     client = raw()
     client.say("SUBSCRIBE", {"destination": destination, "id": "1"})

@@ -71,3 +71,22 @@ def test_what_comes_before_connect_is_ignored(serve: Serve) -> None:
     silent.raw(b"GET / HTTP/1.1\r\n\r\n")
     silent.raw(b"\r\n")
     assert silent.octets(0.1) == b""
+
+
+def test_a_name_with_commas_is_one(serve: Serve) -> None:
+    served = serve(like="artemis")
+    served.client().send("/queue/a,/queue/b", "x")
+    assert served.depth("/queue/a,/queue/b") == (1, 0)
+
+
+def test_of_what_a_lost_session_gives_back_the_first_alone_says_so(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.subscribe("/queue/a", "client-individual")
+    client.send("/queue/a", *"0123")
+    client.ack(client.messages(4)[2])
+    client.disconnect()
+    client = served.client()
+    client.subscribe("/queue/a")
+    again = [(message.body, message.headers["redelivered"]) for message in client.messages(3)]
+    assert again == [(b"0", "true"), (b"1", "false"), (b"3", "false")]

@@ -9,7 +9,6 @@ _FIVE, _ARTEMIS, _RABBITMQ = ("like-activemq5",), ("like-artemis",), ("like-rabb
 _NEWEST = VERSIONS[-1:]
 
 _READ = "refused with ERROR, and the connection is closed: lengths are read by the rules of STOMP"
-_AGAIN = "every message that was delivered before says so"
 
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     ((*_BOTH, *_RABBITMQ), _NEWEST, "full", "ERROR, as the limits of queues are those of the embedded broker"),
@@ -18,8 +17,6 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it is left"),
     (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it is left"),
     (_FIVE, VERSIONS, "error-length-negative", _READ),
-    (_ARTEMIS, VERSIONS, "ack-individual", _AGAIN),
-    (_ARTEMIS, ESCAPING, "nack-client-individual", _AGAIN),
     (_ARTEMIS, VERSIONS, "error-length-negative", _READ),
     (_ARTEMIS, VERSIONS, "error-length-text", _READ),
     (_ARTEMIS, ESCAPING, "error-length-short", _READ),
