@@ -232,7 +232,6 @@ class Commands:
             raise LimitExceeded(
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
-        session.protocol.transactions.add(name)
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
         session.budget.take(kept)
         session.transactions[name] = Transaction(kept)

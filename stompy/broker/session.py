@@ -272,6 +272,7 @@ class Session:
     def _tolerates(self, frame: Frame, error: RemoteProtocolError) -> bool:
         """Whether a frame that is wrong goes on: to be taken all the same, or refused without ending the session."""
         if deletes_durable(frame) or self._profile.takes(error, frame):
+            self._protocol.record(frame, begins=self._profile.implied_begin)
             return True
         refuse = self._profile.refuse
         if refuse is None or refuse(error, frame, self._protocol.version).closes:

@@ -177,6 +177,16 @@ class ServerProtocol:
         message = f"no common version: CONNECT {asked}, the broker supports {own} (Protocol Negotiation)"
         raise FaultyFrame(Fault.NO_COMMON_VERSION, message)
 
+    def record(self, frame: Frame, *, begins: bool = False) -> None:
+        """Record the ids of a frame that is accepted though it violates a rule.
+
+        Args:
+            frame: the frame.
+            begins: a SEND begins the transaction that it names.
+        """
+        header = frame.headers._peek
+        self._ids.record("BEGIN" if begins and frame.command == "SEND" else frame.command, header)
+
     def await_another_connect(self) -> None:
         """Forget the first frame, which was refused in a way that leaves the connection open."""
         self.state, self.version, self.error, self.offender = State.NEW, None, None, None

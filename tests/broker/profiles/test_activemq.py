@@ -45,3 +45,11 @@ def test_version_5_says_that_it_is_not_connected_and_waits(serve: Serve) -> None
     client.expect_another_handshake()
     client.connect()
     client.sync()
+
+
+def test_a_subscription_that_is_taken_with_an_unknown_mode_can_be_ended(serve: Serve) -> None:
+    client = serve(like="activemq").client()
+    client.subscribe("/queue/a", "banana")
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    client.send("/queue/a", "x")
+    assert client.idle()

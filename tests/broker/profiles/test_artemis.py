@@ -46,6 +46,15 @@ def test_a_send_begins_the_transaction_that_it_names(serve: Serve) -> None:
     assert served.depth("/queue/a") == (1, 0)
 
 
+def test_such_a_transaction_may_be_committed_in_the_same_breath(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    send = client.encoded("SEND", {"destination": "/queue/a", "transaction": "t"}, b"x")
+    client.raw(send + client.encoded("COMMIT", {"transaction": "t", "receipt": "r"}))
+    client.expect("RECEIPT")
+    assert served.depth("/queue/a") == (1, 0)
+
+
 def test_a_temporary_queue_has_one_name_for_all(serve: Serve) -> None:
     served = serve(like="artemis")
     client, other = served.client(), served.client()
