@@ -24,7 +24,7 @@ from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, NotConnected
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version, parse_version
+from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.transport.address import PLAIN, TLS, host_port
@@ -62,7 +62,7 @@ class Broker(Management):
     - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `stop` or `restart`;
       all others stay), `expires` (moment) or `expiration` (duration), `AMQ_SCHEDULED_DELAY` or `AMQ_SCHEDULED_TIME`,
       all in milliseconds, `JMSXGroupID` with `JMSXGroupSeq:-1` to end the group, `_AMQ_DUPL_ID` (the last 20,000 are
-      remembered).
+      remembered; a transaction that has one of them cannot be committed).
     - **Headers of SUBSCRIBE.** `selector`, `activemq.subscriptionName` (or `durable-subscription-name`) with a
       `client-id` in CONNECT, `browser`, `activemq.exclusive`, `no-local`, `prefetch-count` or
       `activemq.prefetchSize`. An UNSUBSCRIBE that names the durable subscription deletes it. A browser ends with a
@@ -110,7 +110,7 @@ class Broker(Management):
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
             and, if you like, only the hash of a passcode; `None` lets everybody in.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
-        limits: maxima for a client's frame.
+        limits: maxima for a client's frame; with `like`, those of that broker by default.
         leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
         prefetch: see above.
@@ -162,7 +162,7 @@ class Broker(Management):
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
         leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES,
         require_host: bool = False,
         prefetch: int = 1_000,
@@ -195,11 +195,12 @@ class Broker(Management):
         on_frame: FrameHook | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
+        profile = profile_named(like)
         self._settings = Settings(
             versions=tuple(parse_version(version) for version in versions),
             users=None if users is None else Users(users),
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
-            limits=limits,
+            limits=limits or profile.limits,
             leniency=leniency,
             require_host=require_host,
             prefetch=prefetch,
@@ -228,7 +229,7 @@ class Broker(Management):
             send_timeout=send_timeout,
             linger=linger,
             on_frame=on_frame,
-            profile=profile_named(like),
+            profile=profile,
         )
         if tls is not None and (unix is not None or listener is not None):
             raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import Target, least_of, remote_name, targets_of
+from stompy.broker.destinations import Target, least_of, reply_target, targets_of
 from stompy.broker.message import Message
 from stompy.broker.options import (
     PLAIN,
@@ -19,8 +19,8 @@ from stompy.broker.options import (
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.grammar import Version
-from stompy.protocol.rules import shown
-from stompy.protocol.state import subscription_key
+from stompy.protocol.rules import Fault, FaultyFrame, shown
+from stompy.protocol.state import subscription_key, unknown_transaction
 
 if TYPE_CHECKING:
     from stompy.broker.router import Router
@@ -97,10 +97,12 @@ class Commands:
         if not plain:
             check_routing("SEND", header, targets)
         reply_to = None if plain else header("reply-to")
-        replaced = () if reply_to is None else (("reply-to", remote_name(reply_to, session.name)),)
+        names = self._profile.names
+        owned = reply_target(reply_to, session.name) if reply_to and names.temporary != "shared" else None
+        replaced = () if owned is None else (("reply-to", names.reply_name(owned.name)),)
         if len(targets) > 1:
             replaced = (*replaced, ("original-destination", header("destination") or ""))
-        for target in (*targets, *(targets_of(reply_to, session.name) if reply_to else ())):
+        for target in targets if owned is None else (*targets, owned):
             router.subscriptions.own(session, target)
         name = header("transaction")
         added = self._profile.added(options, now)
@@ -119,7 +121,12 @@ class Commands:
             if name is None:
                 router.publisher.publish(message, session.name)
             else:
-                self._open(session, name, adding=message.size).send(message)
+                if self._profile.implied_begin and name not in session.transactions:
+                    self._open_new(session, name)
+                transaction = self._open(session, name, adding=message.size)
+                transaction.send(message)
+                if options.dedupe_id is not None and router.publisher.has_seen(target.name, options.dedupe_id):
+                    transaction.spoiled = True
 
     def _subscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers._peek
@@ -155,8 +162,9 @@ class Commands:
             RemoteProtocolError: one is empty or a pattern that cannot be sent to, or access is refused.
         """
         destination = frame.headers._peek("destination")
-        if not destination:
-            raise RemoteProtocolError(f"a {frame.command} frame needs a destination that is not empty")
+        if not destination and (destination is None or not self._profile.names.nameless):
+            message = f"a {frame.command} frame needs a destination that is not empty"
+            raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
         targets = self._known.get(destination) or self._read(destination, session)
         for target in targets:
             if target.pattern and right == "write":
@@ -181,7 +189,7 @@ class Commands:
         header = frame.headers._peek
         key = subscription_key(header)
         if key in session.consumers:
-            self._router.subscriptions.unsubscribe(session, key)
+            self._router.subscriptions.unsubscribe(session, key, delete=header("durable") == "true")
         name = durable_name(self._profile.translate("SUBSCRIBE", header))
         if name is not None:
             self._router.topology.delete_durable(session.client_id, name)
@@ -195,7 +203,7 @@ class Commands:
         if name is not None and frame.command in profile.refuses_transacted:
             raise RemoteProtocolError(profile.refuses_transacted[frame.command].format(id=token))
         if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
-            raise RemoteProtocolError("the subscription of this message has ended (ACK)")
+            raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
             subscription=header("subscription") if version is Version.V1_1 else None,
@@ -214,14 +222,16 @@ class Commands:
             self._router.freed(consumer)
 
     def _begin(self, session: SessionState, frame: Frame) -> None:
+        name = _transaction(frame)
+        if name not in session.transactions:  # it is only where the profile takes that
+            self._open_new(session, name)
+
+    def _open_new(self, session: SessionState, name: str) -> None:
         most = self._settings.max_session_transactions
         if len(session.transactions) >= most:
             raise LimitExceeded(
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
-        name = _transaction(frame)
-        if name in session.transactions:
-            return  # only where the profile takes that
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
         session.budget.take(kept)
         session.transactions[name] = Transaction(kept)
@@ -248,7 +258,7 @@ class Commands:
             raise LimitExceeded(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
         found = session.transactions.get(name)
         if found is None:
-            raise RemoteProtocolError(f"there is no open transaction {shown(name)} (SEND)")
+            raise FaultyFrame(*unknown_transaction(name, "SEND"))
         return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Value: TypeAlias = "str | int | float | bool | None"
@@ -17,8 +18,30 @@ Node: TypeAlias = "Callable[[Lookup], Value]"
 _NUMBER = re.compile(r"[+-]?(?:\d+|(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d{1,3})?|\d+[eE][+-]?\d{1,3})")
 
 
+_WHOLE = re.compile(r"[+-]?\d{1,19}")
+
+
 class SelectorError(ValueError):
     """A text is not a selector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How selectors are evaluated, where brokers differ.
+
+    Attributes:
+        convert: the text of a header is compared with a number as the number it spells, and with a boolean alike.
+            Headers of STOMP are text, so that without this `size > 5` is never true.
+        activemq: as ActiveMQ and Artemis do, and JMS does not: a text is a whole number only beside one, of as many
+            bits, and never one in arithmetic; missing headers are equal to each other and not to one that is there;
+            whole numbers are not cut by a division; NOT comes before a comparison.
+    """
+
+    convert: bool = True
+    activemq: bool = False
+
+
+JMS = Evaluation()
 
 
 def _condition(value: Value) -> bool | None:
@@ -71,16 +94,17 @@ def negated(part: Node) -> Node:
 # Comparing and calculating
 
 
-def compared(left: Node, compare: Callable[[Any, Any], Any], right: Node, *, equality: bool, convert: bool) -> Node:
+def compared(left: Node, compare: Callable[[Any, Any], Any], right: Node, *, equality: bool, ways: Evaluation) -> Node:
     """Return a comparison of two values, for being equal or for their order."""
     unlike = equality and compare is operator.ne
 
     def evaluate(lookup: Lookup) -> Value:
         one, other = left(lookup), right(lookup)
         if one is None or other is None:
-            return None
-        if convert:
-            one, other = _alike(one, other), _alike(other, one)
+            unknown = not (ways.activemq and equality) or (one is None and other is not None)
+            return None if unknown else (one is other) is not unlike
+        if ways.convert:
+            one, other = _alike(one, other, ways), _alike(other, one, ways)
         if _sort(one) is not _sort(other):
             return unlike
         if not equality and isinstance(one, bool):
@@ -94,12 +118,15 @@ def _sort(value: Value) -> type:
     return str if isinstance(value, str) else bool if isinstance(value, bool) else float
 
 
-def _alike(value: Value, other: Value) -> Value:
+def _alike(value: Value, other: Value, ways: Evaluation) -> Value:
     """Return `value` as what `other` is, where it is a text that spells such a thing."""
     if not isinstance(value, str) or isinstance(other, str):
         return value
     if isinstance(other, bool):
         return {"true": True, "false": False}.get(value.lower(), value)
+    if ways.activemq and isinstance(other, int):
+        bits = 31 if abs(other) < 2**31 else 63
+        return int(value) if _WHOLE.fullmatch(value) and -(2**bits) <= int(value) < 2**bits else value
     number = _number(value)
     return value if number is None else number
 
@@ -120,8 +147,9 @@ def in_of(value: Node, texts: frozenset[str]) -> Node:
     return evaluate
 
 
-def calculated(first: Node, rest: list[tuple[str, Node]], *, convert: bool) -> Node:
+def calculated(first: Node, rest: list[tuple[str, Node]], *, ways: Evaluation) -> Node:
     """Return what signs and values make of a first value, from left to right."""
+    convert = ways.convert and not ways.activemq
 
     def evaluate(lookup: Lookup) -> Value:
         result = _operand_of(first(lookup), convert)
@@ -129,7 +157,7 @@ def calculated(first: Node, rest: list[tuple[str, Node]], *, convert: bool) -> N
             value = _operand_of(part(lookup), convert)
             if result is None or value is None:
                 return None
-            result = _calculate(result, sign, value)
+            result = _calculate(result, sign, value, cut=not ways.activemq)
         return result
 
     return evaluate
@@ -141,7 +169,7 @@ def _operand_of(value: Value, convert: bool) -> int | float | None:
     return None if isinstance(value, bool) else value
 
 
-def _calculate(left: int | float, sign: str, right: int | float) -> int | float | None:
+def _calculate(left: int | float, sign: str, right: int | float, *, cut: bool) -> int | float | None:
     try:
         if sign == "+":
             return left + right
@@ -149,7 +177,7 @@ def _calculate(left: int | float, sign: str, right: int | float) -> int | float 
             return left - right
         if sign == "*":
             return left * right
-        if isinstance(left, int) and isinstance(right, int):
+        if cut and isinstance(left, int) and isinstance(right, int):
             quotient = abs(left) // abs(right)  # whole numbers are cut towards zero
             return quotient if (left < 0) == (right < 0) else -quotient
         return left / right

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -50,32 +50,31 @@ class Names:
     Attributes:
         rest: the words that stand for the rest of a name, at its end.
         pattern_queues: queues can be subscribed to by patterns too.
-        rooted: every name is below `/queue/` or `/topic/`; one that does not say is a queue.
-        queued: a name that begins with no slash is a queue below `/queue/`, and other first words than those that are
-            known are refused.
+        read: given a name, returns that by which the broker keeps the destination, which is a topic where it begins so,
+            and that by which MESSAGE frames name it.
+        composite: a name may be several, with commas before slashes.
+        nameless: there is a queue without a name.
+        temporary: what is a temporary destination: one's own, which `reply-to` tells others in another way; the same
+            for everybody; or one's own in `reply-to` alone, where it is the id of a subscription too.
+        reply_name: given the name of a temporary queue in the broker, returns the one that other clients see.
     """
 
     rest: tuple[str, ...] = ("#", ">")
     pattern_queues: bool = True
-    rooted: bool = False
-    queued: bool = False
-
-    def canonical(self, name: str) -> str:
-        """Return the name by which the broker keeps a destination.
-
-        Raises:
-            RemoteProtocolError: there is no such kind of destination.
-        """
-        if name.startswith(_KINDS) or not (self.rooted or self.queued):
-            return name
-        if self.queued and name.startswith("/amq/queue/"):
-            return "/queue/" + name[len("/amq/queue/") :]
-        if self.queued and name.startswith("/"):
-            raise RemoteProtocolError(f"Unknown destination: {name[:80]}")
-        return "/queue/" + name
+    read: Callable[[str], tuple[str, str]] = lambda name: (name, name)
+    composite: bool = True
+    nameless: bool = False
+    temporary: Literal["own", "shared", "in reply-to"] = "own"
+    reply_name: Callable[[str], str] = lambda name: name
 
 
 OWN_NAMES = Names()
+
+
+def below_queue(name: str) -> tuple[str, str]:
+    """Return a name that is below `/queue/` unless it says what it is."""
+    kept = name if name.startswith(_KINDS) else "/queue/" + name
+    return kept, kept
 
 
 def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tuple[Target, ...]:
@@ -89,7 +88,7 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
     Raises:
         RemoteProtocolError: it names too many, or the same one twice.
     """
-    if ",/" not in destination:
+    if ",/" not in destination or not names.composite:
         return (_target(destination, session, names),)
     parts = destination.replace(",/", "\n/").split("\n")
     if len(parts) > MAX_PARTS:
@@ -101,28 +100,33 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
 
 
 def _target(destination: str, session: str, names: Names = OWN_NAMES) -> Target:
+    if names.temporary == "own":
+        temporary = reply_target(destination, session)
+        if temporary is not None:
+            return temporary
+    name, shown = names.read(destination)
     for own, remote in zip(TEMPORARY, REMOTE, strict=True):
-        kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
-        if destination.startswith(own):
-            name = f"{remote}{session}/{destination[len(own) :]}"
-            return Target(kind, name, destination, owner=session)
-        if destination.startswith(remote):
-            owner, _, rest = destination[len(remote) :].partition("/")
-            return Target(kind, destination, own + rest, owner=owner)
-    name = names.canonical(destination)
+        if name.startswith(remote):
+            owner, _, rest = name[len(remote) :].partition("/")
+            kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
+            return Target(kind, name, own + rest if shown == name else shown, owner=owner)
     kind = "topic" if is_topic(name) else "queue"
     pattern = (kind == "topic" or names.pattern_queues) and has_wildcards(name, names.rest)
-    return Target(kind, name, name, pattern=pattern)
+    return Target(kind, name, shown, pattern=pattern)
+
+
+def reply_target(destination: str, session: str) -> Target | None:
+    """Return a temporary destination of a session's own; `None` for any other name."""
+    for own, remote in zip(TEMPORARY, REMOTE, strict=True):
+        if destination.startswith(own):
+            kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
+            return Target(kind, f"{remote}{session}/{destination[len(own) :]}", destination, owner=session)
+    return None
 
 
 def is_topic(name: str) -> bool:
     """Whether a destination, as the broker keeps it, is a topic; else it is a queue."""
     return name.startswith((TOPIC, REMOTE[1]))
-
-
-def remote_name(destination: str, session: str) -> str:
-    """Return how others name a destination, where it is one of the session's own."""
-    return _target(destination, session).name if destination.startswith(TEMPORARY) else destination
 
 
 def right_name(destination: str, session: str) -> str:

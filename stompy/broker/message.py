@@ -172,7 +172,7 @@ class Message:
             pairs,
             destination=destination or headers._peek("destination") or "",
             body=body,
-            length=told or not profile.own_length,
+            length=told or grammar.version not in profile.own_length,
             grammar=grammar,
             budget=budget,
             target=target,
@@ -237,6 +237,8 @@ def _of_profile(
     last = profile.repeated == "last before 1.2" and grammar.version is not Version.V1_2
     if profile.repeated != "all":
         pairs = list(dict(pairs if last else reversed(pairs)).items())
+    if profile.value is not None:
+        pairs = [(name, profile.value(value, grammar.version)) for name, value in pairs]
     names = {name for name, _ in pairs}
     return [*pairs, *(pair for pair in added if pair[0] not in names)]
 

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import SelectorError
-from stompy.broker.profile import OWN, Profile
+from stompy.broker.conditions import Evaluation, SelectorError
+from stompy.broker.profile import OWN, Declaration, Profile
 from stompy.broker.selector import Selector, compiled
 from stompy.errors import RemoteProtocolError
 from stompy.protocol.rules import ACK_MODES, shown
@@ -34,7 +34,6 @@ UNSUPPORTED = {
         "AMQ_SCHEDULED_CRON": "no schedule by cron expressions",
         "AMQ_SCHEDULED_PERIOD": "no repeated delivery",
         "AMQ_SCHEDULED_REPEAT": "no repeated delivery",
-        "transformation": "no transformation of bodies",
         "x-delay": "no delayed-message exchange",
     },
     "SUBSCRIBE": {
@@ -106,6 +105,7 @@ class SubscribeOptions:
         browse: look at the messages of a queue without taking them.
         exclusive: of several consumers only one gets messages, until it is gone.
         no_local: leave out what the same session sends.
+        declares: the queue that it makes.
     """
 
     mode: str = "auto"
@@ -115,6 +115,7 @@ class SubscribeOptions:
     browse: bool = False
     exclusive: bool = False
     no_local: bool = False
+    declares: Declaration | None = None
 
 
 _ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
@@ -202,11 +203,12 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
     return SubscribeOptions(
         mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
-        selector=_selector(header("selector"), convert=profile.converts),
+        selector=_selector(header("selector"), profile.selectors),
         durable=durable_name(header),
         browse=bool(_boolean(header, "browser")),
         exclusive=bool(_boolean(header, EXCLUSIVE)),
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
+        declares=profile.declares(header),
     )
 
 
@@ -233,7 +235,7 @@ def durable_name(header: Lookup) -> str | None:
     return next((value for name in DURABLE if (value := header(name))), None)
 
 
-def deletes_durable(frame: Frame, wrong: str) -> bool:
+def deletes_durable(frame: Frame) -> bool:
     """Whether a frame, wrong as it may be, is to delete a durable subscription that nobody is subscribed to."""
     return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers._peek) is not None
 
@@ -276,10 +278,10 @@ def _milliseconds(header: Lookup, name: str) -> float | None:
     return int(value) / 1000
 
 
-def _selector(text: str | None, *, convert: bool) -> Selector | None:
+def _selector(text: str | None, ways: Evaluation) -> Selector | None:
     if text is None or not text.strip():
         return None
     try:
-        return compiled(text, convert=convert)
+        return compiled(text, ways)
     except SelectorError as error:
         raise RemoteProtocolError(f"the selector is invalid: {error}") from error

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import Leniency, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import parse_accept_version
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
-    from stompy.frames.frame import Frame
+    from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
 
@@ -35,6 +37,8 @@ class Refusal:
         silent: it ends without an ERROR.
         last: the connection stays, and the next frame ends it with another ERROR.
         length: the ERROR has a `content-length`.
+        confirmed: the frame gets its RECEIPT too, before or after the ERROR.
+        ignored: nothing is answered, and the connection stays.
     """
 
     message: str
@@ -45,10 +49,21 @@ class Refusal:
     silent: bool = False
     last: bool = False
     length: bool = True
+    confirmed: Literal["", "before", "after"] = ""
+    ignored: bool = False
 
 
-def error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
-    """Return the ERROR frame that refuses a frame."""
+def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
+    """Return the ERROR frame that refuses a frame, with the RECEIPT that it gets all the same."""
+    error = _error_frame(refusal, offender, grammar)
+    receipt = offender.headers._peek("receipt") if offender is not None and refusal.confirmed else None
+    if receipt is None:
+        return error
+    confirmation = encode("RECEIPT", [("receipt-id", receipt)], grammar=grammar)
+    return confirmation + error if refusal.confirmed == "before" else error + confirmation
+
+
+def _error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
     pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
     receipt = offender.headers._peek("receipt") if offender is not None and refusal.named else None
     if receipt is not None:
@@ -57,13 +72,41 @@ def error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> b
     return encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
 
 
-Refuse: TypeAlias = "Callable[[str, Frame | None, Version | None], Refusal]"
-"""Given what is wrong in the words of this broker, the frame, and the version spoken: returns how it is refused."""
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The queue that a SUBSCRIBE makes at RabbitMQ; who names it again must declare it in the same way.
+
+    Attributes:
+        name: of a queue that is bound to a topic; `None` for the queue that the destination is.
+        auto_delete: it ends with its last consumer.
+        exclusive: it has consumers of one session only, and ends with it.
+        letters: by which the broker keeps the destination of its dead letters; `None` drops them.
+    """
+
+    name: str | None = None
+    auto_delete: bool = False
+    exclusive: bool = False
+    letters: str | None = None
+
+
+UNDECLARED = Declaration()
+"""That of a queue which a SEND makes."""
+
+
+Refuse: TypeAlias = "Callable[[Exception, Frame | None, Version | None], Refusal]"
+"""Given the error (`stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is refused."""
 
 
 def as_is(command: str, header: Lookup) -> Lookup:
     """Return the lookup of headers as it is."""
     return header
+
+
+def exact_versions(value: str | None) -> tuple[Version, ...]:
+    """Return the known versions in an `accept-version` header, where a space belongs to an item."""
+    if value is None:
+        return (Version.V1_0,)
+    return tuple(version for version in NEGOTIABLE if version.value in value.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +118,8 @@ class Profile:
         server: the header of that name in CONNECTED.
         session: the header of that name; `%s` stands for the id.
         leniency: what it tolerates beyond the settings.
+        limits: of a client's frame, unless the settings say otherwise.
+        offered: returns the versions in an `accept-version` header.
         names: how destinations are read.
         heartbeat: given what the client offers, returns what the broker does; `None` for the settings' own.
         beats_in_1_0: the oldest version has heartbeats too.
@@ -82,14 +127,16 @@ class Profile:
         hosts: the `host` headers that are taken; `None` for all.
         refused_login: given the login, returns the refusal of a wrong one.
         refused_host: given the `host` header, returns the refusal of one that is not taken.
-        converts: selectors compare the text of a header with numbers.
+        selectors: how they are evaluated.
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
-        takes: whether a frame that is wrong is taken all the same; given what is wrong and the frame.
+        takes: whether a frame that is wrong is taken all the same; given the error and the frame.
         translate: returns a lookup of the headers of a SEND or SUBSCRIBE in the words of this broker.
+        declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
         supported: headers that are refused without a profile, and not with it.
         dead_letter: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
-        letter: given the reason, returns further headers of a dead letter.
+        letter: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
+            options of its SEND and the name of its queue, returns those that this broker writes.
         keeps_letter: whether a refused or expired message is kept at all, by its options.
         nack: what becomes of a refused message: delivered again a few times, or at once and without a limit; a dead
             letter at once; discarded.
@@ -98,8 +145,11 @@ class Profile:
         ack_after_unsubscribe: an ACK is taken after its subscription ended.
         unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
         returns_as_new: such a message does not say that it is delivered again.
+        first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
+            that it is delivered again.
         transacted: the acknowledgements that wait for COMMIT.
         refuses_transacted: those that are refused in a transaction, with the message of that.
+        implied_begin: a SEND begins the transaction that it names.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
         max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.
         prioritized: messages are ordered by priority.
@@ -110,7 +160,8 @@ class Profile:
         added: given the options of a SEND and the moment, returns further headers of its MESSAGE.
         own_headers: headers of a SEND that are passed on, though the broker writes some of that name itself.
         repeated: which of the headers of one name are passed on.
-        own_length: a MESSAGE has `content-length` only where its SEND had it; else always.
+        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
+        value: given the value of a header and the version of its sender, returns it as it is passed on.
         text: a body without `content-length` is text: what is not UTF-8 in it is replaced.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
         ends_late_replies: a message to a temporary queue whose owner is gone is refused.
@@ -120,6 +171,8 @@ class Profile:
     server: str = "stompy-broker"
     session: str = "%s"
     leniency: Leniency = Leniency.NONE
+    limits: Limits = DEFAULT_LIMITS
+    offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
     names: Names = field(default_factory=Names)
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
     beats_in_1_0: bool = False
@@ -128,13 +181,14 @@ class Profile:
     refused_login: Callable[[str | None], Refusal] | None = None
     refused_host: Callable[[str], Refusal] | None = None
     refuse: Refuse | None = None
-    takes: Callable[[str, Frame], bool] = lambda wrong, frame: False
+    takes: Callable[[Exception, Frame], bool] = lambda error, frame: False
     translate: Callable[[str, Lookup], Lookup] = as_is
+    declares: Callable[[Lookup], Declaration | None] = lambda header: None
     supported: frozenset[str] = frozenset()
-    converts: bool = True
+    selectors: Evaluation = JMS
     dead_letter: str | None = None
     expired: str | None = None
-    letter: Callable[[SendOptions], tuple[tuple[str, str], ...]] = lambda options: ()
+    letter: Callable[[Pairs, SendOptions, str], Pairs] = lambda pairs, options, queue: pairs
     keeps_letter: Callable[[SendOptions], bool] = lambda options: True
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False
@@ -142,8 +196,10 @@ class Profile:
     ack_after_unsubscribe: bool = True
     unsubscribe_returns: bool = False
     returns_as_new: bool = False
+    first_as_redelivered: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     refuses_transacted: Mapping[str, str] = field(default_factory=dict)
+    implied_begin: bool = False
     late_receipts: bool = False
     max_deliveries: int | None = None
     prioritized: bool = True
@@ -154,7 +210,8 @@ class Profile:
     added: Callable[[SendOptions, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
     own_headers: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
-    own_length: bool = False
+    own_length: frozenset[Version] = frozenset()
+    value: Callable[[str, Version], str] | None = None
     text: bool = False
     deaf: Callable[[float], Refusal] | None = None
     ends_late_replies: bool = False

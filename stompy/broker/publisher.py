@@ -68,21 +68,24 @@ class Publisher:
 
     # Into queues
 
-    def publish(self, message: Message, sender: str | None = None) -> None:
+    def publish(self, message: Message, sender: str | None = None, *, committed: bool = False) -> None:
         """Put a message into its queue, or into the backlog of every subscription to its topic, or keep it for later.
 
         Args:
             message: the message.
             sender: the name of the session that sends it.
+            committed: it comes from a transaction, which was asked for duplicates before.
 
         Raises:
             LimitExceeded: a queue is full, or there are too many queues.
         """
         options = message.options
         self._counters.messages_in += 1
-        if options.dedupe_id is not None and self._is_duplicate(message.target, options.dedupe_id):
-            self._counters.duplicates += 1
-            return
+        if options.dedupe_id is not None:
+            if not committed and self.has_seen(message.target, options.dedupe_id):
+                self._counters.duplicates += 1
+                return
+            self._remember(message.target, options.dedupe_id)
         if options.due is None:
             self._deliver(message, sender)
             return
@@ -91,14 +94,14 @@ class Publisher:
             raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
         self._schedule.add(options.due, message)
 
-    def _is_duplicate(self, target: str, identity: str) -> bool:
-        key = target, identity
-        if key in self._seen:
-            return True
-        self._seen[key] = None
+    def has_seen(self, target: str, identity: str) -> bool:
+        """Whether a message with such an id was sent to a destination before."""
+        return (target, identity) in self._seen
+
+    def _remember(self, target: str, identity: str) -> None:
+        self._seen[target, identity] = None
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
-        return False
 
     def _deliver(self, message: Message, sender: str | None, *, forced: bool = False) -> None:
         name = message.target
@@ -194,32 +197,35 @@ class Publisher:
     def dead_letter(self, item: Item, reason: str) -> None:
         """Move a message, which is in no queue, to the dead-letter queue, where the broker keeps such ones."""
         kept = self._settings.profile.keeps_letter(item.message.options)
-        if kept and self._move(item, self._settings.dead_letters, reason):
+        name = item.queue.declared.letters or (self._settings.dead_letters if kept else None)
+        if name is not None and self._move(item, name, reason):
             self._counters.dead_lettered += 1
         else:
             self._counters.discarded += 1
 
     def _expired(self, item: Item) -> None:
         self._counters.expired += 1
-        name = self._settings.expired_letters
-        if name is None or self._is_backlog(item) or not self._settings.profile.keeps_letter(item.message.options):
-            return
-        self._move(item, name, "expired")
+        kept = self._settings.profile.keeps_letter(item.message.options) and not self._is_backlog(item)
+        name = item.queue.declared.letters or (self._settings.expired_letters if kept else None)
+        if name is not None:
+            self._move(item, name, "expired")
 
     def _is_backlog(self, item: Item) -> bool:
         queue = item.queue
         return not queue.stays and self._topology.queues.get(queue.name) is not queue
 
     def _move(self, item: Item, name: str, reason: str) -> bool:
-        extra = (
+        pairs = (
             ("original-destination", item.message.destination),
             ("delivery-count", str(item.deliveries)),
             ("dead-letter-reason", reason),
-            *self._settings.profile.letter(item.message.options),
         )
-        message = item.message.moved(name, extra)
-        queue = self._topology.queue(name, forced=True)
         source = item.queue.name
+        message = item.message.moved(name, self._settings.profile.letter(pairs, item.message.options, source))
+        if is_topic(name):
+            self._deliver(message, None, forced=True)
+            return True
+        queue = self._topology.queue(name, forced=True)
         if source == name or not queue.fits(1, message.size):
             self._warn(f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}")
             return False

@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import excess
+from stompy.broker.profile import UNDECLARED
 from stompy.broker.stats import QueueDepth
 from stompy.errors import LocalProtocolError
 
@@ -133,6 +134,8 @@ class Queue:
         self.stays = kept
         self.deleted = False
         """Whether it is gone, with all that it held."""
+        self.declared = UNDECLARED
+        """As what it was made."""
         self.paused = False
         """Whether nothing is handed out."""
         self.delivered = 0

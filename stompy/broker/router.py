@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.budget import MemoryBudget
 from stompy.broker.message import Message
-from stompy.broker.profile import Refusal, error_frame
+from stompy.broker.profile import Refusal, refusal_frames
 from stompy.broker.publisher import Publisher
 from stompy.broker.schedule import Clock, Schedule, Timer
 from stompy.broker.settings import Settings
@@ -26,6 +26,7 @@ from stompy.broker.stats import BrokerStats, Counters
 from stompy.broker.subscriptions import Subscriptions
 from stompy.broker.topology import Topology
 from stompy.broker.write_queue import WriteQueue
+from stompy.errors import RemoteProtocolError
 from stompy.printable import printable
 
 if TYPE_CHECKING:
@@ -154,25 +155,25 @@ class Router:
         self._sessions[session] = None
         self.counters.sessions += 1
 
-    def fail(self, session: SessionState, message: str, offender: Frame | None = None) -> None:
+    def fail(self, session: SessionState, error: Exception, offender: Frame | None = None) -> None:
         """Refuse what a client does as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
         refuse = self._settings.profile.refuse
         if refuse is None:
-            self._end_by(session, message, session.protocol.fail(message, offender=offender))
+            self._end_by(session, str(error), session.protocol.fail(str(error), offender=offender))
         else:
-            self.refuse(session, refuse(message, offender, session.protocol.version), offender)
+            self.refuse(session, refuse(error, offender, session.protocol.version), offender)
 
     def refuse(self, session: SessionState, refusal: Refusal, offender: Frame | None = None) -> None:
         """Refuse a frame in the words of a profile."""
-        if session.ended:
+        if session.ended or refusal.ignored:
             return
         if refusal.silent:
             self._notices.append((logging.INFO, f"{session.peer}: ended: {refusal.message}"))
             self.hang_up(session)
             return
-        data = error_frame(refusal, offender, session.protocol.grammar)
+        data = refusal_frames(refusal, offender, session.protocol.grammar)
         if refusal.closes:
             self._end_by(session, refusal.message, data)
         else:
@@ -200,9 +201,14 @@ class Router:
         for delivery in unwritten:
             delivery.item.deliveries -= 1
         lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
+        returning: set[Consumer] = set()
         for entry in session.ledger.take_all():
-            entry.item.item.queue.unacked -= 1
-            lost.append(entry.item)
+            delivery = entry.item
+            delivery.item.queue.unacked -= 1
+            if self._settings.profile.first_as_redelivered and delivery.consumer in returning:
+                delivery.item.deliveries -= 1
+            returning.add(delivery.consumer)
+            lost.append(delivery)
         for consumer in session.consumers.values():
             self.topology.leave(consumer)
         session.consumers.clear()
@@ -236,7 +242,7 @@ class Router:
         session = consumer.session
         session.write_queue.withdraw(lambda delivery: delivery.transient)
         what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
-        self.fail(session, f"too slow: {what}")
+        self.fail(session, RemoteProtocolError(f"too slow: {what}"))
 
     def settle(self, entries: list[Entry[Delivery]], *, refused: bool, requeue: bool = True) -> None:
         """Let an ACK or NACK of deliveries of one subscription take effect.
@@ -266,7 +272,9 @@ class Router:
         for delivery in deliveries:
             item = delivery.item
             item.nacks += 1
-            if nack == "discarded" or not requeue:
+            if not requeue and item.queue.declared.letters is not None:
+                self.publisher.dead_letter(item, "refused by its consumer")
+            elif nack == "discarded" or not requeue:
                 self.counters.discarded += 1
             elif nack == "requeued" and not delivery.transient:
                 again.append(delivery)
@@ -283,8 +291,12 @@ class Router:
 
         Raises:
             LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
+            RemoteProtocolError: a message in it was sent before; it was aborted.
         """
         transaction = session.transactions[name]
+        if transaction.spoiled:
+            self.abort(session, session.transactions.pop(name))
+            raise RemoteProtocolError("a message of the transaction is a duplicate: it has the id of an earlier one")
         needed = transaction.needed()
         self.topology.check_room(needed)
         for name_, (count, size) in needed.items():
@@ -294,7 +306,7 @@ class Router:
         session.late_receipts += transaction.receipts
         session.budget.take(-transaction.kept)
         for message in transaction.messages:
-            self.publisher.publish(message, session.name)
+            self.publisher.publish(message, session.name, committed=True)
         for entries, refused in transaction.settled:
             self.settle(entries, refused=refused)
 

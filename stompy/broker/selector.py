@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stompy.broker.conditions import (
+    JMS,
+    Evaluation,
     Lookup,
     Node,
     SelectorError,
@@ -59,8 +61,7 @@ class Selector:
 
     Args:
         text: the condition.
-        convert: compare the text of a header with a number as the number it spells, and with a boolean alike. Headers
-            of STOMP are text, so that without this `size > 5` is never true.
+        ways: how it is evaluated.
 
     Raises:
         SelectorError: it is not a selector, or too long or too deep.
@@ -68,9 +69,9 @@ class Selector:
 
     __slots__ = ("_root", "text")
 
-    def __init__(self, text: str, *, convert: bool = True) -> None:
+    def __init__(self, text: str, ways: Evaluation = JMS) -> None:
         self.text = text
-        self._root = _Parser(text, convert=convert).parse()
+        self._root = _Parser(text, ways).parse()
 
     def matches(self, lookup: Lookup) -> bool:
         """Whether the condition is true; `lookup` returns the value of an identifier, or `None`."""
@@ -81,18 +82,18 @@ class Selector:
 
 
 @functools.lru_cache(maxsize=1024)
-def compiled(text: str, *, convert: bool = True) -> Selector:
+def compiled(text: str, ways: Evaluation = JMS) -> Selector:
     """Return the selector of a text: the same object for the same text, while it is remembered."""
-    return Selector(text, convert=convert)
+    return Selector(text, ways)
 
 
 class _Parser:
     """A parser by recursive descent, one method for each level of precedence."""
 
-    def __init__(self, text: str, *, convert: bool) -> None:
+    def __init__(self, text: str, ways: Evaluation) -> None:
         if len(text) > MAX_LENGTH:
             raise SelectorError(f"a selector has at most {MAX_LENGTH} characters")
-        self._convert = convert
+        self._ways = ways
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
@@ -147,10 +148,13 @@ class _Parser:
         return parts[0] if len(parts) == 1 else all_of(parts)
 
     def _not(self) -> Node:
+        return self._comparison() if self._ways.activemq else self._negated(self._not) or self._comparison()
+
+    def _negated(self, part: Callable[[], Node]) -> Node | None:
         if not self._accept("NOT"):
-            return self._comparison()
+            return None
         self._deeper()
-        node = negated(self._not())
+        node = negated(part())
         self._depth -= 1
         return node
 
@@ -162,15 +166,15 @@ class _Parser:
             right = self._sum()
             if sign not in ("=", "<>"):
                 self._refuse_literals(start, second)
-            return compared(left, _ORDER[sign], right, equality=sign in ("=", "<>"), convert=self._convert)
+            return compared(left, _ORDER[sign], right, equality=sign in ("=", "<>"), ways=self._ways)
         if self._accept("IS"):
             wanted = self._accept("NOT") is None
             self._expect("NULL")
             return lambda lookup: (left(lookup) is None) is wanted
         negative = self._accept("NOT") is not None
         if self._accept("BETWEEN"):
-            node = self._between(left)
-        elif self._accept("IN"):
+            return self._between(left, negative=negative)
+        if self._accept("IN"):
             node = in_of(left, self._texts())
         elif self._accept("LIKE"):
             node = self._like(left)
@@ -187,11 +191,13 @@ class _Parser:
             if kind == "text" or text in ("TRUE", "FALSE"):
                 raise SelectorError(f"{text} can be compared by = and <> only")
 
-    def _between(self, value: Node) -> Node:
+    def _between(self, value: Node, *, negative: bool) -> Node:
         low = self._sum()
         self._expect("AND")
         high = self._sum()
-        order = functools.partial(compared, equality=False, convert=self._convert)
+        order = functools.partial(compared, equality=False, ways=self._ways)
+        if negative:
+            return any_of([order(value, operator.lt, low), order(value, operator.gt, high)])
         return all_of([order(value, operator.ge, low), order(value, operator.le, high)])
 
     def _texts(self) -> frozenset[str]:
@@ -234,14 +240,18 @@ class _Parser:
         rest: list[tuple[str, Node]] = []
         while sign := self._accept(*signs):
             rest.append((sign, part()))
-        return calculated(first, rest, convert=self._convert) if rest else first
+        return calculated(first, rest, ways=self._ways) if rest else first
 
     def _signed(self) -> Node:
+        if self._ways.activemq and (node := self._negated(self._signed)) is not None:
+            return node
         sign = self._accept("+", "-")
         if sign is None:
             return self._operand()
         self._deeper()
-        node = calculated(lambda lookup: 0, [(sign, self._signed())], convert=self._convert)
+        node = self._signed()
+        if sign == "-" or not self._ways.activemq:
+            node = calculated(lambda lookup: 0, [(sign, node)], ways=self._ways)
         self._depth -= 1
         return node
 

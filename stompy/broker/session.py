@@ -79,7 +79,7 @@ class Session:
         self._admission = admission
         self._slot = slot
         self._profile = profile = settings.profile
-        self._refused: dict[int, str] = {}  # what is wrong with a frame that does not end the session
+        self._refused: dict[int, RemoteProtocolError] = {}  # of frames that do not end the session
         self._protocol = ServerProtocol(
             versions=settings.versions,
             heartbeat=profile.heartbeat or settings.heartbeat,
@@ -88,6 +88,7 @@ class Session:
             limits=settings.limits,
             require_host=settings.require_host,
             tolerates=self._tolerates,
+            offered=profile.offered,
         )
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
@@ -181,6 +182,8 @@ class Session:
         if not data:
             return False
         parser = self._protocol.parser
+        if parser.error is not None:
+            return True  # it cannot be read any more, and the connection stays
         frames = parser.feed(data)
         if self._hooked is not None:
             self._hooked.received(frames)
@@ -227,14 +230,20 @@ class Session:
             self._fail(f"nothing was received for {seconds:g} s despite heartbeats")
 
     def _process(self, frames: Sequence[Frame]) -> None:
-        if frames and self._pulse is None:
+        while frames and self._pulse is None:
             self._greet(frames)  # CONNECT alone; what came with it is read by the version agreed on
             if self._state.ended:
                 return
-            frames = self._protocol.parser.feed(b"")
-            if self._hooked is not None:
-                self._hooked.received(frames)
+            if self._pulse is None:
+                self._protocol.await_another_connect()
+            frames = self._more_frames()
         self._process_batch(frames)
+
+    def _more_frames(self) -> Sequence[Frame]:
+        frames = self._protocol.parser.feed(b"")
+        if self._hooked is not None:
+            self._hooked.received(frames)
+        return frames
 
     def _process_batch(self, frames: Sequence[Frame]) -> None:
         state, protocol = self._state, self._protocol
@@ -245,27 +254,30 @@ class Session:
                 try:
                     self._process_one(frame)
                 except ProtocolError as error:
-                    self._router.fail(state, str(error), frame)
+                    self._router.fail(state, error, frame)
             if protocol.error is not None:
-                self._router.fail(state, str(protocol.error), protocol.offender)
+                self._router.fail(state, protocol.error, protocol.offender)
 
     def _process_one(self, frame: Frame) -> None:
-        state, wrong = self._state, self._refused.pop(id(frame), None)
+        state, error = self._state, self._refused.pop(id(frame), None)
         if state.refused:
             self._router.refuse(state, Refusal("Connection is not valid."), frame)
-        elif wrong is not None:
-            raise RemoteProtocolError(wrong)
+        elif error is not None:
+            raise error
+        elif frame.command in ("CONNECT", "STOMP"):  # a second one, where the profile takes it
+            state.write_queue.answer(self._connected_as_profile())
         else:
             self._commands.process(state, frame)
 
-    def _tolerates(self, frame: Frame, wrong: str) -> bool:
+    def _tolerates(self, frame: Frame, error: RemoteProtocolError) -> bool:
         """Whether a frame that is wrong goes on: to be taken all the same, or refused without ending the session."""
-        if deletes_durable(frame, wrong) or self._profile.takes(wrong, frame):
+        if deletes_durable(frame) or self._profile.takes(error, frame):
+            self._protocol.record(frame, begins=self._profile.implied_begin)
             return True
         refuse = self._profile.refuse
-        if refuse is None or refuse(wrong, frame, self._protocol.version).closes:
+        if refuse is None or refuse(error, frame, self._protocol.version).closes:
             return False
-        self._refused[id(frame)] = wrong
+        self._refused[id(frame)] = error
         return True
 
     def _greet(self, frames: Sequence[Frame]) -> None:
@@ -274,7 +286,7 @@ class Session:
         with self._router.turn():
             accepted = [] if self._state.ended else protocol.accept(frames)
             if protocol.error is not None:
-                self._router.fail(self._state, str(protocol.error), protocol.offender)
+                self._router.fail(self._state, protocol.error, protocol.offender)
         if not accepted or self._state.ended:
             return
         headers = accepted[0].headers
@@ -344,7 +356,7 @@ class Session:
 
     def _fail(self, message: str) -> None:
         with self._router.turn():
-            self._router.fail(self._state, message)
+            self._router.fail(self._state, RemoteProtocolError(message))
 
     # The end
 

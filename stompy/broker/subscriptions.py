@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Message
+from stompy.broker.options import SubscribeOptions
 from stompy.broker.topology import Feed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompy.broker.destinations import Target
-    from stompy.broker.options import SubscribeOptions
-    from stompy.broker.profile import Profile
+    from stompy.broker.profile import Declaration, Profile
     from stompy.broker.publisher import Publisher
     from stompy.broker.session_state import SessionState
     from stompy.broker.topology import Topology
@@ -70,7 +70,7 @@ class Subscriptions:
         Raises:
             ProtocolError: it cannot be had.
         """
-        durable = None
+        durable, declares = None, options.declares
         if options.durable is not None:
             durable = self._topology.durable(session.client_id, targets[0], options, session.name)
         number = f"{self._instance}-{next(self._keys)}"
@@ -89,11 +89,15 @@ class Subscriptions:
             self._topology.join(consumer, durable.queue)
         elif options.browse:
             self._browse(consumer, targets)
+        elif declares is not None and declares.name is not None:
+            queue = self._topology.declare("/queue/" + declares.name, declares, session)
+            self._topology.bind(queue, targets[0])
+            self._topology.join(consumer, queue)
         else:
             for target in targets:
-                self._follow(consumer, target)
+                self._follow(consumer, target, declares)
 
-    def _follow(self, consumer: Consumer, target: Target) -> None:
+    def _follow(self, consumer: Consumer, target: Target, declares: Declaration | None) -> None:
         if target.kind == "topic":
             consumer.session.follows_topics = True
             if consumer.backlog is None:
@@ -105,8 +109,10 @@ class Subscriptions:
             self._topology.add(feed)
         elif target.pattern:
             self._topology.join_all(consumer, target.name)
-        else:
+        elif declares is None:
             self._topology.join(consumer, self._topology.queue(target.name))
+        else:
+            self._topology.join(consumer, self._topology.declare(target.name, declares, consumer.session))
 
     def _browse(self, consumer: Consumer, targets: tuple[Target, ...]) -> None:
         consumer.backlog = backlog = self._topology.snapshot(
@@ -117,11 +123,20 @@ class Subscriptions:
         consumer.selector = None
         self._topology.join(consumer, backlog)
 
-    def unsubscribe(self, session: SessionState, key: str) -> None:
-        """End a subscription; what it was given stays to be acknowledged until the session ends (A-30)."""
+    def unsubscribe(self, session: SessionState, key: str, *, delete: bool = False) -> None:
+        """End a subscription; what it was given stays to be acknowledged until the session ends (A-30).
+
+        Args:
+            session: whose.
+            key: its key in the protocol object.
+            delete: a queue of its own that is bound to a topic is deleted with all that it holds.
+        """
         self._flush()
         consumer = session.consumers.pop(key)
+        bound = [queue for queue in consumer.queues if queue.declared.name is not None] if delete else []
         self._topology.leave(consumer)
+        for queue in bound:
+            self._topology.delete(queue)
         if self._profile.unsubscribe_returns:
             self._return_all(session, consumer)
         consumer.over = True
@@ -139,6 +154,10 @@ class Subscriptions:
 
     def own(self, session: SessionState, target: Target) -> None:
         """Make a temporary queue of a session, where it is one and not there."""
-        if target.owner == session.name and target.kind == "queue" and target.name not in session.temporary:
-            self._topology.queue(target.name, owner=session.name)
-            session.temporary[target.name] = None
+        if target.owner != session.name or target.kind != "queue" or target.name in session.temporary:
+            return
+        self._topology.queue(target.name, owner=session.name)
+        session.temporary[target.name] = None
+        if self._profile.names.temporary == "in reply-to":
+            name, options = target.shown, SubscribeOptions()
+            self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.destinations import Patterns, Target
 from stompy.broker.queues import Queue
 from stompy.errors import LimitExceeded, RemoteProtocolError
+from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item, Message
     from stompy.broker.options import SubscribeOptions
+    from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
+    from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
 
 _REMEMBERED = 1_000
@@ -70,6 +73,8 @@ class Topology:
         self.queues: dict[str, Queue] = {}
         self.durables: dict[tuple[str, str], Feed] = {}
         """Durable subscriptions by client id and name."""
+        self._bound: dict[Queue, dict[str, Feed]] = {}
+        """Queues that get the messages of topics, by these."""
         self._feeds: dict[str, dict[Feed, None]] = {}
         self._topic_patterns: Patterns[Feed] = Patterns()
         self._queue_patterns: Patterns[Consumer] = Patterns()
@@ -99,6 +104,39 @@ class Topology:
         )
         self._keep(queue, forced=forced)
         return queue
+
+    def declare(self, name: str, declares: Declaration, session: SessionState) -> Queue:
+        """Return a queue as a SUBSCRIBE wants it, which is made where there is none.
+
+        Raises:
+            RemoteProtocolError: it is there and not so, or is another session's.
+            LimitExceeded: there are too many.
+        """
+        known = self.queues.get(name)
+        if known is not None and known.declared != declares:
+            message = f"PRECONDITION_FAILED - inequivalent arg for queue {name[:80]!r}"
+            raise FaultyFrame(Fault.DECLARED_OTHERWISE, message)
+        if known is not None and declares.exclusive and any(one.session is not session for one in known.consumers):
+            raise FaultyFrame(Fault.DECLARED_OTHERWISE, f"RESOURCE_LOCKED - cannot obtain access to {name[:80]!r}")
+        queue = known or self.queue(name)
+        queue.declared = declares
+        return queue
+
+    def bind(self, queue: Queue, target: Target) -> None:
+        """Let a queue get the messages of a topic from now on, whether it has consumers or not."""
+        bound = self._bound.setdefault(queue, {})
+        if target.name not in bound:
+            queue.stays = True
+            bound[target.name] = feed = Feed(target, queue, selector=None)
+            self.add(feed)
+
+    def delete(self, queue: Queue) -> None:
+        """Forget a queue, with all it holds and what was given of it."""
+        for feed in self._bound.pop(queue, {}).values():
+            self.remove(feed)
+        if self.queues.get(queue.name) is queue:
+            self.forget(queue)
+        queue.deleted = True
 
     def _keep(self, queue: Queue, *, forced: bool) -> None:
         self._budget.take(0, queue.kept, force=forced)
@@ -282,6 +320,8 @@ class Topology:
         for queue in consumer.queues:
             queue.leave(consumer)
             self._dirty[queue] = None
+            if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.consumers:
+                self.delete(queue)
         consumer.queues.clear()
         consumer.session.parked.pop(consumer, None)
         consumer.waits_at.clear()

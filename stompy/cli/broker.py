@@ -165,7 +165,7 @@ def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
     given |= {name: value for name, value in times.items() if value is not None}
     if arguments.leniency is not None:
         given["leniency"] = arguments.leniency
-    return {**given, "limits": Limits(**of_frames)}
+    return {**given, "limits": Limits(**of_frames) if of_frames else None}
 
 
 def _written(leniency: Leniency) -> str:

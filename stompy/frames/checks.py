@@ -15,6 +15,7 @@ _SHOWN = 60
 _HIDDEN = "(hidden: it may hold a credential)"
 # A header block starts and ends with LF, so this finds a line without a name or without a colon.
 _BAD_LINE = re.compile(r"\n(?![^:\n]+:|\Z)")
+_WHOLE_BAD_LINE = re.compile(_BAD_LINE.pattern + r"[^\n]*")
 _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
@@ -144,7 +145,7 @@ class HeadChecker:
 
         Raises:
             RemoteProtocolError: they are not UTF-8, or there is a NUL, a line without a name or a colon, a stray CR, or
-                an undefined escape sequence.
+                an undefined escape sequence, unless the grammar tolerates it.
             FrameTooLarge: there are too many headers, or too many bytes in a line or in all lines.
         """
         grammar = self._grammar
@@ -157,7 +158,9 @@ class HeadChecker:
             block = _TRAILING.sub(b"", block)
         text = self.text(block, command)
         bad = _BAD_LINE.search(text)
-        if bad is not None:
+        if bad is not None and grammar.lenient_lines:
+            text = _WHOLE_BAD_LINE.sub("", text)
+        elif bad is not None:
             raise _malformed_line(text, bad.end(), command)
         if grammar.draft:
             control = _CONTROL.search(text)

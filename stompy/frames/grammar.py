@@ -90,6 +90,8 @@ class Leniency(enum.Flag):
     r"""Write and decode `\r` in 1.1 too (RabbitMQ closes the connection on a raw CR)."""
     NUL_BETWEEN_FRAMES = enum.auto()
     """Skip NULs between frames, and count them as line ends (ActiveMQ and RabbitMQ); not in the 1.0-draft."""
+    LINES_WITHOUT_COLON = enum.auto()
+    """Ignore a header line without a name or a colon (as ActiveMQ and Artemis do)."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -111,6 +113,7 @@ class Grammar:
         crlf: whether a CR before the LF is part of the line end, when reading.
         bare_cr: whether any other CR in a header is data; else the header is malformed.
         nul_between: whether NULs between frames are skipped like line ends.
+        lenient_lines: whether header lines without a name or a colon are ignored.
         trim: whether spaces around values are removed.
         unexpected_body: what to do with the body of a frame that must not have one.
         utf8_errors: the error handler for the header text.
@@ -126,6 +129,7 @@ class Grammar:
     crlf: bool = True
     bare_cr: bool = True
     nul_between: bool = False
+    lenient_lines: bool = False
     trim: bool = False
     unexpected_body: BodyPolicy = "refuse"
     utf8_errors: Literal["strict", "surrogateescape"] = "strict"
@@ -157,6 +161,7 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         crlf=version is not Version.V1_1 or Leniency.CRLF_IN_1_1 in leniency,
         bare_cr=version is not Version.V1_2,
         nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency and version is not Version.DRAFT,
+        lenient_lines=Leniency.LINES_WITHOUT_COLON in leniency,
         trim=not modern,
         unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",

@@ -84,9 +84,14 @@ class Parser:
         # In the draft an empty line may contain spaces, which the plain search does not find.
         self._window = 0 if grammar.draft else _WINDOW
 
-    def switch(self, grammar: Grammar) -> None:
-        """Parse what follows by `grammar`; call `feed(b"")` for frames that have already arrived."""
-        self._single = self._paused = False
+    def switch(self, grammar: Grammar, *, single: bool = False) -> None:
+        """Parse what follows by `grammar`; call `feed(b"")` for frames that have already arrived.
+
+        Args:
+            grammar: the rules of the version.
+            single: whether to pause again after the next frame.
+        """
+        self._single, self._paused = single, False
         self._use(grammar)
 
     @property

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.grammar import Version
-from stompy.protocol.rules import Lookup, shown
+from stompy.protocol.rules import Fault, FaultyFrame, Lookup, shown
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Ledger(Generic[T]):
         """
         named = self._by_token.get(token)
         if named is None:
-            raise RemoteProtocolError(f"there is no unacknowledged message {shown(token)} (ACK)")
+            raise FaultyFrame(Fault.UNKNOWN_MESSAGE, f"there is no unacknowledged message {shown(token)} (ACK)")
         if subscription is not None and subscription != named.subscription:
             raise RemoteProtocolError(
                 f"message {shown(token)} does not belong to the subscription in the same frame (ACK)"

@@ -167,7 +167,7 @@ class ClientProtocol:
             # Some brokers delete a durable subscription on an UNSUBSCRIBE without a SUBSCRIBE.
             wrong = self._ids.violation(command, headers.get)
         if wrong is not None:
-            raise LocalProtocolError(wrong)
+            raise LocalProtocolError(wrong.message)
         self._ids.check_limits(
             command, max_subscriptions=self._max_subscriptions, max_transactions=self._max_transactions
         )
@@ -232,7 +232,7 @@ class ClientProtocol:
         elif self.version is not None:
             wrong = rules.violation(command, frame.headers._peek, self.version)
             if wrong is not None:
-                raise RemoteProtocolError(wrong)
+                raise RemoteProtocolError(wrong.message)
         self.state = state
 
     def _connected(self, frame: Frame) -> None:
@@ -243,7 +243,7 @@ class ClientProtocol:
         header = frame.headers._peek
         wrong = rules.violation("CONNECTED", header, version) or rules.body_violation(frame, grammar)
         if wrong is not None:
-            raise RemoteProtocolError(wrong)
+            raise RemoteProtocolError(wrong.message)
         if version.has_heartbeats:
             self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
         self.version = version

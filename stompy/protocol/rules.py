@@ -5,9 +5,11 @@ Source: STOMP 1.2, Frames and Headers, Protocol Negotiation.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from stompy.errors import LocalProtocolError
+from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, Grammar, Version
 
@@ -15,6 +17,63 @@ Lookup = Callable[[str], str | None]
 """Returns the value of a header, or `None` if the frame does not have it."""
 
 _SHOWN = 60
+
+
+class Fault(enum.Enum):
+    """What is wrong with a frame, where brokers differ in how they treat it."""
+
+    UNKNOWN_COMMAND = enum.auto()
+    COMMAND_NOT_ALLOWED = enum.auto()
+    NO_COMMON_VERSION = enum.auto()
+    NO_DESTINATION = enum.auto()
+    NO_ID = enum.auto()
+    NO_TRANSACTION = enum.auto()
+    NO_OTHER_HEADER = enum.auto()
+    EMPTY_DESTINATION = enum.auto()
+    UNKNOWN_ACK_MODE = enum.auto()
+    SUBSCRIPTION_EXISTS = enum.auto()
+    UNKNOWN_SUBSCRIPTION = enum.auto()
+    TRANSACTION_EXISTS = enum.auto()
+    UNKNOWN_TRANSACTION = enum.auto()
+    UNKNOWN_MESSAGE = enum.auto()
+    SUBSCRIPTION_ENDED = enum.auto()
+    INVALID_BODY = enum.auto()
+    INVALID_DESTINATION = enum.auto()
+    UNKNOWN_DESTINATION = enum.auto()
+    UNKNOWN_EXCHANGE = enum.auto()
+    DECLARED_OTHERWISE = enum.auto()
+
+
+class Violation(NamedTuple):
+    """A rule that a frame violates.
+
+    Attributes:
+        fault: which rule.
+        message: the error message.
+    """
+
+    fault: Fault
+    message: str
+
+
+class FaultyFrame(RemoteProtocolError):
+    """The peer sent a frame that violates a rule.
+
+    Attributes:
+        fault: which rule.
+    """
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        self.fault = fault
+        super().__init__(message)
+
+
+def fault_of(error: Exception) -> Fault | None:
+    """Return which rule was violated, if it is one of those that brokers treat differently."""
+    return error.fault if isinstance(error, FaultyFrame) else None
+
+
+_MISSING = {"destination": Fault.NO_DESTINATION, "id": Fault.NO_ID, "transaction": Fault.NO_TRANSACTION}
 
 ACK_MODES = ("auto", "client", "client-individual")
 
@@ -60,8 +119,8 @@ def commands_of(version: Version, *, client: bool) -> frozenset[str]:
     return CLIENT_COMMANDS if version.has_heartbeats else _1_0_COMMANDS
 
 
-def violation(command: str, header: Lookup, version: Version) -> str | None:
-    """Return an error message about the headers of a frame, or `None` if they are valid.
+def violation(command: str, header: Lookup, version: Version) -> Violation | None:
+    """Return what is wrong with the headers of a frame, or `None` if they are valid.
 
     Args:
         command: one of `commands_of`.
@@ -70,30 +129,33 @@ def violation(command: str, header: Lookup, version: Version) -> str | None:
     """
     for name in REQUIRED[version].get(command, ()):
         if header(name) is None:
-            return f"a {command} frame needs a {name!r} header in STOMP {version} ({command})"
+            message = f"a {command} frame needs a {name!r} header in STOMP {version} ({command})"
+            return Violation(_MISSING.get(name, Fault.NO_OTHER_HEADER), message)
     if command == "SUBSCRIBE":
         return _ack_mode_violation(header("ack"))
     if command == "UNSUBSCRIBE" and header("id") is None and header("destination") is None:
-        return f"an UNSUBSCRIBE frame needs a 'destination' or 'id' header in STOMP {version} (UNSUBSCRIBE)"
+        message = f"an UNSUBSCRIBE frame needs a 'destination' or 'id' header in STOMP {version} (UNSUBSCRIBE)"
+        return Violation(Fault.NO_ID, message)
     return None
 
 
-def _ack_mode_violation(mode: str | None) -> str | None:
+def _ack_mode_violation(mode: str | None) -> Violation | None:
     # 1.0 defines only two modes, but real brokers accept all three in every version.
     if mode is None or mode in ACK_MODES:
         return None
-    return f"unknown ack mode {shown(mode)}, not one of {', '.join(ACK_MODES)} (SUBSCRIBE ack Header)"
+    message = f"unknown ack mode {shown(mode)}, not one of {', '.join(ACK_MODES)} (SUBSCRIBE ack Header)"
+    return Violation(Fault.UNKNOWN_ACK_MODE, message)
 
 
-def body_violation(frame: Frame, grammar: Grammar) -> str | None:
-    """Return an error message about the body of a CONNECT or CONNECTED, or `None` after dropping the body.
+def body_violation(frame: Frame, grammar: Grammar) -> Violation | None:
+    """Return what is wrong with the body of a CONNECT or CONNECTED, or `None` after dropping the body.
 
     The parser cannot check it, as the version that decides whether to drop it is only known from the frame itself.
     """
     if not frame.body:
         return None
     if grammar.unexpected_body == "refuse":
-        return f"a {frame.command} frame must not have a body (Body)"
+        return Violation(Fault.INVALID_BODY, f"a {frame.command} frame must not have a body (Body)")
     frame.body = b""
     return None
 

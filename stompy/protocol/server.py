@@ -21,7 +21,7 @@ from stompy.frames.grammar import (
 from stompy.frames.parser import Parser
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.rules import accept_version, checked_versions, highest_common, parse_accept_version
+from stompy.protocol.rules import Fault, FaultyFrame, accept_version, checked_versions, highest_common
 from stompy.protocol.state import EVENTS, Event, SessionIds, State, next_state, state_after_end
 
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
@@ -44,7 +44,8 @@ class ServerProtocol:
         leniency: deviations of the client to tolerate.
         limits: limits of a frame of the client.
         require_host: whether to reject a 1.1 or 1.2 CONNECT without `host`.
-        tolerates: whether to accept a frame with wrong headers; called with the frame and what is wrong.
+        tolerates: whether to accept a frame that violates a rule; called with the frame and the error.
+        offered: returns the versions that an `accept-version` header offers.
 
     Raises:
         LocalProtocolError: `versions` is empty or holds the 1.0-draft and others, or `server` is malformed.
@@ -59,7 +60,8 @@ class ServerProtocol:
         leniency: Leniency = Leniency.NONE,
         limits: Limits = DEFAULT_LIMITS,
         require_host: bool = False,
-        tolerates: Callable[[Frame, str], bool] = lambda frame, wrong: False,
+        tolerates: Callable[[Frame, RemoteProtocolError], bool] = lambda frame, error: False,
+        offered: Callable[[str | None], Sequence[Version]] = rules.parse_accept_version,
     ) -> None:
         self._versions = checked_versions(versions)
         self._draft = self._versions == (Version.DRAFT,)
@@ -71,6 +73,7 @@ class ServerProtocol:
         self._leniency = leniency
         self._require_host = require_host
         self._tolerates = tolerates
+        self._offered = offered
         self.state = State.NEW
         self.version: Version | None = None
         self.heartbeats = Heartbeats()
@@ -106,7 +109,7 @@ class ServerProtocol:
             try:
                 self._accept(frame)
             except RemoteProtocolError as error:
-                if self.state is State.CONNECTED and self._tolerates(frame, str(error)):
+                if self.state is State.CONNECTED and self._tolerates(frame, error):
                     accepted.append(frame)
                 else:
                     self.error, self.offender = error, frame
@@ -129,17 +132,19 @@ class ServerProtocol:
         command = frame.command
         version = self.version or self._versions[-1]
         if command not in rules.commands_of(version, client=True):
-            raise RemoteProtocolError(f"unknown command {command!r} in STOMP {version} (Client Frames)")
+            message = f"unknown command {command!r} in STOMP {version} (Client Frames)"
+            raise FaultyFrame(Fault.UNKNOWN_COMMAND, message)
         state = next_state(self.state, command)
         if state is None:
-            raise RemoteProtocolError(f"a {command} frame is not allowed: {self.state.value} (Connecting)")
+            message = f"a {command} frame is not allowed: {self.state.value} (Connecting)"
+            raise FaultyFrame(Fault.COMMAND_NOT_ALLOWED, message)
         if state is State.CONNECTING:
             self._connect(frame)
         else:
             header = frame.headers._peek
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
             if wrong is not None:
-                raise RemoteProtocolError(wrong)
+                raise FaultyFrame(*wrong)
             self._ids.record(command, header)
         self.state = state
 
@@ -151,9 +156,10 @@ class ServerProtocol:
         wrong = rules.violation(frame.command, header, version)
         wrong = wrong or rules.body_violation(frame, grammar_of(version, self._leniency))
         if wrong is None and self._require_host and version.has_heartbeats and header("host") is None:
-            wrong = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
+            message = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
+            wrong = rules.Violation(Fault.NO_OTHER_HEADER, message)
         if wrong is not None:
-            raise RemoteProtocolError(wrong)
+            raise FaultyFrame(*wrong)
         if version.has_heartbeats or self._answer is not None:
             asked = HeartbeatOffer.parse(header("heart-beat"))
             if self._answer is not None:
@@ -163,14 +169,28 @@ class ServerProtocol:
         self.version = version
 
     def _common(self, offered: str | None) -> Version:
-        version = highest_common(self._versions, parse_accept_version(offered))
+        version = highest_common(self._versions, self._offered(offered))
         if version is not None:
             return version
         asked = "without accept-version (1.0)" if offered is None else f"with accept-version {rules.shown(offered)}"
         own = accept_version(self._versions)
-        raise RemoteProtocolError(
-            f"no common version: CONNECT {asked}, the broker supports {own} (Protocol Negotiation)"
-        )
+        message = f"no common version: CONNECT {asked}, the broker supports {own} (Protocol Negotiation)"
+        raise FaultyFrame(Fault.NO_COMMON_VERSION, message)
+
+    def record(self, frame: Frame, *, begins: bool = False) -> None:
+        """Record the ids of a frame that is accepted though it violates a rule.
+
+        Args:
+            frame: the frame.
+            begins: a SEND begins the transaction that it names.
+        """
+        header = frame.headers._peek
+        self._ids.record("BEGIN" if begins and frame.command == "SEND" else frame.command, header)
+
+    def await_another_connect(self) -> None:
+        """Forget the first frame, which was refused in a way that leaves the connection open."""
+        self.state, self.version, self.error, self.offender = State.NEW, None, None, None
+        self.parser.switch(self.grammar, single=True)
 
     def connected(self, session: str) -> bytes:
         """Return the CONNECTED frame; the frames that follow are parsed by the negotiated version.
@@ -212,9 +232,10 @@ class ServerProtocol:
             raise LocalProtocolError(f"{command} cannot be sent: {self.state.value} (Connecting)")
         wrong = rules.violation(command, headers.get, self.version)
         if wrong is None and command == "MESSAGE" and self._lacks_ack(headers):
-            wrong = "a MESSAGE that has to be acknowledged needs an 'ack' header in STOMP 1.2 (MESSAGE)"
+            message = "a MESSAGE that has to be acknowledged needs an 'ack' header in STOMP 1.2 (MESSAGE)"
+            wrong = rules.Violation(Fault.NO_OTHER_HEADER, message)
         if wrong is not None:
-            raise LocalProtocolError(wrong)
+            raise LocalProtocolError(wrong.message)
         return encode(command, headers.items(), body, grammar=self.grammar)
 
     def _lacks_ack(self, headers: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 from stompy.errors import LimitExceeded
-from stompy.protocol.rules import Lookup, shown
+from stompy.protocol.rules import Fault, Lookup, Violation, shown
 
 
 class State(enum.Enum):
@@ -115,8 +115,8 @@ class SessionIds:
         self.subscriptions.clear()
         self.transactions.clear()
 
-    def violation(self, command: str, header: Lookup) -> str | None:
-        """Return an error message about an id that is already in use or unknown, or `None`.
+    def violation(self, command: str, header: Lookup) -> Violation | None:
+        """Return what is wrong with an id that is already in use or unknown, or `None`.
 
         Args:
             command: a client command.
@@ -124,19 +124,23 @@ class SessionIds:
         """
         if command == "SUBSCRIBE":
             key = subscription_key(header)
-            taken = key in self.subscriptions
-            return f"there is already a subscription {_name(key)} (SUBSCRIBE id Header)" if taken else None
+            if key in self.subscriptions:
+                message = f"there is already a subscription {_name(key)} (SUBSCRIBE id Header)"
+                return Violation(Fault.SUBSCRIPTION_EXISTS, message)
+            return None
         if command == "UNSUBSCRIBE":
             key = subscription_key(header)
-            return None if key in self.subscriptions else f"there is no subscription {_name(key)} (UNSUBSCRIBE)"
+            if key not in self.subscriptions:
+                return Violation(Fault.UNKNOWN_SUBSCRIPTION, f"there is no subscription {_name(key)} (UNSUBSCRIBE)")
+            return None
         transaction = header("transaction")
         if transaction is None:
             return None
         if command == "BEGIN":
-            taken = transaction in self.transactions
-            return f"transaction {shown(transaction)} is already open (BEGIN)" if taken else None
-        if command in _TRANSACTED and transaction not in self.transactions:
-            return f"there is no open transaction {shown(transaction)} ({command})"
+            if transaction in self.transactions:
+                return Violation(Fault.TRANSACTION_EXISTS, f"transaction {shown(transaction)} is already open (BEGIN)")
+        elif command in _TRANSACTED and transaction not in self.transactions:
+            return unknown_transaction(transaction, command)
         return None
 
     def check_limits(self, command: str, *, max_subscriptions: int, max_transactions: int) -> None:
@@ -160,6 +164,11 @@ class SessionIds:
             self.transactions.add(header("transaction") or "")
         elif command in ("COMMIT", "ABORT"):
             self.transactions.discard(header("transaction") or "")
+
+
+def unknown_transaction(name: str, command: str) -> Violation:
+    """Return that there is no open transaction of a name."""
+    return Violation(Fault.UNKNOWN_TRANSACTION, f"there is no open transaction {shown(name)} ({command})")
 
 
 def _name(key: str) -> str:

@@ -308,3 +308,11 @@ def test_frames_after_disconnect_are_ignored(served: Served) -> None:
     )
     assert [frame.command for frame in client.rest()] == ["RECEIPT"]
     assert served.depth("/queue/a") == (0, 0)
+
+
+def test_the_xml_of_a_message_that_is_to_be_transformed_is_passed_on(served: Served) -> None:
+    client = served.client()
+    client.subscribe("/queue/a")
+    client.send("/queue/a", "<map/>", transformation="jms-map-xml")
+    (message,) = client.messages(1)
+    assert (message.body, message.headers["transformation"]) == (b"<map/>", "jms-map-xml")

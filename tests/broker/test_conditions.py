@@ -6,7 +6,7 @@ import operator
 
 import pytest
 
-from stompy.broker.conditions import Node, Value, all_of, any_of, compared, negated, pattern_test
+from stompy.broker.conditions import JMS, Node, Value, all_of, any_of, compared, negated, pattern_test
 
 
 def _constant(value: Value) -> Node:
@@ -42,7 +42,7 @@ def test_what_is_unknown_stays_so_when_it_is_negated() -> None:
     [("9", 9, True), (9.0, 9, True), ("9", "9.0", False), ("x", 9, False), ("true", True, True), ("1e400", 9, False)],
 )
 def test_a_text_is_compared_as_what_the_other_value_is(one: Value, other: Value, equal: bool) -> None:
-    node = compared(_constant(one), operator.eq, _constant(other), equality=True, convert=True)
+    node = compared(_constant(one), operator.eq, _constant(other), equality=True, ways=JMS)
     assert node(_nothing) is equal
 
 

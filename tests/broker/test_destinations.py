@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.destinations import MAX_PARTS, Patterns, has_wildcards, least_of, remote_name, targets_of
+from stompy.broker.destinations import MAX_PARTS, Patterns, has_wildcards, least_of, reply_target, targets_of
 from stompy.errors import RemoteProtocolError
 
 
@@ -33,8 +33,8 @@ def test_a_temporary_destination_has_another_name_for_others() -> None:
     (remote,) = targets_of("/remote-temp-queue/s-1/r", "s-2")
     assert own == remote
     assert (own.name, own.shown, own.owner) == ("/remote-temp-queue/s-1/r", "/temp-queue/r", "s-1")
-    assert remote_name("/temp-queue/r", "s-1") == own.name
-    assert remote_name("/queue/r", "s-1") == "/queue/r"
+    assert reply_target("/temp-queue/r", "s-1") == own
+    assert reply_target("/queue/r", "s-1") is None
 
 
 def test_a_composite_destination_names_several() -> None:

@@ -75,12 +75,30 @@ def test_a_message_is_dropped_whose_dedupe_id_was_seen(served: Served) -> None:
     client = served.client()
     for destination in ("/queue/a", "/queue/a", "/queue/b"):
         client.send(destination, "x", **{"_AMQ_DUPL_ID": "1"})
+    assert [served.depth(queue) for queue in ("/queue/a", "/queue/b")] == [(1, 0), (1, 0)]
+    assert served.broker.stats().duplicates == 1
+
+
+def test_a_transaction_with_a_dedupe_id_that_was_seen_cannot_be_committed(served: Served) -> None:
+    client = served.client()
+    client.send("/queue/a", "x", **{"_AMQ_DUPL_ID": "1"})
     client.say("BEGIN", {"transaction": "t"})
-    for identity in "12":
+    for identity in "21":
         client.send("/queue/a", "y", **{"_AMQ_DUPL_ID": identity, "transaction": "t"})
-    client.sure("COMMIT", {"transaction": "t"})
-    assert [served.depth(queue) for queue in ("/queue/a", "/queue/b")] == [(2, 0), (1, 0)]
-    assert served.broker.stats().duplicates == 2
+    client.say("COMMIT", {"transaction": "t"})
+    assert "duplicate" in client.error().headers["message"]
+    assert served.depth("/queue/a") == (1, 0)
+
+
+def test_of_two_open_transactions_with_one_dedupe_id_both_are_committed(served: Served) -> None:
+    client = served.client()
+    for name in "tu":
+        client.say("BEGIN", {"transaction": name})
+        client.send("/queue/a", name, **{"_AMQ_DUPL_ID": "1", "transaction": name})
+    for name in "tu":
+        client.sure("COMMIT", {"transaction": name})
+    client.send("/queue/a", "again", **{"_AMQ_DUPL_ID": "1"})
+    assert served.depth("/queue/a") == (2, 0)
 
 
 def test_a_dead_letter_says_why_and_where_from_and_how_often(serve: Serve) -> None:

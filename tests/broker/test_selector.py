@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.conditions import SelectorError
+from stompy.broker.conditions import Evaluation, SelectorError
 from stompy.broker.selector import MAX_DEPTH, MAX_LENGTH, Selector, compiled
 
 HEADERS = {"size": "9", "kind": "bc", "flag": "true", "half": "0.5", "empty": "", "a": "3", "b": "4", "quote": "it's"}
@@ -116,14 +116,14 @@ def test_without_conversion_a_header_is_text() -> None:
     holds = [
         text
         for text in ("size > 5", "size = '9'", "kind LIKE 'b%'")
-        if Selector(text, convert=False).matches(HEADERS.get)
+        if Selector(text, Evaluation(convert=False)).matches(HEADERS.get)
     ]
     assert holds == ["size = '9'", "kind LIKE 'b%'"]
 
 
 def test_a_text_is_compiled_once() -> None:
     assert compiled("a = 1") is compiled("a = 1")
-    assert compiled("a = 1") is not compiled("a = 1", convert=False)
+    assert compiled("a = 1") is not compiled("a = 1", Evaluation(convert=False))
 
 
 def test_length_and_depth_are_bounded() -> None:
@@ -285,3 +285,26 @@ def test_it_agrees_with_the_reference(condition: Expression, headers: dict[str, 
 def test_any_text_is_a_selector_or_refused(text: str) -> None:
     with contextlib.suppress(SelectorError):
         Selector(text).matches(HEADERS.get)
+
+
+@pytest.mark.parametrize(
+    ("text", "jms", "activemq"),
+    [
+        ("half < 1", True, False),
+        ("half < 1.0", True, True),
+        ("size = 9", True, True),
+        ("missing = other", False, True),
+        ("size <> missing", False, True),
+        ("missing <> size", False, False),
+        ("7 / 2 = 3.5", False, True),
+        ("a + b = 7", True, False),
+        ("-a = -3", True, False),
+        ("+a = 3", True, True),
+        ("NOT size = 8", True, False),
+        ("NOT (size = 8)", True, True),
+        ("kind NOT BETWEEN 1 AND 8", False, False),
+    ],
+)
+def test_activemq_evaluates_in_a_way_of_its_own(text: str, *, jms: bool, activemq: bool) -> None:
+    assert Selector(text).matches(HEADERS.get) is jms
+    assert Selector(text, Evaluation(activemq=True)).matches(HEADERS.get) is activemq

@@ -72,6 +72,13 @@ def test_after_the_first_frame_the_rest_waits_for_the_version() -> None:
     assert parser.pending == 0
 
 
+def test_a_switch_may_wait_for_one_frame_again() -> None:
+    parser = Parser(handshake_grammar(), single=True)
+    assert len(parser.feed(b"CONNECT\n\n\0STOMP\n\n\0SEND\n\n\0")) == 1
+    parser.switch(handshake_grammar(), single=True)
+    assert [found.command for found in parser.feed(b"")] == ["STOMP"]
+
+
 def test_a_first_frame_with_a_body_in_two_reads_also_stops_the_parser() -> None:
     parser = Parser(handshake_grammar(), single=True)
     assert parser.feed(b"ERROR\n\nn") == []

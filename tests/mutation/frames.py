@@ -148,7 +148,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         "",
         "frames after the first are not kept for their version",
     ),
-    (_PARSER, "self._single = self._paused = False", "self._single = False", "a switch does not go on"),
+    (_PARSER, "self._single, self._paused = single, False", "self._single = single", "a switch does not go on"),
     (_PARSER, "if not all(map(learned.check, runs)):", "if False:", "values of learned heads are believed"),
     (_PARSER, "or source[stop] or stop - start > most:", "or stop - start > most:", "no NUL after a learned frame"),
     (_PARSER, "or source[stop] or stop - start > most:", "or source[stop]:", "a body of a learned frame is too long"),

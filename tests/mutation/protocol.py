@@ -46,14 +46,14 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_RULES, "mode is None or mode in ACK_MODES", "True", "any ack mode"),
     (_RULES, '    frame.body = b""\n', "", "a body of a 1.0 CONNECT is kept"),
     (_RULES, 'if grammar.unexpected_body == "refuse":', "if False:", "a body of CONNECT is accepted"),
-    (_STATE, "taken = key in self.subscriptions", "taken = False", "one subscription id twice"),
+    (_STATE, "if key in self.subscriptions:", "if False:", "one subscription id twice"),
     (
         _STATE,
-        'return None if key in self.subscriptions else f"there',
-        'return None if key else f"there',
+        "if key not in self.subscriptions:",
+        "if not key:",
         "UNSUBSCRIBE of an unknown id",
     ),
-    (_STATE, "taken = transaction in self.transactions", "taken = False", "BEGIN twice"),
+    (_STATE, "if transaction in self.transactions:", "if False:", "BEGIN twice"),
     (
         _STATE,
         '("SEND", "ACK", "NACK", "COMMIT", "ABORT")',

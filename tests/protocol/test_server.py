@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from stompy.errors import LocalProtocolError
+from stompy.errors import FrameTooLarge, LocalProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Version
 from stompy.protocol.client import ClientProtocol, explain_refusal
+from stompy.protocol.rules import Fault, fault_of
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import State
 from tests.protocol.exchange import (
@@ -325,3 +326,27 @@ def test_of_a_repeated_header_the_first_counts_and_all_are_kept(version: Version
     (frame,) = server_of(version).receive(wire("SEND", [("destination", "/a"), ("destination", "/b")], b"x"))
     assert frame.headers["destination"] == "/a"
     assert frame.headers.getall("destination") == ("/a", "/b")
+
+
+def test_a_refused_connect_may_be_followed_by_another() -> None:
+    server = ServerProtocol()
+    assert server.receive(wire("CONNECT", {"accept-version": "9.9", "host": "h"})) == []
+    assert fault_of(server.error or Exception()) is Fault.NO_COMMON_VERSION
+    server.await_another_connect()
+    (frame,) = server.receive(wire("CONNECT", CONNECT_OF[V1_2]) + wire("SEND", SEND))
+    assert (frame.command, server.error, server.version) == ("CONNECT", None, V1_2)
+    server.connected("s-1")
+    assert commands(server.receive(b"")) == ["SEND"]
+
+
+def test_the_versions_that_are_offered_may_be_read_in_another_way() -> None:
+    server = ServerProtocol(offered=lambda value: (V1_1,))
+    server.receive(wire("CONNECT", CONNECT_OF[V1_2]))
+    assert server.version is V1_1
+
+
+def test_a_violation_says_which_rule_it_is() -> None:
+    server = server_of(V1_2)
+    assert server.receive(wire("SUBSCRIBE", {"destination": "/q"})) == []
+    assert fault_of(server.error or Exception()) is Fault.NO_ID
+    assert fault_of(FrameTooLarge("x", limit_name="a", limit=1)) is None

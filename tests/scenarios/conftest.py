@@ -28,7 +28,7 @@ from stompy.testing.brokers.settings import BrokerUnavailable
 from stompy.testing.required import missing
 from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import KINDS, LIKE, VERSIONS, fits
-from tests.scenarios.expected.profiles import DIFFERS, NOT_EMULATED
+from tests.scenarios.expected.profiles import DIFFERS
 from tests.support.candidates import Candidate, start
 from tests.support.matrix import CELL, Cell
 from tests.support.needs import each
@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = listed("STOMPY_SCENARIO_BROKERS") or [*KINDS, *LIKE]
         metafunc.parametrize(
             "candidate",
-            each(kind for kind in (*KINDS, *LIKE) if kind in chosen and _emulated(kind, metafunc)),
+            each(kind for kind in (*KINDS, *LIKE) if kind in chosen and _concerned(kind, metafunc)),
             indirect=True,
             scope="session",
         )
@@ -68,12 +68,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize("version", limited.args if limited else VERSIONS, indirect=True)
 
 
-def _emulated(kind: str, metafunc: pytest.Metafunc) -> bool:
-    """Whether a test is about what the broker of some kind does, and not about the client or the load."""
-    if kind not in LIKE:
-        return True
-    about = metafunc.definition.get_closest_marker("scenario") is not None
-    return about and (kind, metafunc.function.__name__) not in NOT_EMULATED
+def _concerned(kind: str, metafunc: pytest.Metafunc) -> bool:
+    """Whether a test is for some kind of broker; for the stand-ins, unless it is about the client or the load."""
+    limited = metafunc.definition.get_closest_marker("kinds")
+    if limited is not None:
+        return kind in limited.args
+    return kind not in LIKE or metafunc.definition.get_closest_marker("scenario") is not None
 
 
 @pytest.fixture(scope="session")

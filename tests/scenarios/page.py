@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.scenarios.expected.facts import ALL, SCENARIOS
 from tests.scenarios.expected.model import KINDS, LIKE, NAMES, VERSIONS, Answer, Fact
-from tests.scenarios.expected.profiles import DIFFERS, MISSING
+from tests.scenarios.expected.profiles import DIFFERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "brokers.md"
 
@@ -48,8 +48,8 @@ PROFILES_INTRODUCTION = """\
 
 `Broker(like="activemq")` behaves as ActiveMQ 6 does; `"activemq5"`, `"artemis"` and `"rabbitmq"` are the others. The
 tests in `tests/scenarios/` ask it what they ask the real brokers, and compare the answers with those of
-[what brokers do](brokers.md), frames included. This page says which are equal, which differ and how, and what is not
-emulated; it is written by `python -m tests.scenarios.page`, and a difference that is none any more fails the tests.
+[what brokers do](brokers.md), frames included. This page says which are equal, and which differ and how;
+it is written by `python -m tests.scenarios.page`, and a difference that is none any more fails the tests.
 The time that things take, the limits of memory, and what a broker is configured to do are not compared.
 """
 
@@ -79,8 +79,6 @@ def profiles_page() -> str:
         lines += ["", f"## {kind.removeprefix('like-')}", "", _row(["scenario", "question", "STOMP", "what it does"])]
         lines.append(_row(["---"] * 4))
         for fact in ALL:
-            if (kind, fact.name) in MISSING:
-                lines.append(_row([fact.scenario, fact.asks, "all", f"not emulated: {MISSING[kind, fact.name]}"]))
             hows: dict[str, list[str]] = {}
             for version in VERSIONS:
                 if (how := DIFFERS.get((kind, version, fact.name))) is not None:
@@ -91,10 +89,7 @@ def profiles_page() -> str:
 
 def _compared(facts: list[Fact], kind: str) -> str:
     """Return how many answers are equal, of how many."""
-    other = sum(
-        (kind, fact.name) in MISSING or any((kind, version, fact.name) in DIFFERS for version in VERSIONS)
-        for fact in facts
-    )
+    other = sum(any((kind, version, fact.name) in DIFFERS for version in VERSIONS) for fact in facts)
     return f"{len(facts) - other} of {len(facts)}" if other else "equal"
 
 

@@ -11,7 +11,7 @@ from stompy.frames.frame import Frame
 from tests.scenarios import page
 from tests.scenarios.expected.facts import ALL, FACTS
 from tests.scenarios.expected.model import KINDS, LIKE, VERSIONS, Fact, either, fits
-from tests.scenarios.expected.profiles import DIFFERS, MISSING, NOT_EMULATED
+from tests.scenarios.expected.profiles import DIFFERS
 from tests.support.matrix import Matrix
 
 HERE = Path(__file__).parent
@@ -102,7 +102,11 @@ def test_a_run_without_scenarios_has_no_table() -> None:
 
 
 def test_each_difference_is_one_of_a_known_fact_and_broker() -> None:
-    assert {kind for kind, _, _ in DIFFERS} | {kind for kind, _ in MISSING} == set(LIKE)
-    assert {fact for _, _, fact in DIFFERS} | {fact for _, fact in MISSING} <= set(FACTS)
-    tests = {name for source in SOURCES for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
-    assert {test for _, test in NOT_EMULATED} <= tests
+    assert {kind for kind, _, _ in DIFFERS} == set(LIKE)
+    assert {fact for _, _, fact in DIFFERS} <= set(FACTS)
+
+
+@pytest.mark.parametrize("kind", LIKE)
+def test_at_least_95_of_100_answers_are_equal(kind: str) -> None:
+    other = {fact for like, _, fact in DIFFERS if like == kind}
+    assert len(ALL) - len(other) >= 0.95 * len(ALL)

@@ -110,11 +110,12 @@ import stompy
 
 @pytest.fixture
 def stomp_broker_options():
-    return {"versions": ["1.1"]}
+    return {"versions": ["1.1"], "like": "rabbitmq"}
 
 
 def test_the_broker_has_the_options(stomp_connection):
     assert stomp_connection.version == "1.1"
+    assert stomp_connection.dialect == "rabbitmq"
 """
 
 

@@ -2,69 +2,75 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import Names
-from stompy.broker.profile import Profile, Refusal
-from stompy.frames.grammar import SERVER_COMMANDS, Leniency
+from stompy.broker.conditions import Evaluation
+from stompy.broker.destinations import Names, below_queue
+from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, Leniency, Limits
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
-    from stompy.frames.frame import Frame
+    from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
 
-_MESSAGES = (
-    ("SEND", r"needs a (destination|'destination')", "SEND received without a Destination specified!"),
-    ("SUBSCRIBE", "needs a 'destination'", "SUBSCRIBE received without a Destination specified!"),
-    ("SUBSCRIBE", "needs a 'id'", "SUBSCRIBE received without a subscription id!"),
-    ("UNSUBSCRIBE", "there is no subscription", "No subscription matched."),
-    ("COMMIT", "there is no open transaction", "Invalid transaction id: {transaction}"),
-    ("ABORT", "there is no open transaction", "Invalid transaction id: {transaction}"),
-    ("SEND", "there is no open transaction", "Invalid transaction id: {transaction}"),
-    ("ACK", "no unacknowledged message", "Unexpected ACK received for message-id [{id}]"),
-    ("NACK", "no unacknowledged message", "Unexpected NACK received for message-id [{id}]"),
-)
-"""By command: what is wrong in the words of this broker, and in those of ActiveMQ."""
+_NO_TRANSACTION = "Invalid transaction id: {transaction}"
+_MESSAGES: dict[tuple[str, Fault | None], str] = {
+    ("SEND", Fault.NO_DESTINATION): "SEND received without a Destination specified!",
+    ("SUBSCRIBE", Fault.NO_DESTINATION): "SUBSCRIBE received without a Destination specified!",
+    ("SUBSCRIBE", Fault.NO_ID): "SUBSCRIBE received without a subscription id!",
+    ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION): "No subscription matched.",
+    **{(command, Fault.UNKNOWN_TRANSACTION): _NO_TRANSACTION for command in ("SEND", "ACK", "COMMIT", "ABORT")},
+    ("ACK", Fault.UNKNOWN_MESSAGE): "Unexpected ACK received for message-id [{id}]",
+    ("NACK", Fault.UNKNOWN_MESSAGE): "Unexpected NACK received for message-id [{id}]",
+}
+"""What ActiveMQ says, by command and fault."""
 
 
-def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
+def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that leaves the connection open, but for an unknown command and what cannot be read."""
-    if version is None and "no common version" in wrong:
-        asked = frame.headers._peek("accept-version") if frame is not None else ""
-        return Refusal(f"Invalid Protocol version[{asked}], supported versions are: [1.2, 1.1, 1.0]", length=False)
-    if frame is None or version is None or "message could not" in wrong:
-        return Refusal(wrong, named=False, length=False)
-    if frame.command == "SEND" and "that is not empty" in wrong and frame.headers._peek("destination") == "":
-        return Refusal(wrong, silent=True)
-    if "is not allowed" in wrong:
+    message, fault = str(error), fault_of(error)
+    if frame is None:
+        return Refusal(message, named=False, length=False)
+    header = frame.headers._peek
+    if fault is Fault.NO_COMMON_VERSION:
+        message = f"Invalid Protocol version[{header('accept-version')}], supported versions are: [1.2, 1.1, 1.0]"
+        return Refusal(message, length=False)
+    if version is None:
+        return Refusal("Not connected.", named=False, length=False)
+    if fault is Fault.EMPTY_DESTINATION and frame.command == "SEND":
+        return Refusal(message, silent=True)
+    if fault is Fault.COMMAND_NOT_ALLOWED:
         return Refusal("Already connected.", named=False, length=False)
     if frame.command in SERVER_COMMANDS:
-        return Refusal(wrong, named=False, length=False)
-    if wrong.startswith("unknown command") and frame.command not in ("NACK",):
+        return Refusal(message, named=False, length=False)
+    if fault is Fault.UNKNOWN_COMMAND and frame.command != "NACK":
         return Refusal(f"Unknown STOMP action: {frame.command}", length=False)
-    header = frame.headers._peek
+    message = _MESSAGES.get((frame.command, fault), message)
     identity = header("id") or header("message-id") or ""
-    for command, pattern, message in _MESSAGES:
-        if frame.command == command and re.search(pattern, wrong):
-            wrong = message.format(transaction=header("transaction"), id=identity)
-            break
-    return Refusal(wrong, closes=False, length=False)
+    return Refusal(
+        message.replace("{transaction}", header("transaction") or "").replace("{id}", identity),
+        closes=False,
+        length=False,
+    )
 
 
-def refuse_as_5(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
+def refuse_as_5(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Do the same as version 5.17 does."""
-    refusal = refuse(wrong, frame, version)
-    if refusal.message == "Already connected.":
+    refusal, fault = refuse(error, frame, version), fault_of(error)
+    if frame is None and version is None:  # it looks for the end of a frame first
+        return replace(refusal, closes=False, ignored=True)
+    if fault is Fault.COMMAND_NOT_ALLOWED:
         return replace(refusal, closes=False, named=True)
     return replace(refusal, named=frame is not None and version is not None)
 
 
-def takes(wrong: str, frame: Frame) -> bool:
+def takes(error: Exception, frame: Frame) -> bool:
     """Whether ActiveMQ takes a frame that is wrong."""
-    return "unknown ack mode" in wrong or (frame.command == "SUBSCRIBE" and "already a subscription" in wrong)
+    return fault_of(error) in (Fault.UNKNOWN_ACK_MODE, Fault.SUBSCRIPTION_EXISTS)
 
 
 def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
@@ -76,9 +82,9 @@ def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def letter(options: SendOptions) -> tuple[tuple[str, str], ...]:
-    """Return the further headers of a dead letter."""
-    return (("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"),)
+def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+    """Return the headers of a dead letter."""
+    return (*pairs, ("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"))
 
 
 def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
@@ -95,8 +101,13 @@ ACTIVEMQ = Profile(
     name="activemq",
     server="ActiveMQ/6.1.7",
     session="ID:stompy-%s",
-    leniency=Leniency.ESCAPED_CONNECT | Leniency.UNDEFINED_ESCAPES | Leniency.UNEXPECTED_BODY,
-    names=Names(rest=(">",), rooted=True),
+    leniency=Leniency.ESCAPED_CONNECT
+    | Leniency.UNDEFINED_ESCAPES
+    | Leniency.UNEXPECTED_BODY
+    | Leniency.LINES_WITHOUT_COLON,
+    limits=Limits(max_body=100 * 1024 * 1024),
+    offered=exact_versions,
+    names=Names(rest=(">",), read=below_queue),
     heartbeat=mirrored,
     beats_in_1_0=True,
     refused_login=refused_login,
@@ -106,6 +117,7 @@ ACTIVEMQ = Profile(
     expired="/queue/ActiveMQ.DLQ",
     letter=letter,
     keeps_letter=lambda options: options.persistent is True,
+    selectors=Evaluation(activemq=True),
     nack="dead letter",
     nack_alone=True,
     ack_after_unsubscribe=False,
@@ -117,7 +129,7 @@ ACTIVEMQ = Profile(
     added=added,
     own_headers=frozenset({"ack"}),
     repeated="first",
-    own_length=True,
+    own_length=frozenset(NEGOTIABLE),
     text=True,
     deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
     ends_late_replies=True,

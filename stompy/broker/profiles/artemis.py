@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names
-from stompy.broker.profile import Profile, Refusal
-from stompy.frames.grammar import Leniency, Version
+from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.frames.grammar import Leniency, Limits, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
@@ -17,19 +19,30 @@ if TYPE_CHECKING:
 _NAMED = frozenset({"UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "SEND", "RECEIPT"})
 """The commands whose ERROR names the frame."""
 
+_TAKEN = {
+    ("CONNECT", Fault.COMMAND_NOT_ALLOWED),
+    ("STOMP", Fault.COMMAND_NOT_ALLOWED),
+    ("SEND", Fault.UNKNOWN_TRANSACTION),
+    ("SUBSCRIBE", Fault.NO_ID),
+    ("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE),
+}
+"""What is wrong and taken all the same, by command."""
 
-def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
+
+def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
+    message, fault = str(error), fault_of(error)
+    if version is None and fault is not Fault.NO_COMMON_VERSION:
+        return Refusal(message, closes=False, ignored=True)
     if frame is None or version is None or frame.command not in {*_NAMED, "SUBSCRIBE"}:
-        return Refusal(wrong, headers=(("version", "1.0,1.1,1.2"),) if version is None else (), named=False)
+        return Refusal(message, headers=(("version", "1.0,1.1,1.2"),) if version is None else (), named=False)
     header = frame.headers._peek
-    message = wrong
-    if "already a subscription" in wrong:
+    if fault is Fault.SUBSCRIPTION_EXISTS:
         message = f"There already is a subscription for: {header('id')}. Either use unique subscription IDs"
-    elif "no unacknowledged message" in wrong:
+    elif fault is Fault.UNKNOWN_MESSAGE:
         message = f"AMQ339018 Error acknowledging message {header('id') or header('message-id')}"
     elif frame.command == "SEND":
-        message = f"AMQ339011 Error sending message {wrong}"
+        message = f"AMQ339011 Error sending message {message}"
     elif frame.command == "COMMIT":
         message = f"AMQ339013 Error committing {header('transaction')}"
     elif frame.command == "RECEIPT":
@@ -40,9 +53,14 @@ def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
     return Refusal(message, named=named, closes=False, last=version is Version.V1_2)
 
 
-def takes(wrong: str, frame: Frame) -> bool:
+def takes(error: Exception, frame: Frame) -> bool:
     """Whether Artemis takes a frame that is wrong."""
-    return "unknown ack mode" in wrong or (frame.command == "SUBSCRIBE" and "needs a 'id'" in wrong)
+    return (frame.command, fault_of(error)) in _TAKEN
+
+
+def value(text: str, version: Version) -> str:
+    """Return a header's value as Artemis passes it on: in 1.0 what is not ASCII is lost."""
+    return text if version is not Version.V1_0 else text.encode("utf-8", "replace").decode("ascii", "replace")
 
 
 def translate(command: str, header: Lookup) -> Lookup:
@@ -83,8 +101,10 @@ def refused_login(login: str | None) -> Refusal:
 ARTEMIS = Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
-    leniency=Leniency.CR_ESCAPE_IN_1_1 | Leniency.UNEXPECTED_BODY,
-    names=Names(rest=("#",)),
+    leniency=Leniency.CR_ESCAPE_IN_1_1 | Leniency.UNEXPECTED_BODY | Leniency.LINES_WITHOUT_COLON,
+    limits=Limits(max_body=1024 * 1024 * 1024),
+    offered=exact_versions,
+    names=Names(rest=("#",), composite=False, nameless=True, temporary="shared"),
     heartbeat=least,
     nameless_in_1_0=True,
     refused_login=refused_login,
@@ -92,7 +112,7 @@ ARTEMIS = Profile(
     takes=takes,
     translate=translate,
     supported=frozenset({"destination-type", "subscription-type", "consumer-window-size"}),
-    converts=False,
+    selectors=Evaluation(convert=False, activemq=True),
     expired="/queue/ExpiryQueue",
     deaf=lambda seconds: Refusal(
         f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
@@ -103,7 +123,9 @@ ARTEMIS = Profile(
     ack_after_unsubscribe=False,
     unsubscribe_returns=True,
     returns_as_new=True,
+    first_as_redelivered=True,
     transacted=frozenset(),
+    implied_begin=True,
     max_deliveries=10,
     keeps_by_default=False,
     first=b"redelivered:false\n",
@@ -111,5 +133,7 @@ ARTEMIS = Profile(
     added=added,
     own_headers=frozenset({"ack", "receipt", "transaction"}),
     repeated="last before 1.2",
+    own_length=frozenset({Version.V1_0}),
+    value=value,
     text=True,
 )

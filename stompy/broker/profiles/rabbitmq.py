@@ -2,69 +2,160 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import Names
-from stompy.broker.profile import Profile, Refusal
-from stompy.frames.grammar import Leniency
+from stompy.broker.destinations import REMOTE, Names
+from stompy.broker.options import DURABLE, EXCLUSIVE, NO_LOCAL
+from stompy.broker.profile import Declaration, Profile, Refusal, exact_versions
+from stompy.frames.grammar import Leniency, Limits
 from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
 if TYPE_CHECKING:
-    from stompy.frames.frame import Frame
+    from stompy.broker.options import SendOptions
+    from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
     from stompy.protocol.rules import Lookup
 
 _VERSIONS = (("version", "1.0,1.1,1.2"),)
-_MESSAGES = (
-    ("no common version", "Version mismatch"),
-    ("needs a destination", "Missing destination"),
-    ("needs a 'destination'", "Missing destination"),
-    ("there is no subscription", "No subscription found"),
-    ("unknown command", "Bad command"),
-    ("unknown ack mode", "Processing error"),
-    ("has ended", "Subscription not found"),
-    ("no unacknowledged message", "Message not found"),
-    ("there is no open transaction", "Bad transaction"),
-    ("needs a 'transaction'", "Missing transaction"),
-)
+_MESSAGES = {
+    Fault.NO_COMMON_VERSION: "Version mismatch",
+    Fault.COMMAND_NOT_ALLOWED: "Illegal command",
+    Fault.NO_DESTINATION: "Missing destination",
+    Fault.EMPTY_DESTINATION: "Missing destination",
+    Fault.UNKNOWN_SUBSCRIPTION: "No subscription found",
+    Fault.UNKNOWN_COMMAND: "Bad command",
+    Fault.UNKNOWN_ACK_MODE: "Processing error",
+    Fault.SUBSCRIPTION_ENDED: "Subscription not found",
+    Fault.UNKNOWN_MESSAGE: "Message not found",
+    Fault.UNKNOWN_TRANSACTION: "Bad transaction",
+    Fault.NO_TRANSACTION: "Missing transaction",
+    Fault.INVALID_DESTINATION: "Invalid destination",
+    Fault.UNKNOWN_DESTINATION: "Unknown destination",
+    Fault.UNKNOWN_EXCHANGE: "not_found",
+    Fault.DECLARED_OTHERWISE: "precondition_failed",
+}
+"""What RabbitMQ says."""
+
+_TAKEN = {
+    ("SUBSCRIBE", Fault.NO_ID),
+    ("BEGIN", Fault.TRANSACTION_EXISTS),
+    ("NACK", Fault.UNKNOWN_COMMAND),
+}
+"""What is wrong and taken all the same, by command."""
+
+_REPLY, _GENERATED = "/reply-queue/", "amq.gen-"
+
+_TOKEN = re.compile(r"(ack-)?[0-9a-f]+-[0-9]+-[0-9]+")
+"""What an ACK names; one of this form was delivered some time."""
+
 _HIDDEN = {
     "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
-    "SUBSCRIBE": frozenset({"selector", "browser", "activemq.exclusive", "activemq.prefetchSize", "no-local"}),
+    "SUBSCRIBE": frozenset({"selector", "browser", EXCLUSIVE, "activemq.prefetchSize", *NO_LOCAL, *DURABLE}),
 }
 """Headers that RabbitMQ passes over."""
 
 
-def refuse(wrong: str, frame: Frame | None, version: Version | None) -> Refusal:
+def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that names no frame and leaves the connection open; what cannot be read ends it silently."""
-    if frame is None or "is not allowed" in wrong:
-        return Refusal(wrong, silent=True)
-    if "already a subscription" in wrong:
-        return Refusal("Duplicated subscription identifier", headers=_VERSIONS, named=False)
-    message = next((text for part, text in _MESSAGES if part in wrong), wrong)
-    return Refusal(message, detail=f"{wrong}\n", headers=_VERSIONS, named=False, closes=False)
+    message, fault = str(error), fault_of(error)
+    if frame is None:  # before CONNECT it looks for the end of a frame first
+        return Refusal(message, closes=version is not None, silent=version is not None, ignored=version is None)
+    if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
+        return Refusal(message, silent=True)
+    if fault is Fault.SUBSCRIPTION_EXISTS:
+        return Refusal("Duplicated subscription identifier", headers=_VERSIONS, named=False, confirmed="after")
+    if fault in (Fault.UNKNOWN_EXCHANGE, Fault.DECLARED_OTHERWISE):
+        return Refusal(_MESSAGES[fault], detail=f"{message}\n", headers=_VERSIONS, named=False, confirmed="after")
+    if fault is Fault.UNKNOWN_MESSAGE:
+        token = frame.headers._peek("id") or frame.headers._peek("message-id") or ""
+        if _TOKEN.fullmatch(token):
+            return Refusal("precondition_failed", headers=_VERSIONS, named=False, confirmed="before")
+    text = _MESSAGES.get(fault, message) if fault is not None else message
+    return Refusal(text, detail=f"{message}\n", headers=_VERSIONS, named=False, closes=False)
 
 
-def takes(wrong: str, frame: Frame) -> bool:
+def takes(error: Exception, frame: Frame) -> bool:
     """Whether RabbitMQ takes a frame that is wrong."""
-    return (
-        (frame.command == "SUBSCRIBE" and "needs a 'id'" in wrong)
-        or (frame.command == "BEGIN" and "already open" in wrong)
-        or (frame.command == "NACK" and "unknown command" in wrong)
-    )
+    return (frame.command, fault_of(error)) in _TAKEN
+
+
+def read(name: str) -> tuple[str, str]:
+    """Return what RabbitMQ takes a name for: the queue or the topic of an exchange, and how MESSAGE frames name it.
+
+    Raises:
+        FaultyFrame: there is no such kind of destination, or no such exchange.
+    """
+    if not name.startswith("/"):
+        return f"/queue/{name}", f"/queue/{name}"
+    if name.startswith(_REPLY):
+        return _reply_queue(name)
+    if name.startswith("/exchange/"):
+        return _of_exchange(*name[len("/exchange/") :].partition("/")[::2])
+    for prefix, kept in (("/queue/", "/queue/"), ("/amq/queue/", "/queue/"), ("/topic/", "/topic/")):
+        rest = name[len(prefix) :]
+        if name.startswith(prefix) and rest and "/" not in rest:
+            return kept + rest, kept + rest
+    if name.startswith(("/queue/", "/amq/", "/topic/", "/temp-queue/")):
+        raise FaultyFrame(Fault.INVALID_DESTINATION, f"{shown(name)} is not a valid destination")
+    raise FaultyFrame(Fault.UNKNOWN_DESTINATION, f"{shown(name)} is not a valid destination")
+
+
+def _of_exchange(exchange: str, key: str) -> tuple[str, str]:
+    if exchange == "amq.topic":
+        return f"/topic/{key}", f"/topic/{key}"
+    if exchange not in ("amq.direct", "amq.fanout", "amq.headers"):
+        raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, f"NOT_FOUND - no exchange {exchange[:80]!r} in vhost '/'")
+    told = f"/exchange/{exchange}/{key}" if key else f"/exchange/{exchange}"
+    # In the name that the broker keeps, a dot or a wildcard of a key of `amq.direct` would be one.
+    return f"/topic//{exchange}/" + ("=" + key.replace(".", "\0") if exchange == "amq.direct" else ""), told
+
+
+def reply_name(name: str) -> str:
+    """Return the name of a temporary queue that other clients see."""
+    return _REPLY + _GENERATED + name.removeprefix(REMOTE[0]).encode().hex()
+
+
+def _reply_queue(name: str) -> tuple[str, str]:
+    queue = name[len(_REPLY) :]
+    try:
+        return REMOTE[0] + bytes.fromhex(queue.removeprefix(_GENERATED)).decode(), f"/queue/{queue}"
+    except ValueError:
+        return f"/queue/{queue}", f"/queue/{queue}"
+
+
+def declares(header: Lookup) -> Declaration | None:
+    """Return the queue that a SUBSCRIBE makes: that of its name, or one that is bound to a topic."""
+    destination, durable = header("destination") or "", header("durable") == "true"
+    exclusive = header("exclusive")
+    exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
+    letters = None if exchange is None else _of_exchange(exchange, key)[0] if exchange else f"/queue/{key}"
+    if not destination.startswith(("/topic/", "/exchange/")):
+        if destination.startswith("/amq/"):
+            return None
+        return Declaration(None, header("auto-delete") == "true", exclusive == "true", letters)
+    name = header("x-queue-name")
+    if name is None and durable:
+        name = "stomp-subscription-" + hashlib.sha256(f"{header('id')} {destination}".encode()).hexdigest()[:22]
+    if name is None:
+        return None
+    lasts = durable and header("auto-delete") == "false"
+    return Declaration(name, not lasts, exclusive == "true" if durable else exclusive != "false", letters)
+
+
+def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+    """Return the headers of a dead letter."""
+    reason = "expired" if ("dead-letter-reason", "expired") in pairs else "rejected"
+    queue = queue.removeprefix("/queue/")
+    return (("x-first-death-exchange", ""), ("x-first-death-queue", queue), ("x-first-death-reason", reason))
 
 
 def translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup that passes over what RabbitMQ does, and knows its durable queues of topics."""
+    """Return a lookup without the headers that RabbitMQ ignores."""
     hidden = _HIDDEN.get(command, frozenset())
-
-    def lookup(name: str) -> str | None:
-        if name in hidden:
-            return None
-        if name == "activemq.subscriptionName" and (header("durable") or "") == "true":
-            return header("x-queue-name") or header("id")
-        return header(name)
-
-    return lookup
+    return lambda name: None if name in hidden else header(name)
 
 
 def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
@@ -76,12 +167,13 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
 def refused_login(login: str | None) -> Refusal:
     """Return the refusal of a wrong login."""
     detail = f"Access refused for user '{login or 'guest'}'\n"
-    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False)
+    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False, closes=False)
 
 
 def refused_host(host: str) -> Refusal:
     """Return the refusal of a host that is not a virtual host."""
-    return Refusal("Bad CONNECT", detail=f"Virtual host '{host}' access denied\n", headers=_VERSIONS, named=False)
+    detail = f"Virtual host '{host}' access denied\n"
+    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False, closes=False)
 
 
 RABBITMQ = Profile(
@@ -94,7 +186,16 @@ RABBITMQ = Profile(
     | Leniency.CRLF_IN_1_1
     | Leniency.INVALID_UTF8
     | Leniency.UNEXPECTED_BODY,
-    names=Names(rest=("#",), pattern_queues=False, queued=True),
+    limits=Limits(max_body=4 * 1024 * 1024),
+    offered=exact_versions,
+    names=Names(
+        rest=("#",),
+        pattern_queues=False,
+        read=read,
+        composite=False,
+        temporary="in reply-to",
+        reply_name=reply_name,
+    ),
     heartbeat=whole_seconds,
     beats_in_1_0=True,
     hosts=frozenset({"/"}),
@@ -103,7 +204,18 @@ RABBITMQ = Profile(
     refuse=refuse,
     takes=takes,
     translate=translate,
-    supported=frozenset({"durable", "auto-delete", "exclusive", "x-queue-name"}),
+    declares=declares,
+    supported=frozenset(
+        {
+            "durable",
+            "auto-delete",
+            "exclusive",
+            "x-queue-name",
+            "x-dead-letter-exchange",
+            "x-dead-letter-routing-key",
+        }
+    ),
+    letter=letter,
     keeps_letter=lambda options: False,
     nack="requeued",
     ack_reaches_connection=True,

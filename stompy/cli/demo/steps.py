@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from stompy.broker.broker import Broker
 from stompy.cli.demo.printer import DemoPrinter
+from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
@@ -19,6 +20,8 @@ HEARTBEAT = (0.25, 0.25)
 """Seconds; short, so that the demo can show some beats."""
 _PATIENCE = 10.0
 _BEATS = 3
+_DEAD_LETTERS = "/queue/DLQ"
+_MOST_REFUSALS = 20
 
 
 def connection(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
@@ -139,6 +142,42 @@ def nack(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         printer.check("and after its ack the queue is empty", holds=_is_empty(conn, "/queue/jobs"))
 
 
+def dead_letters(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
+    """Refuse a message until it is a dead letter."""
+    with printer.step(
+        "Dead letters", "A message that is refused each time ends in a queue of its own, with the reason."
+    ):
+        subscription = conn.subscribe("/queue/poison", ack="client-individual")
+        conn.send("/queue/poison", "a job that nobody can do", confirm=True)
+        refusals = 0
+        while not broker.depth(_DEAD_LETTERS) and refusals < _MOST_REFUSALS:
+            subscription.receive(_PATIENCE).nack(receipt=True).wait(_PATIENCE)
+            refusals += 1
+        subscription.unsubscribe()
+        printer.happened("refused", f"{refusals} times, then it was in {_DEAD_LETTERS}")
+        letter = conn.subscribe(_DEAD_LETTERS).receive(_PATIENCE)
+        origin, reason = letter.headers["original-destination"], letter.headers["dead-letter-reason"]
+        printer.happened("it says", f"from {origin}, {reason}")
+        printer.check("the dead letter names its queue", holds=origin == "/queue/poison")
+
+
+def durable(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
+    """Get what a topic had while nobody was connected."""
+    with printer.step(
+        "A durable subscription", "The broker keeps the messages of a topic while the subscriber is away."
+    ):
+        with connect(broker.url, client_id="reader") as reader:
+            reader.subscribe("/topic/news", durable="news")
+        conn.send("/topic/news", "what happened meanwhile", confirm=True)
+        printer.happened("sent", "1 message to /topic/news, while its subscriber is away")
+        with connect(broker.url, client_id="reader") as reader:
+            subscription = reader.subscribe("/topic/news", durable="news")
+            text = subscription.receive(_PATIENCE).text
+            subscription.unsubscribe(delete=True)
+        printer.happened("received", f"{text!r}, after it had come back")
+        printer.check("nothing was missed", holds=text == "what happened meanwhile")
+
+
 def heartbeats(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Send nothing for a while, and count the heartbeats."""
     with printer.step(
@@ -163,6 +202,8 @@ STEPS: tuple[Callable[[DemoPrinter, Broker, Connection], None], ...] = (
     receipt,
     transactions,
     nack,
+    dead_letters,
+    durable,
     heartbeats,
 )
 

@@ -7,6 +7,7 @@ import pytest
 from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
+from stompy.protocol.rules import Fault, FaultyFrame
 from tests.broker.conftest import Serve
 
 COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
@@ -14,7 +15,7 @@ COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
 
 def test_a_wrong_frame_leaves_the_connection_open() -> None:
     assert ACTIVEMQ.refuse is not None
-    refusal = ACTIVEMQ.refuse("there is no open transaction 't' (COMMIT)", COMMIT, Version.V1_2)
+    refusal = ACTIVEMQ.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
@@ -22,7 +23,7 @@ def test_a_wrong_frame_leaves_the_connection_open() -> None:
 def test_a_second_connect_ends_it_from_6_on(profile: object, closes: bool) -> None:
     refuse = profile.refuse  # type: ignore[attr-defined]
     again = Frame("CONNECT", [("receipt", "r")])
-    refusal = refuse("a CONNECT frame is not allowed: the session is open", again, Version.V1_2)
+    refusal = refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
     assert (refusal.message, refusal.closes) == ("Already connected.", closes)
 
 
@@ -34,3 +35,21 @@ def test_a_message_has_the_headers_that_activemq_adds(serve: Serve) -> None:
     assert message.headers["destination"] == "/queue/a"
     assert (message.headers["expires"], message.headers["priority"]) == ("0", "7")
     assert message.headers["timestamp"].isdigit()
+
+
+def test_version_5_says_that_it_is_not_connected_and_waits(serve: Serve) -> None:
+    client = serve(like="activemq5").dial()
+    client.raw(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+    error = client.expect("ERROR")
+    assert (error.headers["message"], error.headers["receipt-id"]) == ("Not connected.", "r")
+    client.expect_another_handshake()
+    client.connect()
+    client.sync()
+
+
+def test_a_subscription_that_is_taken_with_an_unknown_mode_can_be_ended(serve: Serve) -> None:
+    client = serve(like="activemq").client()
+    client.subscribe("/queue/a", "banana")
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    client.send("/queue/a", "x")
+    assert client.idle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.broker.profiles.artemis import ARTEMIS, least
+from stompy.errors import RemoteProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -21,7 +22,10 @@ def test_heart_beats_have_a_least_interval(asked: tuple[int, int], answered: tup
 def test_in_1_2_an_error_is_the_last_but_one() -> None:
     assert ARTEMIS.refuse is not None
     frame = Frame("ABORT", [("transaction", "t")])
-    lasts = [ARTEMIS.refuse("wrong", frame, version).last for version in (Version.V1_0, Version.V1_1, Version.V1_2)]
+    lasts = [
+        ARTEMIS.refuse(RemoteProtocolError("wrong"), frame, version).last
+        for version in (Version.V1_0, Version.V1_1, Version.V1_2)
+    ]
     assert lasts == [False, False, True]
 
 
@@ -31,3 +35,67 @@ def test_a_window_of_0_is_one_message_at_a_time(serve: Serve) -> None:
     client.subscribe("/queue/a", "client", consumer_window_size="0")
     client.ack(client.messages(1)[0])
     assert client.bodies(1) == ["2"]
+
+
+def test_a_send_begins_the_transaction_that_it_names(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.send("/queue/a", "x", transaction="t")
+    assert served.depth("/queue/a") == (0, 0)
+    client.sure("COMMIT", {"transaction": "t"})
+    assert served.depth("/queue/a") == (1, 0)
+
+
+def test_such_a_transaction_may_be_committed_in_the_same_breath(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    send = client.encoded("SEND", {"destination": "/queue/a", "transaction": "t"}, b"x")
+    client.raw(send + client.encoded("COMMIT", {"transaction": "t", "receipt": "r"}))
+    client.expect("RECEIPT")
+    assert served.depth("/queue/a") == (1, 0)
+
+
+def test_a_temporary_queue_has_one_name_for_all(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client, other = served.client(), served.client()
+    client.subscribe("/temp-queue/a")
+    other.send("/temp-queue/a", "x")
+    assert client.bodies(1) == ["x"]
+
+
+def test_a_second_connect_is_answered(serve: Serve) -> None:
+    client = serve(like="artemis").client()
+    client.say("CONNECT", {"accept-version": "1.2", "host": "h"})
+    assert client.expect("CONNECTED").headers["version"] == "1.2"
+    client.sync()
+
+
+def test_what_comes_before_connect_is_ignored(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.dial()
+    client.raw(b"SEND\ndestination:/queue/a\n\nx\0")
+    client.connect()
+    assert served.depth("/queue/a") == (0, 0)
+    silent = served.dial()
+    silent.raw(b"GET / HTTP/1.1\r\n\r\n")
+    silent.raw(b"\r\n")
+    assert silent.recv(0.1) == b""
+
+
+def test_a_name_with_commas_is_one(serve: Serve) -> None:
+    served = serve(like="artemis")
+    served.client().send("/queue/a,/queue/b", "x")
+    assert served.depth("/queue/a,/queue/b") == (1, 0)
+
+
+def test_of_what_a_lost_session_gives_back_the_first_alone_says_so(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.subscribe("/queue/a", "client-individual")
+    client.send("/queue/a", *"0123")
+    client.ack(client.messages(4)[2])
+    client.disconnect()
+    client = served.client()
+    client.subscribe("/queue/a")
+    again = [(message.body, message.headers["redelivered"]) for message in client.messages(3)]
+    assert again == [(b"0", "true"), (b"1", "false"), (b"3", "false")]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from stompy.broker.profile import Declaration
+from stompy.broker.profiles.rabbitmq import declares, read, reply_name
+from stompy.protocol.rules import Fault, FaultyFrame
 from tests.broker.conftest import Serve
 
 
@@ -35,4 +40,92 @@ def test_an_unknown_destination_is_refused_and_the_connection_stays(serve: Serve
     client = serve(like="rabbitmq").client(host="/")
     client.say("SEND", {"destination": "/nowhere/a", "receipt": "r"})
     assert "receipt-id" not in client.expect("ERROR").headers
+    client.sync()
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "shown"),
+    [
+        ("a", "/queue/a", "/queue/a"),
+        ("/amq/queue/a", "/queue/a", "/queue/a"),
+        ("/exchange/amq.topic/a.#", "/topic/a.#", "/topic/a.#"),
+        ("/exchange/amq.fanout/k", "/topic//amq.fanout/", "/exchange/amq.fanout/k"),
+        ("/exchange/amq.fanout", "/topic//amq.fanout/", "/exchange/amq.fanout"),
+        ("/exchange/amq.direct/*", "/topic//amq.direct/=*", "/exchange/amq.direct/*"),
+        ("/reply-queue/other", "/queue/other", "/queue/other"),
+    ],
+)
+def test_what_a_name_stands_for(name: str, kept: str, shown: str) -> None:
+    assert read(name) == (kept, shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("/queue/", Fault.INVALID_DESTINATION),
+        ("/temp-queue/a", Fault.INVALID_DESTINATION),
+        ("/nowhere/a", Fault.UNKNOWN_DESTINATION),
+        ("/exchange/mine/a", Fault.UNKNOWN_EXCHANGE),
+    ],
+)
+def test_a_name_that_stands_for_nothing(name: str, fault: Fault) -> None:
+    with pytest.raises(FaultyFrame) as refused:
+        read(name)
+    assert refused.value.fault is fault
+
+
+def test_a_reply_name_leads_back() -> None:
+    name = "/remote-temp-queue/s-1/answers"
+    assert read(reply_name(name))[0] == name
+
+
+@pytest.mark.parametrize(
+    ("headers", "declared"),
+    [
+        ({"destination": "/queue/a"}, Declaration()),
+        ({"destination": "/queue/a", "auto-delete": "true"}, Declaration(auto_delete=True)),
+        ({"destination": "/amq/queue/a", "auto-delete": "true"}, None),
+        ({"destination": "/topic/a"}, None),
+        ({"destination": "/topic/a", "x-queue-name": "q"}, Declaration("q", auto_delete=True, exclusive=True)),
+        ({"destination": "/topic/a", "x-queue-name": "q", "durable": "true", "auto-delete": "false"}, Declaration("q")),
+        (
+            {"destination": "/queue/a", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "b"},
+            Declaration(letters="/queue/b"),
+        ),
+    ],
+)
+def test_what_a_subscribe_declares(headers: dict[str, str], declared: Declaration | None) -> None:
+    assert declares(headers.get) == declared
+
+
+def test_a_durable_queue_without_a_name_is_found_again_by_its_id(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    durable = {"durable": "true", "auto_delete": "false"}
+    owner = served.client(host="/")
+    owner.subscribe("/topic/a", "client", **durable)
+    owner.disconnect()
+    served.client(host="/").send("/topic/a", "x")
+    owner = served.client(host="/")
+    owner.subscribe("/topic/a", "client", **durable)
+    assert owner.bodies(1) == ["x"]
+
+
+def test_an_exclusive_queue_is_its_sessions(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    owner, other = served.client(host="/"), served.client(host="/")
+    owner.subscribe("/queue/a", "client", exclusive="true")
+    other.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "exclusive": "true"})
+    assert b"RESOURCE_LOCKED" in other.error().body
+    owner.send("/amq/queue/a", "x")
+    owner.messages(1)
+    owner.disconnect()
+    assert served.depth("/queue/a") == (0, 0)
+
+
+def test_a_wrong_login_leaves_the_connection_open_for_another(serve: Serve) -> None:
+    client = serve(like="rabbitmq", users={"ann": "sesame"}, login_delay=0.0).dial()
+    client.raw(b"CONNECT\naccept-version:1.2\nhost:/\nlogin:ann\npasscode:no\n\n\0")
+    assert client.expect("ERROR").headers["message"] == "Bad CONNECT"
+    client.expect_another_handshake()
+    client.connect(host="/", login="ann", passcode="sesame")
     client.sync()

@@ -41,3 +41,14 @@ def test_silence_without_beats_is_found_out(broker: Broker, monkeypatch: pytest.
     with stompy.connect(broker.url, heartbeat=(0, 0)) as conn:
         steps.heartbeats(printer, broker, conn)
     assert printer.failed == ["both sides sent heartbeats"]
+
+
+def test_a_dead_letter_that_does_not_say_where_it_was_is_found_out(
+    broker: Broker, conn: stompy.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_MOST_REFUSALS", 0)
+    conn.send("/queue/DLQ", "x", headers={"original-destination": "/queue/other", "dead-letter-reason": "another"})
+    conn.flush()
+    printer = DemoPrinter()
+    steps.dead_letters(printer, broker, conn)
+    assert printer.failed == ["the dead letter names its queue"]

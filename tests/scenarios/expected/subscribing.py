@@ -254,4 +254,17 @@ SUBSCRIBING: tuple[Fact, ...] = (
         on(CLASSIC, "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`", "MESSAGE\nscheduledJobId:ID:*"),
         on((*EMBEDDED, *ARTEMIS), "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`"),
     ),
+    fact(
+        "portable",
+        "portable options",
+        "Which features does a program that uses all of `tests/scenarios/test_portable.py` have to do without?",
+        on((*EMBEDDED, *CLASSIC), "dedupe_id", "`dedupe_id`"),
+        on(ARTEMIS, "browse exclusive", "`browse`, `exclusive`"),
+        on(
+            RABBITMQ,
+            "delay group dedupe_id selector browse exclusive",
+            "`delay`, `group`, `dedupe_id`, `selector`, `browse`, `exclusive`",
+            grade="own",
+        ),
+    ),
 )
