@@ -145,9 +145,10 @@ test-spark-brokers: $(SPARK_VENV)/.installed
 
 # What depends on the release: the session, the options, the offsets; tables and streams, read and written.
 test-spark-oldest:
+	.ci/iceberg
 	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_EXTRAS=spark,test \
-		SPARK_REQUIRED=pyarrow,pyspark SPARK_TESTS="$(addprefix tests/spark/,test_session.py test_datasource.py \
-		source/test_stream.py sink/test_writer.py)"
+		SPARK_REQUIRED=pyarrow,pyspark,iceberg SPARK_TESTS="$(addprefix tests/spark/,test_session.py test_datasource.py \
+		source/test_stream.py sink/test_writer.py queries/test_iceberg.py)"
 
 test-spark-release: $(SPARK_VENV)/.installed
 	$(SPARK_PYTEST) $(SPARK_TESTS) $(ARGS)

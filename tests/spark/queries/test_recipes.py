@@ -33,7 +33,7 @@ pytestmark = [
 def recipe(spark: SparkSession, broker: Broker, tmp_path: Path) -> Recipe:
     """Run one as printed, but for the broker's address and the folder; `instead` are further changes."""
     programs = [block.text for block in blocks(PAGE, "python")]
-    assert len(programs) == 4
+    assert len(programs) == 5
 
     def run(words: str, instead: Mapping[str, str] | None = None) -> dict[str, Any]:
         (program,) = (one for one in programs if words in one)
