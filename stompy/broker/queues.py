@@ -40,6 +40,24 @@ class Ready:
             level = self._level(item.priority)
         level[item.order] = item
 
+    def extend(self, items: Iterable[Item]) -> None:
+        """Add messages, each at the end of its priority."""
+        for item in items:
+            level = self._levels.get(item.priority)
+            if level is None:
+                level = self._level(item.priority)
+            level[item.order] = item
+
+    def drop_first(self, count: int) -> None:
+        """Take so many messages out, the first ones."""
+        while count:
+            priority, level = next(iter(self._levels.items()))
+            for _ in range(min(count, len(level))):
+                level.popitem(last=False)
+                count -= 1
+            if not level:
+                del self._levels[priority]
+
     def first(self) -> Item:
         """Return the next message, which stays."""
         for level in self._levels.values():
@@ -101,7 +119,7 @@ class View:
 
     def sees(self, item: Item) -> bool:
         """Whether a message fulfils the condition."""
-        return self.selector is None or self.selector.matches(item.message.lookup)
+        return self.selector is None or self.selector.matches(item.message.shared.lookup)
 
 
 class Queue:
@@ -196,6 +214,22 @@ class Queue:
             for view in self._selecting.values():
                 if view.sees(item):
                     view.ready.append(item)
+
+    def extend(self, items: list[Item]) -> None:
+        """Add messages at the end."""
+        if self._selecting:
+            for item in items:
+                self.append(item)
+            return
+        size = 0
+        for item in items:
+            item.queue = self
+            if not self._prioritized:
+                item.priority = 0
+            size += item.message.size
+        self._ready += len(items)
+        self._bytes += size
+        self._all.ready.extend(items)
 
     def put_back(self, items: Iterable[Item]) -> None:
         """Return messages to the places they had; those that were never taken stand behind them."""
@@ -308,6 +342,8 @@ class Queue:
         ready, turns = view.ready, view.turns
         while turns and ready:
             consumer = turns[0]
+            if len(turns) == 1 and self._hand_many(consumer, view):
+                continue
             if not consumer.has_room():
                 turns.popleft()
                 consumer.wait_for_room(self)
@@ -324,6 +360,21 @@ class Queue:
                 turns.rotate(-1)
             self._hide(item)
             self._hand(item, consumer, view, refuse, now)
+
+    def _hand_many(self, consumer: Consumer, view: View) -> bool:
+        """Hand messages, as they stand, to the one consumer that there is; return whether it took any."""
+        items = consumer.deliver_all(view.ready)
+        if not items:
+            return False
+        if self._selecting:
+            for item in items:
+                self._hide(item)
+        else:
+            view.ready.drop_first(len(items))
+        self._ready -= len(items)
+        self._bytes -= sum([item.message.size for item in items])
+        self.delivered += len(items)
+        return True
 
     def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float) -> None:
         waiting, view = self._assigned[consumer], self._consumers[consumer]

@@ -246,14 +246,16 @@ class Router:
             refused: whether it was a NACK.
             requeue: whether the NACK lets it be delivered again.
         """
+        consumers: dict[Consumer, None] = {}
         for entry in entries:
-            entry.item.item.queue.unacked -= 1
+            queue = entry.item.item.queue
+            queue.unacked -= 1
+            self._dirty[queue] = None
+            consumers[entry.item.consumer] = None
         if refused:
             self._refused([entry.item for entry in entries], requeue=requeue)
-        for queue in {entry.item.item.queue for entry in entries}:
-            self._dirty[queue] = None
         session = entries[0].item.consumer.session
-        for consumer in {entry.item.consumer for entry in entries}:
+        for consumer in consumers:
             self.freed(consumer)
             if consumer.over:
                 consumer.give_back()

@@ -24,6 +24,7 @@ from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, RemoteProtocolError, StompTimeout
 from stompy.frames.grammar import Version
+from stompy.frames.learned import Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
 from stompy.secret import Secret
@@ -181,17 +182,24 @@ class Session:
         if not data:
             return False
         parser = self._protocol.parser
-        frames = parser.feed(data)
-        if self._hooked is not None:
-            self._hooked.received(frames)
+        items = self._parse(data)
         del data  # the first one holds a passcode, which no traceback of what follows must show
-        self._process(frames)
+        self._process(items)
         try:
-            self._meter.check(parser.line_ends, frames=len(frames), now=time.monotonic())
+            count = sum(len(item) if isinstance(item, Run) else 1 for item in items)
+            self._meter.check(parser.line_ends, frames=count, now=time.monotonic())
             self._budget.take_frame(parser.pending)
         except LimitExceeded as error:
             self._fail(str(error))
         return True
+
+    def _parse(self, data: bytes) -> Sequence[Frame | Run]:
+        items = self._protocol.parser.read(data)
+        if self._hooked is None:
+            return items
+        frames = list(frames_of(items))
+        self._hooked.received(frames)
+        return frames
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
@@ -226,28 +234,47 @@ class Session:
         else:
             self._fail(f"nothing was heard for {seconds:g} s despite heart-beats")
 
-    def _process(self, frames: Sequence[Frame]) -> None:
-        if frames and self._pulse is None:
-            self._greet(frames)  # CONNECT alone; what came with it is read by the version agreed on
+    def _process(self, items: Sequence[Frame | Run]) -> None:
+        if items and self._pulse is None:
+            self._greet(list(frames_of(items)))  # CONNECT alone; what came with it is read by the version agreed on
             if self._state.ended:
                 return
-            frames = self._protocol.parser.feed(b"")
-            if self._hooked is not None:
-                self._hooked.received(frames)
-        self._process_batch(frames)
+            items = self._parse(b"")
+        self._process_batch(items)
 
-    def _process_batch(self, frames: Sequence[Frame]) -> None:
+    def _process_batch(self, items: Sequence[Frame | Run]) -> None:
         state, protocol = self._state, self._protocol
         with self._router.turn():
-            for frame in protocol.accept(frames):
-                if state.ended:
-                    return
-                try:
-                    self._process_one(frame)
-                except ProtocolError as error:
-                    self._router.fail(state, str(error), frame)
+            for item in items:
+                if isinstance(item, Run):
+                    self._process_run(item)
+                else:
+                    self._process_frame(item)
+                if state.ended or protocol.error is not None:
+                    break
+            if not state.ended:
+                protocol.accept(())  # what the parser found after these frames
             if protocol.error is not None:
                 self._router.fail(state, str(protocol.error), protocol.offender)
+
+    def _process_run(self, run: Run) -> None:
+        state, protocol, rows, at = self._state, self._protocol, run.rows, 0
+        repeated = self._commands.repeated
+        fast = {"SEND": repeated.publish, "ACK": repeated.settle}.get(run.command)
+        while at < len(rows) and not state.ended and protocol.error is None:
+            if fast is not None and not state.refused:
+                at = fast(state, rows, at)
+                if at == len(rows) or state.ended:
+                    return
+            self._process_frame(run.frame(rows[at]))
+            at += 1
+
+    def _process_frame(self, frame: Frame) -> None:
+        if self._protocol.admits(frame):
+            try:
+                self._process_one(frame)
+            except ProtocolError as error:
+                self._router.fail(self._state, str(error), frame)
 
     def _process_one(self, frame: Frame) -> None:
         state, wrong = self._state, self._refused.pop(id(frame), None)
