@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Ready:
     """The messages that wait: higher priorities first, then in their order; each can be taken out at once."""
 
-    __slots__ = ("_levels",)
+    __slots__ = ("_levels", "_spare")
 
     def __init__(self) -> None:
         self._levels: dict[int, OrderedDict[int, Item]] = {}  # the highest priority first; none is empty
+        self._spare: OrderedDict[int, Item] | None = None  # one that became empty
 
     def __bool__(self) -> bool:
         return bool(self._levels)
@@ -56,7 +57,7 @@ class Ready:
                 level.popitem(last=False)
                 count -= 1
             if not level:
-                del self._levels[priority]
+                self._spare = self._levels.pop(priority)
 
     def first(self) -> Item:
         """Return the next message, which stays."""
@@ -71,7 +72,7 @@ class Ready:
         if level is None or level.pop(item.order, None) is None:
             return False
         if not level:
-            del self._levels[item.priority]
+            self._spare = self._levels.pop(item.priority)
         return True
 
     def put_back(self, items: list[Item]) -> None:
@@ -94,8 +95,10 @@ class Ready:
 
     def _level(self, priority: int) -> OrderedDict[int, Item]:
         if priority not in self._levels:
-            levels = {**self._levels, priority: OrderedDict[int, "Item"]()}
-            self._levels = {key: levels[key] for key in sorted(levels, reverse=True)}
+            level, self._spare = self._spare, None
+            self._levels[priority] = OrderedDict() if level is None else level
+            if len(self._levels) > 1:
+                self._levels = dict(sorted(self._levels.items(), reverse=True))
         return self._levels[priority]
 
 
@@ -335,8 +338,9 @@ class Queue:
             for consumer in list(self._assigned):
                 self._hand_assigned(consumer, refuse, now)
         self._dispatch(self._all, refuse, now)
-        for view in list(self._selecting.values()):
-            self._dispatch(view, refuse, now)
+        if self._selecting:
+            for view in list(self._selecting.values()):
+                self._dispatch(view, refuse, now)
 
     def _dispatch(self, view: View, refuse: Callable[[Item, str], None], now: float) -> None:
         ready, turns = view.ready, view.turns

@@ -19,21 +19,25 @@ from stompy.frames.frame import Headers
 from stompy.frames.grammar import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
 
     from stompy.broker.destinations import Target
     from stompy.broker.router import Router
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.frames.grammar import Grammar
-    from stompy.frames.learned import Row
+    from stompy.frames.learned import Row, Run
+
+    Content: TypeAlias = tuple[MessageHead, bytes, bytes | None]
+    """The head of a message, its body, and the receipt that its SEND asked for."""
 
 _REMEMBERED = 16_384
 """Heads of each version that are remembered."""
 _LONGEST = 512
 """Bytes of the longest head among them."""
-_SPAN = 256
-"""Messages that are put into a queue at once."""
+_WINDOW = 256
+"""Messages that are published at once."""
 
 _STATIC = frozenset(("priority", "persistent"))
 """Options that depend on the head alone."""
@@ -69,32 +73,37 @@ class RepeatedFrames:
         self._on = settings.profile is OWN
         self._known: dict[Version, dict[bytes, MessageHead]] = {}
 
-    def publish(self, session: SessionState, rows: Sequence[Row], at: int) -> int:
-        """Publish the messages of rows from `at` on; return where it ends, at the first that is left to `Commands`.
+    def publish(self, session: SessionState, run: Run, at: int) -> int:
+        """Publish the messages of SENDs from `at` on; return where it ends, at the first that is left to `Commands`.
 
         Args:
             session: whose they are; it is connected.
-            rows: checked frames.
+            run: checked frames.
             at: the first one.
         """
-        if not self._on:
-            return at
-        known = self._known.setdefault(session.protocol.grammar.version, {})
-        receipts: list[bytes] = []
-        while at < len(rows):
-            taken = self._publish_span(session, rows, at, known, receipts)
-            if not taken or session.ended:
-                break
+        while self._on and at < len(run) and not session.ended:
+            rows = run.rows[at : at + _WINDOW]
+            contents = self._contents(session, rows)
+            groups = _by_name(contents)
+            # What a queue or a user's rights do not allow is refused by `Commands`.
+            refused = [group[0] for name, group in groups.items() if not self._allows(session, name, group)]
+            if refused:
+                del contents[min(map(contents.index, refused)) :]
+                groups = _by_name(contents)
+            if any(map(is_topic, groups)):
+                taken = self._publish_each(session, run, at, contents)
+            else:
+                taken = self._append(session, contents, groups)
             at += taken
-        if receipts:
-            session.write_queue.answer(b"".join(receipts))
+            if taken < len(rows):
+                break
         return at
 
-    def settle(self, session: SessionState, rows: Sequence[Row], at: int) -> int:
+    def settle(self, session: SessionState, run: Run, at: int) -> int:
         """Settle what ACKs name, from `at` on; return where it ends, at the first that is left to `Commands`."""
         if not self._on or session.protocol.version is not Version.V1_2:
             return at
-        for raw, _, _ in rows[at:]:
+        for raw, _, _ in run.rows[at:]:
             assert isinstance(raw, bytes)
             found = _ACK.fullmatch(raw)
             if found is None:
@@ -107,19 +116,11 @@ class RepeatedFrames:
             at += 1
         return at
 
-    def _publish_span(
-        self,
-        session: SessionState,
-        rows: Sequence[Row],
-        at: int,
-        known: dict[bytes, MessageHead],
-        receipts: list[bytes],
-    ) -> int:
-        """Publish messages to one destination; return how many."""
-        span: list[tuple[MessageHead, bytes]] = []
-        confirmed: list[bytes] = []
-        name, size, extra = None, 0, 0
-        for raw, _, body in rows[at : at + _SPAN]:
+    def _contents(self, session: SessionState, rows: Sequence[Row]) -> list[Content]:
+        """Return what is to be published, up to the first row that is left to `Commands`."""
+        known = self._known.setdefault(session.protocol.grammar.version, {})
+        contents: list[Content] = []
+        for raw, _, body in rows:
             assert isinstance(raw, bytes)
             head, receipt = known.get(raw), None
             if head is None or head.body_size != len(body):
@@ -131,47 +132,51 @@ class RepeatedFrames:
                 head = self._find(session, raw, body, known)
                 if head is None:
                     break
-            if head.target != name:
-                if name is not None:
-                    break
-                name = head.target
-            if receipt is not None:
-                confirmed.append(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
-            span.append((head, body))
-            size += len(head.data) + len(body)
-            extra += head.excess
-        if name is None or not self._may(session, name):
-            return 0
-        published = self._put(session, name, span, size, extra)
-        receipts += confirmed if published == len(span) else ()
-        return published
+            contents.append((head, body, receipt))
+        return contents
 
-    def _may(self, session: SessionState, name: str) -> bool:
-        return session.user is None or session.user._may("write", name)
+    def _allows(self, session: SessionState, name: str, group: list[Content]) -> bool:
+        """Whether all messages for one destination can be published."""
+        if session.user is not None and not session.user._may("write", name):
+            return False
+        if is_topic(name):
+            return True
+        queue = self._router.topology.queues.get(name)
+        return queue is not None and queue.fits(len(group), _size(group))
 
-    def _put(
-        self, session: SessionState, name: str, span: list[tuple[MessageHead, bytes]], size: int, extra: int
-    ) -> int:
-        """Publish messages, all or none; return how many."""
+    def _append(self, session: SessionState, contents: list[Content], groups: dict[str, list[Content]]) -> int:
+        """Put messages into their queues, which have room for them; return how many."""
         router = self._router
-        queue = None if is_topic(name) else router.topology.queues.get(name)
-        if queue is None:
-            if not is_topic(name):
-                return 0  # it is to be made
-        elif not queue.fits(len(span), size):
-            return 0
         try:
-            router.budget.take(size, extra)
+            router.budget.take(_size(contents), sum([head.excess for head, _, _ in contents]))
         except LimitExceeded:
             return 0
-        messages = [Message.sharing(head, body, router.budget) for head, body in span]
-        if queue is None:
-            for message in messages:
-                if not session.ended:  # as too slow for its own topic
-                    router.publisher.publish(message, session.name)
-        else:
-            router.publisher.append_all(queue, messages)
-        return len(span)
+        queues, budget, sharing = router.topology.queues, router.budget, Message.sharing
+        for name, group in groups.items():
+            router.publisher.append_all(queues[name], [sharing(head, body, budget) for head, body, _ in group])
+        receipts = [_receipt(receipt) for _, _, receipt in contents if receipt is not None]
+        if receipts:
+            session.write_queue.answer(b"".join(receipts))
+        return len(contents)
+
+    def _publish_each(self, session: SessionState, run: Run, at: int, contents: list[Content]) -> int:
+        """Publish messages one by one, as any may end the session, as too slow for its own topic; return how many."""
+        budget, done = self._router.budget, 0
+        for head, body, receipt in contents:
+            try:
+                budget.take(len(head.data) + len(body), head.excess)
+            except LimitExceeded:
+                break
+            try:
+                self._router.publisher.publish(Message.sharing(head, body, budget), session.name)
+            except ProtocolError as error:
+                self._router.fail(session, str(error), run.frame(run.rows[at + done]))
+            if session.ended:
+                break
+            if receipt is not None:
+                session.write_queue.answer(_receipt(receipt))
+            done += 1
+        return done
 
     def _find(
         self, session: SessionState, raw: bytes, body: bytes, known: dict[bytes, MessageHead]
@@ -209,6 +214,25 @@ class RepeatedFrames:
         return MessageHead(
             data, grammar, destination=target.shown, target=target.name, options=options, body_size=len(body)
         )
+
+
+def _by_name(contents: list[Content]) -> dict[str, list[Content]]:
+    groups: dict[str, list[Content]] = {}
+    for content in contents:
+        name = content[0].target
+        if name in groups:
+            groups[name].append(content)
+        else:
+            groups[name] = [content]
+    return groups
+
+
+def _size(contents: Iterable[Content]) -> int:
+    return sum([len(head.data) + len(body) for head, body, _ in contents])
+
+
+def _receipt(receipt: bytes) -> bytes:
+    return b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
 
 
 def _is_canonical(raw: bytes, grammar: Grammar) -> bool:

@@ -263,7 +263,7 @@ class Session:
         fast = {"SEND": repeated.publish, "ACK": repeated.settle}.get(run.command)
         while at < len(rows) and not state.ended and protocol.error is None:
             if fast is not None and not state.refused:
-                at = fast(state, rows, at)
+                at = fast(state, run, at)
                 if at == len(rows) or state.ended:
                     return
             self._process_frame(run.frame(rows[at]))

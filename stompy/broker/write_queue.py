@@ -74,11 +74,10 @@ class WriteQueue:
         self._at_once = write
 
     def room(self) -> tuple[int, int]:
-        """Return how many MESSAGEs may be added now, and about how many bytes."""
-        with self._lock:
-            if self._finished or self._broken:
-                return 0, 0
-            return self._max_frames - len(self._frames), self._max_bytes - self._bytes
+        """Return how many MESSAGEs may be added now, and about how many bytes; there may be more room in a moment."""
+        if self._finished or self._broken:
+            return 0, 0
+        return self._max_frames - len(self._frames), self._max_bytes - self._bytes
 
     def has_room(self) -> bool:
         """Whether a MESSAGE may be added; if not, the writer will say when there is room again."""

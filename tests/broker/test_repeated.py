@@ -15,6 +15,7 @@ from stompy.broker.router import Router
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version, grammar_of
+from stompy.frames.learned import Run
 from tests.broker.conftest import Serve, Served, a_session_state
 
 MANY = 200
@@ -46,7 +47,9 @@ def test_a_head_is_rewritten_as_the_slow_path_does_or_left_to_it(
     session = a_session_state(str(version))
     commands = Commands(router, Settings())
     frame = Frame("SEND", Headers._from_head(raw, grammar_of(version), "SEND"), body)
-    if commands.repeated.publish(session, [(raw, b"", body)], 0) == 0:
+    run = Run("SEND", frozenset(), grammar_of(version))
+    run.rows.append((raw, b"", body))
+    if commands.repeated.publish(session, run, 0) == 0:
         return
     assert not {name for name, _ in pairs} & set(NOT_FAST)
     (found,) = router.topology.queues["/queue/a"].items()
@@ -141,6 +144,30 @@ def test_messages_to_several_destinations_keep_their_order(served: Served) -> No
         bodies.setdefault(message.headers["destination"], []).append(message.body)
     for found in bodies.values():
         assert found == sorted(found)
+
+
+def test_a_subscription_to_several_topics_gets_them_in_the_order_of_their_producer(served: Served) -> None:
+    consumer, producer = served.client(), served.client()
+    consumer.subscribe("/topic/>")
+    producer.raw(
+        b"".join(
+            producer.encoded("SEND", {"destination": f"/topic/{'abc'[number % 3]}"}, b"%03d" % number)
+            for number in range(MANY)
+        )
+    )
+    assert [message.body for message in consumer.messages(MANY)] == [b"%03d" % number for number in range(MANY)]
+
+
+def test_a_full_durable_subscription_ends_the_session_after_the_receipts_of_what_it_took(serve: Serve) -> None:
+    served = serve(max_queue_messages=150)
+    owner, producer = served.client(client_id="me"), served.client()
+    owner.sure("SUBSCRIBE", {"destination": "/topic/a", "id": "1", "activemq.subscriptionName": "mine"})
+    owner.disconnect()
+    for number in range(MANY):
+        producer.say("SEND", {"destination": "/topic/a", "receipt": str(number)}, b"x")
+    assert [producer.expect("RECEIPT").headers["receipt-id"] for _ in range(150)] == [str(n) for n in range(150)]
+    error = producer.expect("ERROR").headers
+    assert ("max_queue_messages" in error["message"], error["receipt-id"]) == (True, "150")
 
 
 def test_a_user_without_the_right_is_refused_as_always(serve: Serve) -> None:
