@@ -51,13 +51,14 @@ class Ready:
 
     def drop_first(self, count: int) -> None:
         """Take so many messages out, the first ones."""
-        while count:
-            priority, level = next(iter(self._levels.items()))
-            for _ in range(min(count, len(level))):
-                level.popitem(last=False)
-                count -= 1
-            if not level:
-                self._spare = self._levels.pop(priority)
+        for priority, level in list(self._levels.items()):
+            if count < len(level):
+                for _ in range(count):
+                    level.popitem(last=False)
+                return
+            count -= len(level)
+            level.clear()
+            self._spare = self._levels.pop(priority)
 
     def first(self) -> Item:
         """Return the next message, which stays."""
@@ -368,17 +369,16 @@ class Queue:
     def _hand_many(self, consumer: Consumer, view: View) -> bool:
         """Hand messages, as they stand, to the one consumer that there is; return whether it took any."""
         items = consumer.deliver_all(view.ready)
-        if not items:
-            return False
         if self._selecting:
             for item in items:
                 self._hide(item)
         else:
             view.ready.drop_first(len(items))
-        self._ready -= len(items)
-        self._bytes -= sum([item.message.size for item in items])
-        self.delivered += len(items)
-        return True
+        count = len(items)
+        self._ready -= count
+        self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
+        self.delivered += count
+        return count > 0
 
     def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float) -> None:
         waiting, view = self._assigned[consumer], self._consumers[consumer]
