@@ -150,7 +150,8 @@ def destinations(feed: Feed) -> list[str]:
 def produce(port: int, feed: Feed) -> Round:
     """Write messages to the destinations in turn, on several connections; end when the broker has taken all."""
     raws = [connect(port, {**feed, "subscriptions": 0}) for _ in range(feed.get("producers", 1))]
-    frames = [frame(destination, BODY, feed.get("header", "")) for destination in destinations(feed)]
+    used = destinations(feed)[: feed.get("used")]
+    frames = [frame(destination, BODY, feed.get("header", "")) for destination in used]
 
     def work(raw: socket.socket, count: int) -> None:
         turns, batch = itertools.cycle(frames), feed.get("batch", 1)

@@ -49,7 +49,8 @@ def _lines(names: frozenset[str]) -> re.Pattern[bytes]:
 
 _DROPPED = _lines(NOT_PASSED_ON)
 _ODD = _lines((SEND_HEADERS - _STATIC) | {"transaction"})
-_OPTIONS = _lines(_STATIC)
+_SPECIAL = _lines(SEND_HEADERS | {"transaction"})
+_DESTINATION = b"\ndestination:"
 _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
 """A receipt that is answered as it is, without escape sequences."""
 _ACK = re.compile(rb"\nid:([!-9;-\[\]-~]+)\n")
@@ -72,6 +73,7 @@ class RepeatedFrames:
         self._read = read
         self._on = settings.profile is OWN
         self._known: dict[Version, dict[bytes, MessageHead]] = {}
+        self._seen: set[int] = set()  # hashes of heads, as most of those that are seen once are not seen again
 
     def publish(self, session: SessionState, run: Run, at: int) -> int:
         """Publish the messages of SENDs from `at` on; return where it ends, at the first that is left to `Commands`.
@@ -181,27 +183,34 @@ class RepeatedFrames:
     def _find(
         self, session: SessionState, raw: bytes, body: bytes, known: dict[bytes, MessageHead]
     ) -> MessageHead | None:
-        """Return the head of a SEND without a receipt, as it is known or from now on."""
+        """Return the head of a SEND without a receipt; one that is seen again is remembered."""
         key = raw if b"\ncontent-length:" in raw else b"%b%d" % (raw, len(body))
         head = known.get(key)
-        if head is None:
-            head = self._head(session, raw, body)
-            if head is not None and len(raw) <= _LONGEST:
-                if len(known) >= _REMEMBERED:
-                    known.clear()
+        if head is not None:
+            return head
+        head = self._head(session, raw, body)
+        if head is not None and len(raw) <= _LONGEST:
+            if len(known) >= _REMEMBERED or len(self._seen) >= _REMEMBERED:
+                known.clear()
+                self._seen.clear()
+            if (mark := hash(key)) in self._seen:
                 known[key] = head
+            else:
+                self._seen.add(mark)
         return head
 
     def _head(self, session: SessionState, raw: bytes, body: bytes) -> MessageHead | None:
         """Return the head of the MESSAGE for a SEND without a receipt; `None` if it is odd."""
-        grammar = session.protocol.grammar
-        if not _is_canonical(raw, grammar) or _ODD.search(raw):
+        grammar, options = session.protocol.grammar, PLAIN
+        start = raw.find(_DESTINATION) + len(_DESTINATION)
+        if start < len(_DESTINATION) or not _is_canonical(raw, grammar):
             return None
-        start = raw.find(b"\ndestination:") + len(b"\ndestination:")
-        destination = raw[start : raw.index(b"\n", start)].decode("utf-8", grammar.utf8_errors)
+        end = raw.index(b"\n", start)
+        destination = raw[start:end].decode("utf-8", grammar.utf8_errors)
         try:
-            options = PLAIN
-            if _OPTIONS.search(raw):
+            if _SPECIAL.search(raw):
+                if _ODD.search(raw):
+                    return None
                 options = send_options(Headers._from_head(raw, grammar, "SEND")._peek, 0.0)
             (target,) = self._read(destination, session) if destination else ()
         except (ProtocolError, ValueError):
@@ -239,7 +248,6 @@ def _is_canonical(raw: bytes, grammar: Grammar) -> bool:
     """Whether the lines are written as the broker would write them."""
     return (
         raw.count(b":") == raw.count(b"\n") - 1
-        and b"\ndestination:" in raw
         and b"\\" not in raw
         and b"\r" not in raw
         and not (grammar.trim and _PADDED.search(raw))

@@ -319,7 +319,7 @@ class WriterThread:
 def _joined(frames: list[bytes | Delivery]) -> bytes:
     parts: list[bytes] = []
     for frame in frames:
-        if type(frame) is bytes:
+        if isinstance(frame, bytes):
             parts.append(frame)
         else:
             parts += (frame.head, frame.item.message.body, b"\0")

@@ -190,7 +190,7 @@ def test_limits_hold_to_the_message(serve: Serve, limits: dict[str, Any], named:
     client = served.client()
     for number in range(MANY):
         client.say("SEND", {"destination": "/queue/a", "receipt": f"{number:03}"}, b"x" * 10)
-    frames = []
+    frames: list[Frame] = []
     while not frames or frames[-1].command == "RECEIPT":
         frames.append(client.frame())
     assert named in frames[-1].headers["message"]
