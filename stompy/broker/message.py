@@ -81,6 +81,7 @@ class MessageHead:
         "excess",
         "grammar",
         "options",
+        "size",
         "target",
     )
 
@@ -96,6 +97,7 @@ class MessageHead:
         length: bool = True,
     ) -> None:
         self.data = data
+        self.size = len(data)
         self.body_size = body_size
         self.destination = destination
         self.target = target
@@ -191,7 +193,7 @@ class Message:
         self = cls.__new__(cls)
         self.shared = shared
         self.body = body
-        self.size = len(shared.data) + len(body)
+        self.size = shared.size + len(body)
         self._budget = budget
         return self
 

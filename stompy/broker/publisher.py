@@ -167,10 +167,10 @@ class Publisher:
 
     # Out of them
 
-    def hand_out(self, queue: Queue) -> None:
-        """Give consumers what a queue has for them."""
+    def hand_out(self, queue: Queue, now: float | None = None) -> None:
+        """Give consumers what a queue has for them; `now` is the time of the clock, where it was looked at already."""
         before = queue.delivered
-        queue.dispatch(self._undeliverable, self._clock.now())
+        queue.dispatch(self._undeliverable, self._clock.now() if now is None else now)
         self._counters.messages_out += queue.delivered - before
 
     def _undeliverable(self, item: Item, reason: str) -> None:

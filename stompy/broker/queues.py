@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from stompy.broker.selector import Selector
 
 
+_VALUES = operator.methodcaller("values")
+
+
 class Ready:
     """The messages that wait: higher priorities first, then in their order; each can be taken out at once."""
 
@@ -31,8 +36,7 @@ class Ready:
         return bool(self._levels)
 
     def __iter__(self) -> Iterator[Item]:
-        for level in self._levels.values():
-            yield from level.values()
+        return itertools.chain.from_iterable(map(_VALUES, self._levels.values()))
 
     def append(self, item: Item) -> None:
         """Add a message at the end of its priority."""
@@ -51,7 +55,8 @@ class Ready:
 
     def drop_first(self, count: int) -> None:
         """Take so many messages out, the first ones."""
-        for priority, level in list(self._levels.items()):
+        while count:
+            priority, level = next(iter(self._levels.items()))
             if count < len(level):
                 for _ in range(count):
                     level.popitem(last=False)

@@ -141,10 +141,8 @@ class RepeatedFrames:
         """Whether all messages for one destination can be published."""
         if session.user is not None and not session.user._may("write", name):
             return False
-        if is_topic(name):
-            return True
         queue = self._router.topology.queues.get(name)
-        return queue is not None and queue.fits(len(group), _size(group))
+        return is_topic(name) if queue is None else queue.fits(len(group), _size(group))
 
     def _append(self, session: SessionState, contents: list[Content], groups: dict[str, list[Content]]) -> int:
         """Put messages into their queues, which have room for them; return how many."""
@@ -166,7 +164,7 @@ class RepeatedFrames:
         budget, done = self._router.budget, 0
         for head, body, receipt in contents:
             try:
-                budget.take(len(head.data) + len(body), head.excess)
+                budget.take(head.size + len(body), head.excess)
             except LimitExceeded:
                 break
             try:
@@ -237,7 +235,7 @@ def _by_name(contents: list[Content]) -> dict[str, list[Content]]:
 
 
 def _size(contents: Iterable[Content]) -> int:
-    return sum([len(head.data) + len(body) for head, body, _ in contents])
+    return sum([head.size + len(body) for head, body, _ in contents])
 
 
 def _receipt(receipt: bytes) -> bytes:

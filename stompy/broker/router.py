@@ -119,10 +119,12 @@ class Router:
 
         Not done at once for each frame: the RECEIPT of a SUBSCRIBE shall stand before its first MESSAGE.
         """
+        now = self.clock.now() if self._dirty else None
         while self._dirty:
             queue, _ = self._dirty.popitem()
-            self.publisher.hand_out(queue)
-            self.topology.forget_if_useless(queue)
+            self.publisher.hand_out(queue, now)
+            if queue.forgettable:
+                self.topology.forget_if_useless(queue)
 
     def tick(self) -> None:
         """Do what is due by the clock; takes the lock."""
