@@ -68,6 +68,7 @@ class WriteQueue:
         self._waiting = False  # the writer waits for frames
         self._passing = False  # somebody else writes
         self._late = False  # the writer waits for the end of that
+        self._due = False  # the writer is to look when its next heart-beat is due
 
     def write_at_once(self, write: Callable[[bytes], int]) -> None:
         """Let whoever would wake the writer write first; `write` returns how many bytes it wrote without blocking."""
@@ -143,6 +144,12 @@ class WriteQueue:
         """Forget that the writer must be woken; called with the router's lock held, before `wake`."""
         self._announced = False
 
+    def look(self) -> None:
+        """Let the writer come out of `take`, as the time that it waits has changed."""
+        with self._lock:
+            self._due = True
+            self._work.notify()
+
     def wake(self) -> None:
         """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
         data, written, passing = b"", 0, False
@@ -185,13 +192,13 @@ class WriteQueue:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
-            if not (self._frames or self._rest or self._finished or self._starved):
+            if not (self._frames or self._rest or self._finished or self._starved or self._due):
                 self._waiting = True
                 self._work.wait(timeout)
             while self._passing:
                 self._late = True
                 self._work.wait()
-            self._waiting = False
+            self._waiting = self._due = False
             if not self._frames and not self._rest and self._finished:
                 return None
             frames = self._take_frames()
@@ -257,8 +264,9 @@ class WriterThread:
         self._thread.join(timeout)
 
     def beat(self, pulse: HeartbeatTimer) -> None:
-        """Send heart-beats from now on; called before CONNECTED enters the write queue, which makes the writer look."""
+        """Send heart-beats from now on; called before CONNECTED enters the write queue."""
         self._pulse = pulse
+        self._write_queue.look()
 
     def _run(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from stompy.broker.message import Item
 from stompy.broker.write_queue import WriteQueue, WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost
+from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport.memory import MemoryTransport, memory_pair
 from stompy.transport.sockets import SocketTransport
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
@@ -255,3 +257,18 @@ def test_a_peer_that_is_gone_is_found_by_the_writer(caplog: pytest.LogCaptureFix
     assert caplog.text == ""
     assert not written.write_queue.has_room()
     written.transport.close()
+
+
+def test_heartbeats_begin_though_the_frame_before_them_was_written_at_once() -> None:
+    written = _AtOnce()
+    written.write_queue.answer(b"1")
+    _wake(written.write_queue, written.touched)
+    assert written.peer.recv(Deadline(WITHIN)) == b"1"
+    written.writer.beat(HeartbeatTimer(Heartbeats(send=0.01), time.monotonic()))
+    written.write_queue.answer(b"2")
+    _wake(written.write_queue, written.touched)
+    octets = b""
+    while octets.count(b"\n") < 2:
+        octets += written.peer.recv(Deadline(WITHIN))
+    assert octets.replace(b"\n", b"") == b"2"
+    written.finish()
