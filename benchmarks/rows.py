@@ -72,6 +72,12 @@ def grown(name: str, title: str, base: str, count: int = 20_000, **feed: Any) ->
     return Row(name, title, action, count, ("stompy", "raw socket"), feed, reference=base, goal=1.3)
 
 
+def embedded(name: str, title: str, count: int = 50_000, goal: float | None = 1.3, **feed: Any) -> Row:
+    """Return a row of the embedded broker, which is compared with the one of ten producers."""
+    return Row(f"embedded-{name}", f"embedded broker, {title}", "embedded-broker", count, ("stompy",),
+               {**EMBEDDED, **feed}, reference="embedded-broker", goal=goal)  # fmt: skip
+
+
 PYTHONS = ("stompy", "stomp.py")
 LIMIT = (*PYTHONS, "raw socket")
 
@@ -90,17 +96,21 @@ TABLE = (
     Row("import", "`import`, as far as `connect`; raw socket: six modules", "import", 3, LIMIT,
         reference="raw socket", goal=1.5),
 )  # fmt: skip
-BASES = {row.name: row for row in TABLE}
-
+EMBEDDED = {"producers": 10, "batch": 10}
 ALSO = (
     Row("receive-tls", "receive over TLS", "receive", clients=LIMIT, tls=True),
     Row("send-tls", "`send` over TLS", "send", clients=LIMIT, tls=True),
     Row("threads", "`send` from 16 threads on one connection", "send-threads", clients=PYTHONS, feed={"threads": 16}),
     Row("memory", "a queued message", "hold", 10_000, PYTHONS, unit="B"),
     Row("idle", "an idle connection", "idle", 50, PYTHONS, unit="B"),
-    Row("embedded-broker", "embedded broker, producer and consumer", "embedded-broker", 10_000, ("stompy",),
+    Row("embedded-broker", "embedded broker, ten producers, one consumer", "embedded-broker", 50_000, ("stompy",),
+        EMBEDDED, reference=""),
+    Row("embedded-broker-1", "embedded broker, one producer, one write each", "embedded-broker", 20_000, ("stompy",),
         reference=""),
+    Row("embedded-broker-hop", "through the embedded broker to another process, p50", "embedded-broker-hop", 2_000,
+        ("stompy",), reference=""),
 )  # fmt: skip
+BASES = {row.name: row for row in (*TABLE, *ALSO)}
 
 GROWTH = (
     grown("10-subscriptions", "10 subscriptions", "receive", subscriptions=10),
@@ -126,6 +136,15 @@ GROWTH = (
         reference="", goal=2.0, unit="copies"),
     Row("50m-send", "`send` 50 MiB: copies beside the caller's", "send", 1, PYTHONS,
         {"body": 50 * MIB, "copies": True}, reference="", goal=1.0, unit="copies"),
+    embedded("100-queues", "100 queues in turn", queues=100),
+    embedded("10000-queues", "10,000 queues in turn", queues=10_000),
+    embedded("idle-queues", "one of 10,000 queues", queues=10_000, used=1),
+    embedded("waiting", "100,000 waiting messages", 100_000, waiting=True),
+    embedded("topic", "a topic", destination="/topic/bench"),
+    embedded("equal", "10,000 selectors `kind = '...'` on a topic", 1_000, destination="/topic/bench",
+             selector="kind = '%d'", selectors=10_000, header="kind:1\n"),
+    embedded("like", "10,000 selectors `kind LIKE '...'` on a topic", 1_000, None, destination="/topic/bench",
+             selector="kind LIKE '%d'", selectors=10_000, header="kind:1\n"),
 )  # fmt: skip
 
 LONG = (grown("10-million", "10 million messages", "receive", 10_000_000),)

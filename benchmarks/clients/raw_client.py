@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import ssl
+import statistics
 import threading
+import time
 from collections.abc import Mapping
 
 from benchmarks.clients import worker
@@ -135,6 +138,91 @@ def through(port: int, feed: Feed) -> Round:
     return run
 
 
+def destinations(feed: Feed) -> list[str]:
+    """Return where producers send to and consumers subscribe."""
+    return [f"{feed.get('destination', QUEUE)}-{number}" for number in range(feed.get("queues", 1))]
+
+
+def produce(port: int, feed: Feed) -> Round:
+    """Write messages to the destinations in turn, on several connections; end when the broker has taken all."""
+    raws = [connect(port, {**feed, "subscriptions": 0}) for _ in range(feed.get("producers", 1))]
+    used = destinations(feed)[: feed.get("used")]
+    frames = [frame(destination, BODY, feed.get("header", "")) for destination in used]
+
+    def work(raw: socket.socket, count: int) -> None:
+        turns, batch = itertools.cycle(frames), feed.get("batch", 1)
+        for start in range(0, count, batch):
+            raw.sendall(b"".join(itertools.islice(turns, min(batch, count - start))))
+        raw.sendall(b"BEGIN\ntransaction:1\n\n\0ABORT\ntransaction:1\nreceipt:1\n\n\0")
+        take(raw, 1)
+
+    def run(count: int) -> None:
+        threads = [threading.Thread(target=work, args=(raw, count // len(raws))) for raw in raws]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return run
+
+
+def consume(port: int, feed: Feed) -> Round:
+    """Subscribe to the destinations, with one selector or several, take messages, and end the subscriptions."""
+    selectors = [f"selector:{feed['selector'] % number}\n" for number in range(feed.get("selectors", 0))]
+    subscriptions = list(itertools.product(destinations(feed), selectors or [""]))
+    raw = connect(port, {**feed, "subscriptions": 0})
+
+    def each(command: str) -> None:
+        for number, (destination, selector) in enumerate(subscriptions):
+            header = f"destination:{destination}\n{selector}" if command == "SUBSCRIBE" else ""
+            receipt = "receipt:1\n" if number + 1 == len(subscriptions) else ""
+            raw.sendall(f"{command}\nid:{number}\n{header}{receipt}\n\0".encode())
+
+    def take_all(count: int) -> None:
+        each("SUBSCRIBE")
+        take(raw, count + 1)
+        each("UNSUBSCRIBE")
+        take(raw, 1)
+
+    if feed.get("waiting"):
+        return take_all
+    each("SUBSCRIBE")
+    take(raw, 1)
+    return lambda count: take(raw, count)
+
+
+def hop(port: int, feed: Feed) -> Round:
+    """Exchange messages with `echo` in another process, one in flight; return the median of half the way in µs."""
+    raw, data = connect(port, {**feed, "subscriptions": 0}), frame(f"{QUEUE}-there", BODY)
+    raw.sendall(f"SUBSCRIBE\nid:0\ndestination:{QUEUE}-back\nreceipt:1\n\n\0".encode())
+    take(raw, 1)
+
+    def run(count: int) -> float:
+        times = []
+        for _ in range(count):
+            began = time.perf_counter()
+            raw.sendall(data)
+            take(raw, 1)
+            times.append(time.perf_counter() - began)
+        return 1e6 * statistics.median(times) / 2
+
+    return run
+
+
+def echo(port: int, feed: Feed) -> Round:
+    """Answer what `hop` sends."""
+    raw, data = connect(port, {**feed, "subscriptions": 0}), frame(f"{QUEUE}-back", BODY)
+    raw.sendall(f"SUBSCRIBE\nid:0\ndestination:{QUEUE}-there\nreceipt:1\n\n\0".encode())
+    take(raw, 1)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            take(raw, 1)
+            raw.sendall(data)
+
+    return run
+
+
 ACTIONS: Mapping[str, Action] = {
     "receive": receive,
     "send": send,
@@ -144,6 +232,10 @@ ACTIONS: Mapping[str, Action] = {
     "send-receipts": send_receipts,
     "latency": latency,
     "through": through,
+    "produce": produce,
+    "consume": consume,
+    "hop": hop,
+    "echo": echo,
     "import": worker.importing("import socket, ssl, threading, logging, dataclasses, json"),
 }
 

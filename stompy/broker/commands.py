@@ -16,6 +16,7 @@ from stompy.broker.options import (
     send_options,
     subscribe_options,
 )
+from stompy.broker.repeated import RepeatedFrames
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 from stompy.frames.grammar import Version
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from stompy.broker.users import Right
     from stompy.frames.frame import Frame
 
-_KNOWN = 1_000
+_KNOWN = 16_384
 """Destinations of which it is remembered what they name."""
 _LONGEST_KNOWN = 256
 
@@ -50,6 +51,8 @@ class Commands:
         self._settings = settings
         self._profile = settings.profile
         self._known: dict[str, tuple[Target, ...]] = {}
+        self.repeated = RepeatedFrames(router, settings, self._read)
+        """Does what most SENDs and ACKs ask for, without a frame object for each."""
         self._handlers = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
@@ -165,7 +168,7 @@ class Commands:
         if not destination and (destination is None or not self._profile.names.nameless):
             message = f"a {frame.command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
-        targets = self._known.get(destination) or self._read(destination, session)
+        targets = self._read(destination, session)
         for target in targets:
             if target.pattern and right == "write":
                 raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(destination)}")
@@ -178,6 +181,9 @@ class Commands:
         return targets
 
     def _read(self, destination: str, session: SessionState) -> tuple[Target, ...]:
+        known = self._known.get(destination)
+        if known is not None:
+            return known
         targets = targets_of(destination, session.name, self._profile.names)
         if len(destination) <= _LONGEST_KNOWN and all(target.owner is None for target in targets):
             if len(self._known) >= _KNOWN:

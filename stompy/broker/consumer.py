@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.message import Delivery, Item
 from stompy.broker.profile import OWN, Profile
+from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stompy.broker.options import SubscribeOptions
     from stompy.broker.queues import Queue
     from stompy.broker.session_state import SessionState
@@ -39,6 +42,7 @@ class Consumer:
         "_counts",
         "_first",
         "_grammar",
+        "_new",
         "_session",
         "_token",
         "_two_ids",
@@ -99,23 +103,28 @@ class Consumer:
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
         self._two_ids = self.ledger is not None and session.protocol.version is Version.V1_2
         self._token = f"ack-{key}-%d"
-        lead = self._template()
+        lead = self._template(b"%b-%d")
         self._first = lead + profile.first
+        self._new = self._template(key.encode().replace(b"%", b"%%") + b"-%d") + profile.first + b"%b"
         self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if profile.counts else b"")
         self._counts = profile.counts
         self.over = False
         """Whether it has ended; what it was given may still be acknowledged."""
         ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
-        self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._again))) + _OBJECTS
+        self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._new, self._again))) + _OBJECTS
         """Bytes that it counts for in its session."""
 
-    def _template(self) -> bytes:
-        """Return the first lines of each MESSAGE, in which `%b` and `%d` stand for the parts of its ids."""
+    def _template(self, name: bytes) -> bytes:
+        """Return the first lines of each MESSAGE, in which `%b` and `%d` stand for the parts of its ids.
+
+        Args:
+            name: the message-id.
+        """
         pairs = [] if self.identity is None else [("subscription", self.identity)]
         lead = encode("MESSAGE", pairs, grammar=self._grammar)[: -len(b"\n\0")]
         if self._grammar.draft:  # it has a content-length everywhere, and here it would be that of no body
             lead = lead[: lead.rindex(b"content-length:")]
-        lead = lead.replace(b"%", b"%%") + b"message-id:%b-%d\n"
+        lead = lead.replace(b"%", b"%%") + b"message-id:" + name + b"\n"
         return lead + b"ack:%b\n" % self._token.encode("ascii") if self._two_ids else lead
 
     @property
@@ -138,6 +147,50 @@ class Consumer:
         if self.ledger is None or not self.ledger.count(self.key):
             self._session.budget.take(-self.kept)
             self.kept = 0
+
+    def deliver_all(self, items: Iterable[Item]) -> list[Item]:
+        """Deliver messages as `deliver` does, as many as there is room for; return them.
+
+        It ends at the first one that needs a look: it has a group or a time, was delivered before, or cannot be written
+        in the session's version.
+        """
+        count, room = self._room()
+        delivered: list[Item] = []
+        if count <= 0 or self.prefetch <= 0:
+            return delivered
+        deliveries, grammar, lead, ledger = [], self._grammar, self._new, self.ledger
+        before, size = self._count, 0
+        for number, item in enumerate(items, before + 1):
+            if number - before > count or size >= room or item.group is not None or item.expires is not None:
+                break
+            message = item.message
+            if item.named is not None or item.deliveries:
+                break
+            try:
+                head = message.head(grammar)
+            except LocalProtocolError:
+                break
+            item.named = self.key, number
+            item.deliveries = 1
+            delivery = Delivery(lead % ((number, number, head) if self._two_ids else (number, head)), item, self)
+            size += len(delivery.head) + len(message.body)
+            if ledger is not None:
+                ledger.add(self._token % number if self._two_ids else f"{self.key}-{number}", self.key, delivery)
+                item.queue.unacked += 1
+            deliveries.append(delivery)
+            delivered.append(item)
+        if deliveries:
+            self._count += len(deliveries)
+            self._session.write_queue.deliver_all(deliveries, size)
+        return delivered
+
+    def _room(self) -> tuple[int, int]:
+        """Return how many messages it may get now, and about how many bytes."""
+        count, size = self._session.write_queue.room()
+        if self.ledger is not None and count > 0:
+            unacked = self.ledger.count(self.key)
+            count = min(count, self.prefetch - unacked, self._session.max_unacked - len(self.ledger))
+        return count, size
 
     def has_room(self) -> bool:
         """Whether it may get one more message now."""

@@ -5,7 +5,6 @@ Everything here is guarded by the router's lock, except that the writers read fi
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,7 @@ from stompy.broker.options import PLAIN
 from stompy.broker.profile import OWN, Profile
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Headers, Pairs
-from stompy.frames.grammar import Limits, Version
-from stompy.frames.parser import Parser
+from stompy.frames.grammar import Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +28,9 @@ if TYPE_CHECKING:
 
 _COMMAND = "MESSAGE"
 _COMMAND_LINE = len(_COMMAND) + 1
-_NO_LIMITS = Limits(max_headers=sys.maxsize, max_header_line=sys.maxsize, max_body=sys.maxsize)  # it was let in already
 
 # The broker writes these itself or they speak of the SEND alone, so that a sender's own must not show (SRV-07).
-_NOT_PASSED_ON = frozenset(
+NOT_PASSED_ON = frozenset(
     [
         "destination",
         "message-id",
@@ -59,10 +56,91 @@ _JMS = {
 """Identifiers of selectors, and the headers that they stand for."""
 
 
+class MessageHead:
+    """The header lines of a message, which messages with the same headers share.
+
+    The lines are kept in the sender's grammar; for a subscriber of another version they are split and encoded again.
+
+    Args:
+        data: the header lines and the empty line after them.
+        grammar: how they are written; the sender's.
+        destination: as subscribers are to see it.
+        target: by which the broker keeps its queue or topic.
+        options: what the SEND asked for.
+        length: frames have a `content-length`, also where they would not need it.
+        body_size: the length of the bodies that it is for.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_length",
+        "_other",
+        "body_size",
+        "data",
+        "destination",
+        "excess",
+        "grammar",
+        "options",
+        "size",
+        "target",
+    )
+
+    def __init__(
+        self,
+        data: bytes,
+        grammar: Grammar,
+        *,
+        destination: str,
+        target: str,
+        options: SendOptions,
+        body_size: int,
+        length: bool = True,
+    ) -> None:
+        self.data = data
+        self.size = len(data)
+        self.body_size = body_size
+        self.destination = destination
+        self.target = target
+        self.options = options
+        self.excess = excess(len(data) + len(destination))
+        """What of it is more than usual."""
+        self.grammar = grammar
+        self._length = length
+        self._headers: Headers | None = None
+        self._other: tuple[Grammar, bytes] | None = None
+
+    def encoded(self, grammar: Grammar, body: bytes) -> bytes:
+        """Return the lines in `grammar`, of a message with that body; raises what `Message.head` does."""
+        if grammar is self.grammar:
+            return self.data
+        if self._other is None or self._other[0] is not grammar:
+            self._other = (grammar, _encoded_head(self.pairs(), body, grammar, length=self._length))
+        return self._other[1]
+
+    def lookup(self, name: str) -> Value:
+        """Return the value of an identifier in a selector."""
+        header = self._split()._peek
+        if name == "JMSPriority":
+            return self.options.priority
+        if name == "JMSDeliveryMode":
+            return "PERSISTENT" if self.options.persistent else "NON_PERSISTENT"
+        if name in ("JMSTimestamp", "JMSExpiration"):
+            value = header("timestamp" if name == "JMSTimestamp" else "expires")
+            return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
+        return header(_JMS.get(name, name))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the headers without `content-length`."""
+        return [pair for pair in self._split().pairs if pair[0] != "content-length"]
+
+    def _split(self) -> Headers:
+        if self._headers is None:
+            self._headers = Headers._from_head(b"\n" + self.data, self.grammar, _COMMAND)
+        return self._headers
+
+
 class Message:
     """The content of a SEND, ready to be written: the same for all subscribers, whatever the version each speaks.
-
-    Only the head in the sender's grammar is kept; for a subscriber of another version it is split and encoded again.
 
     Args:
         pairs: the headers to pass on, without destination and content-length.
@@ -78,20 +156,7 @@ class Message:
         LocalProtocolError: a header cannot be written in that grammar.
     """
 
-    __slots__ = (
-        "_budget",
-        "_grammar",
-        "_head",
-        "_headers",
-        "_length",
-        "_other",
-        "body",
-        "destination",
-        "excess",
-        "options",
-        "size",
-        "target",
-    )
+    __slots__ = ("_budget", "body", "shared", "size")
 
     def __init__(
         self,
@@ -105,27 +170,53 @@ class Message:
         options: SendOptions = PLAIN,
         length: bool = True,
     ) -> None:
-        self._length = length
         self._budget: MemoryBudget | None = None
-        self._headers: Headers | None = None
-        self.destination = destination
-        self.target = destination if target is None else target
-        self.options = options
         self.body = body
-        self._grammar = grammar
-        self._head = _encoded_head([("destination", destination), *pairs], body, grammar, length=length)
-        self._other: tuple[Grammar, bytes] | None = None
-        self.size = len(self._head) + len(body)
+        self.shared = MessageHead(
+            _encoded_head([("destination", destination), *pairs], body, grammar, length=length),
+            grammar,
+            destination=destination,
+            target=destination if target is None else target,
+            options=options,
+            body_size=len(body),
+            length=length,
+        )
+        self.size = len(self.shared.data) + len(body)
         """Bytes that count towards the limits."""
-        self.excess = excess(len(self._head) + len(destination))
         if budget is not None:
-            budget.take(self.size, self.excess)
+            budget.take(self.size, self.shared.excess)
             self._budget = budget
+
+    @classmethod
+    def sharing(cls, shared: MessageHead, body: bytes, budget: MemoryBudget) -> Message:
+        """Return a message with a head that others have too; the budget has counted it already."""
+        self = cls.__new__(cls)
+        self.shared = shared
+        self.body = body
+        self.size = shared.size + len(body)
+        self._budget = budget
+        return self
 
     def __del__(self) -> None:
         # The last reference goes wherever a message ends: acknowledged, refused, aborted, dropped with its session.
-        if getattr(self, "_budget", None) is not None:
-            self._budget.give_back(self.size, self.excess)  # type: ignore[union-attr]
+        budget = self._budget
+        if budget is not None:
+            budget.give_back(self.size, self.shared.excess)
+
+    @property
+    def destination(self) -> str:
+        """As subscribers see it."""
+        return self.shared.destination
+
+    @property
+    def target(self) -> str:
+        """By which the broker keeps its queue or topic."""
+        return self.shared.target
+
+    @property
+    def options(self) -> SendOptions:
+        """What the SEND asked for."""
+        return self.shared.options
 
     @classmethod
     def of(
@@ -158,7 +249,7 @@ class Message:
             LimitExceeded: the broker has no room for it.
         """
         headers = frame.headers
-        own = _NOT_PASSED_ON.union(name for name, _ in replaced) if replaced else _NOT_PASSED_ON
+        own = NOT_PASSED_ON.union(name for name, _ in replaced) if replaced else NOT_PASSED_ON
         if profile.own_headers:
             own -= profile.own_headers
         pairs = [*replaced, *(pair for pair in headers.pairs if pair[0] not in own)]
@@ -185,46 +276,24 @@ class Message:
         Raises:
             LocalProtocolError: a header cannot be written in `grammar`, as a line end in 1.0.
         """
-        if grammar is self._grammar:
-            return self._head
-        if self._other is None or self._other[0] is not grammar:
-            self._other = (grammar, _encoded_head(self._pairs(), self.body, grammar, length=self._length))
-        return self._other[1]
+        return self.shared.encoded(grammar, self.body)
 
     def moved(self, destination: str, extra: Pairs) -> Message:
         """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times."""
         replaced = {"destination", *_TIMES, *(name for name, _ in extra)}
-        pairs = [*extra, *(pair for pair in self._pairs() if pair[0] not in replaced)]
+        pairs = [*extra, *(pair for pair in self.shared.pairs() if pair[0] not in replaced)]
         options = replace(self.options, expires=None, due=None, group=None, dedupe_id=None)
-        copy = Message(pairs, destination=destination, body=self.body, grammar=self._grammar, options=options)
+        copy = Message(pairs, destination=destination, body=self.body, grammar=self.shared.grammar, options=options)
         if self._budget is not None:
             # Not refused for want of room: it is here already, and the original is about to go.
-            self._budget.take(copy.size, copy.excess, force=True)
+            self._budget.take(copy.size, copy.shared.excess, force=True)
             copy._budget = self._budget
         return copy
-
-    def lookup(self, name: str) -> Value:
-        """Return the value of an identifier in a selector."""
-        if self._headers is None:
-            self._headers = Headers._from_head(b"\n" + self._head, self._grammar, _COMMAND)
-        if name == "JMSPriority":
-            return self.options.priority
-        if name == "JMSDeliveryMode":
-            return "PERSISTENT" if self.options.persistent else "NON_PERSISTENT"
-        if name in ("JMSTimestamp", "JMSExpiration"):
-            value = self._headers._peek("timestamp" if name == "JMSTimestamp" else "expires")
-            return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
-        return self._headers._peek(_JMS.get(name, name))
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers by name, without those that differ from delivery to delivery."""
-        return dict(reversed(self._pairs()))
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        data = b"".join((_COMMAND.encode("ascii"), b"\n", self._head, self.body, b"\0"))
-        (frame,) = Parser(self._grammar, _NO_LIMITS).feed(data)
-        return [pair for pair in frame.headers.pairs if pair[0] != "content-length"]
+        return dict(reversed(self.shared.pairs()))
 
     def __repr__(self) -> str:
         return f"<Message {self.destination!r} {len(self.body)} bytes>"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
+    from stompy.protocol.server import ServerProtocol
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -215,6 +216,17 @@ class Profile:
     text: bool = False
     deaf: Callable[[float], Refusal] | None = None
     ends_late_replies: bool = False
+
+    def connected(self, session: str, protocol: ServerProtocol) -> bytes:
+        """Return CONNECTED as the broker writes it."""
+        version = protocol.version
+        assert version is not None
+        pairs = [("session", session), ("version", version.value)]
+        if version.has_heartbeats or self.beats_in_1_0:
+            pairs.append(("heart-beat", str(protocol.offer)))
+        if version.has_heartbeats or not self.nameless_in_1_0:
+            pairs.append(("server", self.server))
+        return b"".join([b"CONNECTED\n", *(f"{name}:{value}\n".encode() for name, value in pairs), b"\n\0"])
 
 
 OWN = Profile()

@@ -106,10 +106,8 @@ class Publisher:
     def _deliver(self, message: Message, sender: str | None, *, forced: bool = False) -> None:
         name = message.target
         if is_topic(name):
-            for feed in self._topology.feeds(name):
-                if feed.no_local is not None and feed.no_local == sender:
-                    continue
-                if feed.selector is None or feed.selector.matches(message.lookup):
+            for feed in self._topology.followers(name).matching(message.shared.lookup):
+                if feed.no_local is None or feed.no_local != sender:
                     self._feed(feed, message, forced=forced)
             return
         if name.startswith(REMOTE) and name not in self._topology.queues:
@@ -120,6 +118,14 @@ class Publisher:
         if not forced and not queue.fits(1, message.size):
             queue = self.must_fit(name, 1, message.size)
         self._append(queue, message)
+
+    def append_all(self, queue: Queue, messages: Iterable[Message]) -> None:
+        """Put messages that do not expire into a queue in which there is room for them."""
+        orders = self._orders
+        items = [Item(message, next(orders)) for message in messages]
+        queue.extend(items)
+        self._counters.messages_in += len(items)
+        self._dirty[queue] = None
 
     def _append(self, queue: Queue, message: Message) -> None:
         item = self.new_item(message)
@@ -164,10 +170,10 @@ class Publisher:
 
     # Out of them
 
-    def hand_out(self, queue: Queue) -> None:
-        """Give consumers what a queue has for them."""
+    def hand_out(self, queue: Queue, now: float | None = None) -> None:
+        """Give consumers what a queue has for them; `now` is the time of the clock, where it was looked at already."""
         before = queue.delivered
-        queue.dispatch(self._undeliverable, self._clock.now())
+        queue.dispatch(self._undeliverable, self._clock.now() if now is None else now)
         self._counters.messages_out += queue.delivered - before
 
     def _undeliverable(self, item: Item, reason: str) -> None:

@@ -3,106 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import excess
 from stompy.broker.profile import UNDECLARED
+from stompy.broker.ready import Ready, View, order_of
 from stompy.broker.stats import QueueDepth
 from stompy.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item
     from stompy.broker.selector import Selector
-
-
-class Ready:
-    """The messages that wait: higher priorities first, then in their order; each can be taken out at once."""
-
-    __slots__ = ("_levels",)
-
-    def __init__(self) -> None:
-        self._levels: dict[int, OrderedDict[int, Item]] = {}  # the highest priority first; none is empty
-
-    def __bool__(self) -> bool:
-        return bool(self._levels)
-
-    def __iter__(self) -> Iterator[Item]:
-        for level in self._levels.values():
-            yield from level.values()
-
-    def append(self, item: Item) -> None:
-        """Add a message at the end of its priority."""
-        level = self._levels.get(item.priority)
-        if level is None:
-            level = self._level(item.priority)
-        level[item.order] = item
-
-    def first(self) -> Item:
-        """Return the next message, which stays."""
-        for level in self._levels.values():
-            for item in level.values():
-                return item
-        raise LookupError("nothing waits")
-
-    def discard(self, item: Item) -> bool:
-        """Take a message out; return whether it was there."""
-        level = self._levels.get(item.priority)
-        if level is None or level.pop(item.order, None) is None:
-            return False
-        if not level:
-            del self._levels[item.priority]
-        return True
-
-    def put_back(self, items: list[Item]) -> None:
-        """Return messages, in order, to the places that they had."""
-        levels: dict[int, list[Item]] = {}
-        for item in items:
-            levels.setdefault(item.priority, []).append(item)
-        for priority, returned in levels.items():
-            level = self._level(priority)
-            last = returned[-1].order
-            # In front there may be others that came back before; only with them must the order be found.
-            front = []
-            for item in level.values():
-                if item.order > last:
-                    break
-                front.append(item)
-            for item in reversed(sorted([*front, *returned], key=_order) if front else returned):
-                level[item.order] = item
-                level.move_to_end(item.order, last=False)
-
-    def _level(self, priority: int) -> OrderedDict[int, Item]:
-        if priority not in self._levels:
-            levels = {**self._levels, priority: OrderedDict[int, "Item"]()}
-            self._levels = {key: levels[key] for key in sorted(levels, reverse=True)}
-        return self._levels[priority]
-
-
-class View:
-    """What the consumers with one selector see of a queue, and whose turn it is.
-
-    Attributes:
-        selector: the condition; `None` for those that see every message.
-        ready: the messages that wait and fulfil it.
-        turns: the consumers with room, as far as is known, the next in turn first.
-        owners: the consumer of each message group.
-    """
-
-    __slots__ = ("owners", "ready", "selector", "turns")
-
-    def __init__(self, selector: Selector | None) -> None:
-        self.selector = selector
-        self.ready = Ready()
-        self.turns: deque[Consumer] = deque()
-        self.owners: dict[str, Consumer] = {}
-
-    def sees(self, item: Item) -> bool:
-        """Whether a message fulfils the condition."""
-        return self.selector is None or self.selector.matches(item.message.lookup)
 
 
 class Queue:
@@ -200,9 +114,25 @@ class Queue:
                 if view.sees(item):
                     view.ready.append(item)
 
+    def extend(self, items: list[Item]) -> None:
+        """Add messages at the end."""
+        if self._selecting:
+            for item in items:
+                self.append(item)
+            return
+        size = 0
+        for item in items:
+            item.queue = self
+            if not self._prioritized:
+                item.priority = 0
+            size += item.message.size
+        self._ready += len(items)
+        self._bytes += size
+        self._all.ready.extend(items)
+
     def put_back(self, items: Iterable[Item]) -> None:
         """Return messages to the places they had; those that were never taken come after them."""
-        returned = sorted(items, key=_order)
+        returned = sorted(items, key=order_of)
         if not returned:
             return
         for item in returned:
@@ -266,7 +196,7 @@ class Queue:
             view.owners = {group: owner for group, owner in view.owners.items() if owner is not consumer}
         assigned = self._assigned.pop(consumer, None)
         if assigned is not None:
-            self._show(sorted(assigned, key=_order))
+            self._show(sorted(assigned, key=order_of))
         if view.selector is not None and view not in self._consumers.values():
             del self._selecting[view.selector]
         if consumer.exclusive:
@@ -304,13 +234,16 @@ class Queue:
             for consumer in list(self._assigned):
                 self._hand_assigned(consumer, refuse, now)
         self._dispatch(self._all, refuse, now)
-        for view in list(self._selecting.values()):
-            self._dispatch(view, refuse, now)
+        if self._selecting:
+            for view in list(self._selecting.values()):
+                self._dispatch(view, refuse, now)
 
     def _dispatch(self, view: View, refuse: Callable[[Item, str], None], now: float) -> None:
         ready, turns = view.ready, view.turns
         while turns and ready:
             consumer = turns[0]
+            if len(turns) == 1 and self._hand_many(consumer, view):
+                continue
             if not consumer.has_room():
                 turns.popleft()
                 consumer.wait_for_room(self)
@@ -327,6 +260,20 @@ class Queue:
                 turns.rotate(-1)
             self._hide(item)
             self._hand(item, consumer, view, refuse, now)
+
+    def _hand_many(self, consumer: Consumer, view: View) -> bool:
+        """Hand messages, as they stand, to the one consumer that there is; return whether it took any."""
+        items = consumer.deliver_all(view.ready)
+        if self._selecting:
+            for item in items:
+                self._hide(item)
+        else:
+            view.ready.drop_first(len(items))
+        count = len(items)
+        self._ready -= count
+        self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
+        self.delivered += count
+        return count > 0
 
     def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float) -> None:
         waiting, view = self._assigned[consumer], self._consumers[consumer]
@@ -357,7 +304,3 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self._ready} unacked={self.unacked} consumers={len(self._consumers)}>"
-
-
-def _order(item: Item) -> int:
-    return item.order

@@ -120,10 +120,12 @@ class Router:
 
         Not done at once for each frame: the RECEIPT of a SUBSCRIBE shall stand before its first MESSAGE.
         """
+        now = self.clock.now() if self._dirty else None
         while self._dirty:
             queue, _ = self._dirty.popitem()
-            self.publisher.hand_out(queue)
-            self.topology.forget_if_useless(queue)
+            self.publisher.hand_out(queue, now)
+            if queue.forgettable:
+                self.topology.forget_if_useless(queue)
 
     def tick(self) -> None:
         """Do what is due by the clock; takes the lock."""
@@ -252,14 +254,16 @@ class Router:
             refused: whether it was a NACK.
             requeue: whether the NACK lets it be delivered again.
         """
+        consumers: dict[Consumer, None] = {}
         for entry in entries:
-            entry.item.item.queue.unacked -= 1
+            queue = entry.item.item.queue
+            queue.unacked -= 1
+            self._dirty[queue] = None
+            consumers[entry.item.consumer] = None
         if refused:
             self._refused([entry.item for entry in entries], requeue=requeue)
-        for queue in {entry.item.item.queue for entry in entries}:
-            self._dirty[queue] = None
         session = entries[0].item.consumer.session
-        for consumer in {entry.item.consumer for entry in entries}:
+        for consumer in consumers:
             self.freed(consumer)
             if consumer.over:
                 consumer.give_back()

@@ -67,11 +67,14 @@ class Selector:
         SelectorError: it is not a selector, or too long or too deep.
     """
 
-    __slots__ = ("_root", "text")
+    __slots__ = ("_root", "equality", "text")
 
     def __init__(self, text: str, ways: Evaluation = JMS) -> None:
         self.text = text
-        self._root = _Parser(text, ways).parse()
+        parser = _Parser(text, ways)
+        self._root = parser.parse()
+        self.equality = parser.equality
+        """Name and value, where the whole condition is that this header has this value."""
 
     def matches(self, lookup: Lookup) -> bool:
         """Whether the condition is true; `lookup` returns the value of an identifier, or `None`."""
@@ -103,6 +106,16 @@ class _Parser:
         if self._peek() is not None:
             raise self._unexpected()
         return node
+
+    @property
+    def equality(self) -> tuple[str, str] | None:
+        """See `Selector`; the identifiers of JMS, which are not all texts, are left out."""
+        if len(self._tokens) != 3:
+            return None
+        (kind, name), sign, (other, text) = self._tokens
+        if kind != "word" or name.startswith("JMS") or sign != ("sign", "=") or other != "text":
+            return None
+        return name, _unquoted(text)
 
     # Tokens
 

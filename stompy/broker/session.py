@@ -24,6 +24,7 @@ from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, RemoteProtocolError, StompTimeout
 from stompy.frames.grammar import Version
+from stompy.frames.learned import Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
 from stompy.secret import Secret
@@ -184,17 +185,24 @@ class Session:
         parser = self._protocol.parser
         if parser.error is not None:
             return True  # it cannot be read any more, and the connection stays
-        frames = parser.feed(data)
-        if self._hooked is not None:
-            self._hooked.received(frames)
+        items = self._parse(data)
         del data  # the first one holds a passcode, which no traceback of what follows must show
-        self._process(frames)
+        self._process(items)
         try:
-            self._meter.check(parser.line_ends, frames=len(frames), now=time.monotonic())
+            count = sum(len(item) if isinstance(item, Run) else 1 for item in items)
+            self._meter.check(parser.line_ends, frames=count, now=time.monotonic())
             self._budget.take_frame(parser.pending)
         except LimitExceeded as error:
             self._fail(str(error))
         return True
+
+    def _parse(self, data: bytes) -> Sequence[Frame | Run]:
+        items = self._protocol.parser.read(data)
+        if self._hooked is None:
+            return items
+        frames = list(frames_of(items))
+        self._hooked.received(frames)
+        return frames
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
@@ -229,34 +237,49 @@ class Session:
         else:
             self._fail(f"nothing was received for {seconds:g} s despite heartbeats")
 
-    def _process(self, frames: Sequence[Frame]) -> None:
-        while frames and self._pulse is None:
-            self._greet(frames)  # CONNECT alone; what came with it is read by the version agreed on
+    def _process(self, items: Sequence[Frame | Run]) -> None:
+        while items and self._pulse is None:
+            self._greet(list(frames_of(items)))  # CONNECT alone; what came with it is read by the version agreed on
             if self._state.ended:
                 return
             if self._pulse is None:
                 self._protocol.await_another_connect()
-            frames = self._more_frames()
-        self._process_batch(frames)
+            items = self._parse(b"")
+        self._process_batch(items)
 
-    def _more_frames(self) -> Sequence[Frame]:
-        frames = self._protocol.parser.feed(b"")
-        if self._hooked is not None:
-            self._hooked.received(frames)
-        return frames
-
-    def _process_batch(self, frames: Sequence[Frame]) -> None:
+    def _process_batch(self, items: Sequence[Frame | Run]) -> None:
         state, protocol = self._state, self._protocol
         with self._router.turn():
-            for frame in protocol.accept(frames):
-                if state.ended:
-                    return
-                try:
-                    self._process_one(frame)
-                except ProtocolError as error:
-                    self._router.fail(state, error, frame)
+            for item in items:
+                if isinstance(item, Run):
+                    self._process_run(item)
+                else:
+                    self._process_frame(item)
+                if state.ended or protocol.error is not None:
+                    break
+            if not state.ended:
+                protocol.accept(())  # what the parser found after these frames
             if protocol.error is not None:
                 self._router.fail(state, protocol.error, protocol.offender)
+
+    def _process_run(self, run: Run) -> None:
+        state, protocol, rows, at = self._state, self._protocol, run.rows, 0
+        repeated = self._commands.repeated
+        fast = {"SEND": repeated.publish, "ACK": repeated.settle}.get(run.command)
+        while at < len(rows) and not state.ended and protocol.error is None:
+            if fast is not None and not state.refused:
+                at = fast(state, run, at)
+                if at == len(rows) or state.ended:
+                    return
+            self._process_frame(run.frame(rows[at]))
+            at += 1
+
+    def _process_frame(self, frame: Frame) -> None:
+        if self._protocol.admits(frame):
+            try:
+                self._process_one(frame)
+            except ProtocolError as error:
+                self._router.fail(self._state, error, frame)
 
     def _process_one(self, frame: Frame) -> None:
         state, error = self._state, self._refused.pop(id(frame), None)
@@ -265,7 +288,7 @@ class Session:
         elif error is not None:
             raise error
         elif frame.command in ("CONNECT", "STOMP"):  # a second one, where the profile takes it
-            state.write_queue.answer(self._connected_as_profile())
+            state.write_queue.answer(self._profile.connected(state.name, self._protocol))
         else:
             self._commands.process(state, frame)
 
@@ -323,22 +346,12 @@ class Session:
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._name)
         if self._profile is not OWN:
-            connected = self._connected_as_profile()
+            connected = self._profile.connected(self._name, self._protocol)
         # One for each thread, as each has its own next look.
         self._pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
         self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
         self._write_queue.answer(connected)
         self._router.attach(self._state)
-
-    def _connected_as_profile(self) -> bytes:
-        protocol, profile, version = self._protocol, self._profile, self._protocol.version
-        assert version is not None
-        pairs = [("session", self._state.name), ("version", version.value)]
-        if version.has_heartbeats or profile.beats_in_1_0:
-            pairs.append(("heart-beat", str(protocol.offer)))
-        if version.has_heartbeats or not profile.nameless_in_1_0:
-            pairs.append(("server", profile.server))
-        return b"".join([b"CONNECTED\n", *(f"{name}:{value}\n".encode() for name, value in pairs), b"\n\0"])
 
     def _refuse(self, refusal: Refusal) -> None:
         with self._router.turn():

@@ -11,9 +11,10 @@ from stompy.errors import LimitExceeded, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from stompy.broker.budget import MemoryBudget
+    from stompy.broker.conditions import Lookup
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item, Message
     from stompy.broker.options import SubscribeOptions
@@ -57,6 +58,42 @@ class Feed:
         self.no_local = no_local
 
 
+class Followers:
+    """Those that may get the messages of a topic, found in time that does not grow with selectors of equality.
+
+    Args:
+        feeds: all of them, in their order.
+    """
+
+    __slots__ = ("_by_value", "_feeds", "_looked_at")
+
+    def __init__(self, feeds: Iterable[Feed]) -> None:
+        self._feeds = tuple(feeds)
+        self._looked_at: list[int] = []
+        self._by_value: dict[str, dict[str, list[int]]] = {}
+        for place, feed in enumerate(self._feeds):
+            equality = None if feed.selector is None else feed.selector.equality
+            if equality is None:
+                self._looked_at.append(place)
+            else:
+                name, value = equality
+                self._by_value.setdefault(name, {}).setdefault(value, []).append(place)
+
+    def matching(self, lookup: Lookup) -> Iterator[Feed]:
+        """Yield those whose selector is true, in their order; `lookup` returns the value of a header."""
+        places = self._looked_at
+        if self._by_value:
+            places = sorted([*places, *(place for name in self._by_value for place in self._with(name, lookup))])
+        for place in places:
+            feed = self._feeds[place]
+            if feed.selector is None or feed.selector.matches(lookup):
+                yield feed
+
+    def _with(self, name: str, lookup: Lookup) -> Sequence[int]:
+        value = lookup(name)
+        return self._by_value[name].get(value, ()) if isinstance(value, str) else ()
+
+
 class Topology:
     """Finds destinations by their names, and makes and forgets them.
 
@@ -78,7 +115,7 @@ class Topology:
         self._feeds: dict[str, dict[Feed, None]] = {}
         self._topic_patterns: Patterns[Feed] = Patterns()
         self._queue_patterns: Patterns[Consumer] = Patterns()
-        self._remembered: dict[str, tuple[Feed, ...]] = {}
+        self._remembered: dict[str, Followers] = {}
 
     # Queues
 
@@ -185,7 +222,7 @@ class Topology:
         copy = Queue(name, max_messages=sys.maxsize, max_bytes=sys.maxsize, prioritized=False)
         queue = self.queues.get(name)
         for item in queue.items() if queue is not None else ():
-            if selector is None or selector.matches(item.message.lookup):
+            if selector is None or selector.matches(item.message.shared.lookup):
                 copy.append(new_item(item.message))
         return copy
 
@@ -208,11 +245,11 @@ class Topology:
 
     # Topics
 
-    def feeds(self, name: str) -> tuple[Feed, ...]:
-        """Return those that get the messages of a topic."""
+    def followers(self, name: str) -> Followers:
+        """Return those that may get the messages of a topic."""
         found = self._remembered.get(name)
         if found is None:
-            found = (*self._feeds.get(name, ()), *self._topic_patterns.matching(name))
+            found = Followers((*self._feeds.get(name, ()), *self._topic_patterns.matching(name)))
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             if len(name) <= _LONGEST_REMEMBERED:

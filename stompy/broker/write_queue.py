@@ -3,6 +3,7 @@
 | thread | owns | may block on |
 |---|---|---|
 | `stompy-broker-<n>-writer` | order of bytes out, heartbeats | the write_queue; `sendall`, which `shutdown` ends |
+| any, in `wake` | the same, while the writer waits | nothing: what the kernel does not take, the writer writes |
 
 Locks: `WriteQueue._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
 nothing and is never held over I/O.
@@ -10,6 +11,7 @@ nothing and is never held over I/O.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -21,6 +23,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout
 from stompy.frames.encoder import HEARTBEAT
 from stompy.protocol.heartbeat import HeartbeatTimer
+from stompy.transport.sockets import SocketTransport
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport
@@ -29,6 +32,8 @@ _LOG = logging.getLogger("stompy.broker")
 
 _SLICE = 256 * 1024
 """Bytes that a client must take within the send timeout."""
+_NOW = Deadline(0.0)
+"""It is over: nothing is waited for."""
 
 
 class WriteQueue:
@@ -58,6 +63,22 @@ class WriteQueue:
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
         self._announced = False  # entered in `touched`
+        self._at_once: Callable[[bytes], int] | None = None
+        self._rest = b""  # what was begun to be written at once
+        self._waiting = False  # the writer waits for frames
+        self._passing = False  # somebody else writes
+        self._late = False  # the writer waits for the end of that
+        self._due = False  # the writer is to look when its next heart-beat is due
+
+    def write_at_once(self, write: Callable[[bytes], int]) -> None:
+        """Let whoever would wake the writer write first; `write` returns how many bytes it wrote without blocking."""
+        self._at_once = write
+
+    def room(self) -> tuple[int, int]:
+        """Return how many MESSAGEs may be added now, and about how many bytes; there may be more room in a moment."""
+        if self._finished or self._broken:
+            return 0, 0
+        return self._max_frames - len(self._frames), self._max_bytes - self._bytes
 
     def has_room(self) -> bool:
         """Whether a MESSAGE may be added; if not, the writer will say when there is room again."""
@@ -74,6 +95,13 @@ class WriteQueue:
         size = len(delivery.head) + len(delivery.item.message.body)
         with self._lock:
             self._frames.append(delivery)
+            self._bytes += size
+        self._announce()
+
+    def deliver_all(self, deliveries: list[Delivery], size: int) -> None:
+        """Add MESSAGEs, of so many bytes in all."""
+        with self._lock:
+            self._frames += deliveries
             self._bytes += size
         self._announce()
 
@@ -116,12 +144,46 @@ class WriteQueue:
         """Forget that the writer must be woken; called with the router's lock held, before `wake`."""
         self._announced = False
 
-    def wake(self) -> None:
-        """Wake the writer, and the reader where it waits; called without the router's lock."""
+    def look(self) -> None:
+        """Let the writer come out of `take`, as the time that it waits has changed."""
         with self._lock:
+            self._due = True
             self._work.notify()
-            if self._finished:
-                self._answered.notify()
+
+    def wake(self) -> None:
+        """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
+        data, written, passing = b"", 0, False
+        try:
+            with self._lock:
+                if self._at_once is None or not self._may_pass():
+                    self._work.notify()
+                    if self._finished:
+                        self._answered.notify()
+                    return
+                passing = self._passing = True
+                frames = self._take_frames()
+            data = _joined(frames)
+            written = self._at_once(data)
+        finally:
+            if passing:
+                self._passed(data[written:])
+
+    def _passed(self, rest: bytes) -> None:
+        with self._lock:
+            self._rest = rest
+            if rest or self._frames or self._starved or self._finished or self._late:
+                self._work.notify()
+            self._passing = self._late = False
+
+    def _may_pass(self) -> bool:
+        over = self._finished or self._broken or self._starved
+        return self._waiting and bool(self._frames) and not (over or self._passing or self._rest)
+
+    def _take_frames(self) -> list[bytes | Delivery]:
+        frames, self._frames = self._frames, []
+        self._bytes = self._answers = 0
+        self._answered.notify()
+        return frames
 
     def take(self, timeout: float | None) -> tuple[list[bytes | Delivery], bool] | None:
         """Wait for frames and take all of them; with them, whether somebody waits for room.
@@ -130,14 +192,20 @@ class WriteQueue:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
-            if not self._frames and not self._finished:
+            if not (self._frames or self._rest or self._finished or self._starved or self._due):
+                self._waiting = True
                 self._work.wait(timeout)
-            if not self._frames and self._finished:
+            while self._passing:
+                self._late = True
+                self._work.wait()
+            self._waiting = self._due = False
+            if not self._frames and not self._rest and self._finished:
                 return None
-            frames, self._frames = self._frames, []
+            frames = self._take_frames()
+            if self._rest:
+                frames.insert(0, self._rest)
+                self._rest = b""
             starved, self._starved = self._starved, False
-            self._bytes = self._answers = 0
-            self._answered.notify()
             return frames, starved
 
     def give_up(self) -> None:
@@ -184,6 +252,8 @@ class WriterThread:
         self._before = before
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        if before is None and isinstance(transport, SocketTransport):
+            write_queue.write_at_once(functools.partial(self._write_at_once, transport))
 
     def start(self) -> None:
         """Start the thread."""
@@ -194,8 +264,9 @@ class WriterThread:
         self._thread.join(timeout)
 
     def beat(self, pulse: HeartbeatTimer) -> None:
-        """Send heartbeats from now on; called before CONNECTED enters the write queue, which makes the writer look."""
+        """Send heartbeats from now on; called before CONNECTED enters the write queue."""
         self._pulse = pulse
+        self._write_queue.look()
 
     def _run(self) -> None:
         try:
@@ -239,6 +310,15 @@ class WriterThread:
             self._transport.sendall(data[start : start + _SLICE] if len(data) > _SLICE else data, self._in_time())
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
+
+    def _write_at_once(self, transport: SocketTransport, data: bytes) -> int:
+        try:
+            written = transport.send(data, _NOW)
+        except (SendTimeout, ConnectionLost):
+            return 0  # the writer finds out why
+        if self._pulse is not None:
+            self._pulse.sent(time.monotonic())
+        return written
 
     def _in_time(self) -> Deadline:
         return Deadline(self._stalled or None)

@@ -52,9 +52,13 @@ class Run:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Frame]:
-        for head, _, body in self.rows:
-            assert isinstance(head, bytes)
-            yield Frame(self.command, Headers._from_head(head, self._grammar, self.command), body)
+        return map(self.frame, self.rows)
+
+    def frame(self, row: Row) -> Frame:
+        """Return a row as a frame."""
+        head, _, body = row
+        assert isinstance(head, bytes)
+        return Frame(self.command, Headers._from_head(head, self._grammar, self.command), body)
 
 
 def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:

@@ -45,7 +45,7 @@ def _value(message: Lookup, name: str) -> str:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry(Generic[T]):
     """A delivery that waits for its ACK or NACK.
 
@@ -142,4 +142,7 @@ class Ledger(Generic[T]):
 
     def _insert(self, entry: Entry[T]) -> None:
         self._by_token[entry.token] = entry
-        self._by_subscription.setdefault(entry.subscription, OrderedDict())[entry.token] = entry
+        waiting = self._by_subscription.get(entry.subscription)
+        if waiting is None:
+            self._by_subscription[entry.subscription] = waiting = OrderedDict()
+        waiting[entry.token] = entry

@@ -106,18 +106,22 @@ class ServerProtocol:
         for frame in frames:
             if self._has_failed:
                 break
-            try:
-                self._accept(frame)
-            except RemoteProtocolError as error:
-                if self.state is State.CONNECTED and self._tolerates(frame, error):
-                    accepted.append(frame)
-                else:
-                    self.error, self.offender = error, frame
-            else:
+            if self.admits(frame):
                 accepted.append(frame)
         if not self._has_failed:
             self.error = self.parser.error
         return accepted
+
+    def admits(self, frame: Frame) -> bool:
+        """Return whether a frame is allowed now, and set `error` if it is not; the next of `accept`, alone."""
+        try:
+            self._accept(frame)
+        except RemoteProtocolError as error:
+            if self.state is State.CONNECTED and self._tolerates(frame, error):
+                return True
+            self.error, self.offender = error, frame
+            return False
+        return True
 
     @property
     def offer(self) -> HeartbeatOffer:

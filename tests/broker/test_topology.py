@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.broker.conftest import Serve, Served
+from stompy.broker.conditions import Evaluation
+from stompy.broker.destinations import Target
+from stompy.broker.selector import Selector
+from stompy.broker.topology import Feed, Followers
+from tests.broker.conftest import Serve, Served, a_queue
 
 DURABLE = {"destination": "/topic/news", "id": "1", "activemq.subscriptionName": "mine"}
 
@@ -259,3 +265,25 @@ def test_a_temporary_topic_goes_to_its_owner(served: Served) -> None:
     owner.send("/queue/a", "x", reply_to="/temp-topic/t")
     other.send(other.messages(1)[0].headers["reply-to"], "y")
     assert owner.messages(1)[0].headers["destination"] == "/temp-topic/t"
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (None, "kind = 'a'", "kind = 'b'", "kind='a'", "other = 'a'", "kind = 'it''s'", "kind <> 'a'", "'a' = kind")
+        ),
+        max_size=8,
+    ),
+    st.dictionaries(st.sampled_from(("kind", "other")), st.sampled_from(("a", "b", "it's", ""))),
+)
+def test_a_topic_finds_the_subscriptions_whose_selectors_are_true(
+    selectors: list[str | None], headers: dict[str, str]
+) -> None:
+    target = Target("topic", "/topic/a", "/topic/a")
+    feeds = [
+        Feed(target, a_queue(), selector=None if text is None else Selector(text, ways))
+        for text in selectors
+        for ways in (Evaluation(), Evaluation(convert=False), Evaluation(activemq=True))
+    ]
+    true = [feed for feed in feeds if feed.selector is None or feed.selector.matches(headers.get)]
+    assert list(Followers(feeds).matching(headers.get)) == true

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from stompy.broker.message import Item
 from stompy.broker.write_queue import WriteQueue, WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost
+from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport.memory import MemoryTransport, memory_pair
+from stompy.transport.sockets import SocketTransport
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
 
 WITHIN = 20.0
@@ -177,3 +181,94 @@ def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
     monkeypatch.undo()
     with pytest.raises(ConnectionLost):
         written.transport.sendall(b"x", Deadline(WITHIN))
+
+
+class _AtOnce:
+    """A write queue and its writer over a socket, on which whoever wakes the writer writes first."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        self.transport, self.peer = SocketTransport(ours, peer="test"), SocketTransport(theirs, peer="test")
+        self.touched: list[WriteQueue] = []
+        self.write_queue = WriteQueue(max_bytes=10_000_000, max_frames=100_000, touched=self.touched)
+        self.asked = threading.Event()
+        self.writer = WriterThread(
+            self.write_queue, self.transport, on_room=self.asked.set, stalled=WITHIN, name="stompy-broker-0-writer"
+        )
+        self.writer.start()
+
+    def finish(self) -> bytes:
+        """End the writer, and return what the peer has not read."""
+        self.write_queue.finish()
+        _wake(self.write_queue, self.touched)
+        data = bytearray()
+        while part := self.peer.recv(Deadline(WITHIN)):
+            data += part
+        self.writer.join(WITHIN)
+        self.transport.close()
+        self.peer.close()
+        return bytes(data)
+
+
+def test_what_the_kernel_does_not_take_at_once_is_written_in_order() -> None:
+    written = _AtOnce()
+    frames = [b"%05d" % number * 100 for number in range(1_000)]
+    for frame in frames:
+        written.write_queue.answer(frame)
+        _wake(written.write_queue, written.touched)
+    assert written.finish() == b"".join(frames)
+
+
+def test_many_threads_write_at_once_and_each_keeps_its_order() -> None:
+    written = _AtOnce()
+    lock = threading.Lock()  # as the router's, around what adds frames
+
+    def add(name: int) -> None:
+        for number in range(500):
+            with lock:
+                written.write_queue.answer(b"%d-%03d;" % (name, number))
+                written.touched.clear()
+                written.write_queue.clear_announcement()
+            written.write_queue.wake()
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    data = bytearray()
+    while data.count(b";") < 2_000:
+        data += written.peer.recv(Deadline(WITHIN))
+    for thread in threads:
+        thread.join(WITHIN)
+    written.finish()
+    entries = bytes(data).split(b";")[:-1]
+    for name in range(4):
+        own = [entry for entry in entries if entry.startswith(b"%d-" % name)]
+        assert own == [b"%d-%03d" % (name, number) for number in range(500)]
+
+
+def test_a_peer_that_is_gone_is_found_by_the_writer(caplog: pytest.LogCaptureFixture) -> None:
+    written = _AtOnce()
+    written.peer.close()
+    with caplog.at_level(logging.ERROR):
+        written.write_queue.answer(b"x")
+        _wake(written.write_queue, written.touched)
+        written.writer.join(WITHIN)
+    assert caplog.text == ""
+    assert not written.write_queue.has_room()
+    written.transport.close()
+
+
+def test_heartbeats_begin_though_the_frame_before_them_was_written_at_once() -> None:
+    written = _AtOnce()
+    written.write_queue.answer(b"1")
+    _wake(written.write_queue, written.touched)
+    assert written.peer.recv(Deadline(WITHIN)) == b"1"
+    written.writer.beat(HeartbeatTimer(Heartbeats(send=0.01), time.monotonic()))
+    written.write_queue.answer(b"2")
+    _wake(written.write_queue, written.touched)
+    data = b""
+    while data.count(b"\n") < 2:
+        data += written.peer.recv(Deadline(WITHIN))
+    assert data.replace(b"\n", b"") == b"2"
+    written.finish()

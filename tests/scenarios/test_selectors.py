@@ -33,7 +33,7 @@ def selected_here(selector: str, times: Pairs, ways: Evaluation) -> set[int]:
         pairs = [*headers.items(), *times]
         options = send_options(headers.get, 0.0)
         message = Message(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
-        if compiled(selector, ways).matches(message.lookup):
+        if compiled(selector, ways).matches(message.shared.lookup):
             chosen.add(number)
     return chosen
 
