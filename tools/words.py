@@ -29,6 +29,7 @@ CLEAN = (
     "stompy/testing",
     "stompy/threads.py",
     "stompy/transport",
+    "stompy/worker",
     "tools",
     "benchmarks",
 )
