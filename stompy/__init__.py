@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls
     from stompy.worker.engine import WorkerExit
+    from stompy.worker.service import TaskHealth, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
     from stompy.worker.worker import Worker
 
@@ -120,6 +121,7 @@ __all__ = [
     "StompTimeout",
     "Subscription",
     "TaskContext",
+    "TaskHealth",
     "TaskListener",
     "TcpOptions",
     "Tls",
@@ -131,6 +133,7 @@ __all__ = [
     "VersionMismatch",
     "Worker",
     "WorkerExit",
+    "WorkerHealth",
     "__version__",
     "connect",
 ]
@@ -160,9 +163,11 @@ _LAZY = {
     "Reject": "stompy.worker.task",
     "Retry": "stompy.worker.task",
     "TaskContext": "stompy.worker.task",
+    "TaskHealth": "stompy.worker.service",
     "TaskListener": "stompy.worker.task",
     "Worker": "stompy.worker.worker",
     "WorkerExit": "stompy.worker.engine",
+    "WorkerHealth": "stompy.worker.service",
     "connect": "stompy.connection.connecting",
 }
 """Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""

@@ -36,8 +36,10 @@ from stompy.errors import (
 )
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
-from stompy.worker.failure import parking_queue, retry_queues
+from stompy.worker.crashes import Crashes
+from stompy.worker.failure import fingerprint, parking_queue, retry_queues
 from stompy.worker.parking import ParkingLot
+from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import Pool
 from stompy.worker.task import Task
 
@@ -136,6 +138,7 @@ class Engine:
         tasks: to run.
         middleware: called when something happens to a message.
         on_tick: called several times per second, on the monitor.
+        crashes: of a child process.
     """
 
     def __init__(
@@ -145,21 +148,23 @@ class Engine:
         *,
         middleware: Sequence[object] = (),
         on_tick: Sequence[Callable[[], None]] = (),
+        crashes: Crashes | None = None,
     ) -> None:
         self.settings = settings
         self.name = settings.name
         self.tasks = tasks
         self.stopping = Event()
         self.finished = Event()
-        self.refusals: dict[str, int] = {}
-        """By message id: how often the broker refused what was sent for it."""
+        self.crashes = crashes
         self.last_error: str | None = None
+        self.started = False
         self.pools: list[Pool] = []
         self._middleware = middleware
         self._on_tick = on_tick
         self._code = WorkerExit.OK
         self._tickets = settings.max_messages
         self._lock = make_lock(Rank.LEAF, "engine")
+        self._refused: set[bytes] = set()
         self._connection: Connection | None = None
         self._parking: ParkingLot | None = None
         self._monitor = _Monitor(self)
@@ -194,6 +199,7 @@ class Engine:
             self.finish(0.0)
             raise
         _LOG.info("%s: started with %s", self.name, ", ".join(task.name for task in self.tasks))
+        self.started = True
         self.notify("started")
 
     def _report_retry(self, attempt: int, delay: float) -> None:
@@ -280,9 +286,23 @@ class Engine:
         """Note that the broker refused what was sent for a message."""
         self.last_error = str(error)
         with self._lock:
-            if len(self.refusals) >= _MAX_REFUSALS:
-                self.refusals.clear()
-            self.refusals[message.message_id] = self.refusals.get(message.message_id, 0) + 1
+            if len(self._refused) >= _MAX_REFUSALS:
+                self._refused.clear()
+            self._refused.add(fingerprint(message))
+
+    def was_refused(self, message: Message) -> bool:
+        """Return whether the broker refused something for this message when it was delivered before."""
+        return bool(self._refused) and fingerprint(message) in self._refused
+
+    def health(self) -> WorkerHealth:
+        """Return how the worker is doing."""
+        tasks = {
+            pool.task.name: TaskHealth(pool.running, len(pool.queue), len(pool.stuck), dict(pool.counts))
+            for pool in self.pools
+        }
+        state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
+        parked = 0 if self._parking is None else len(self._parking)
+        return WorkerHealth(state, self.connected, parked, tasks, self.last_error)
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""
@@ -349,4 +369,4 @@ class Engine:
 
 
 def _prefetch(size: int) -> int:
-    return max(2 * size, size + 8)
+    return 2 * size

@@ -165,6 +165,16 @@ def copied_headers(message: Message, *, keep_expiry: bool) -> dict[str, str]:
     return made
 
 
+def fingerprint(message: Message) -> bytes:
+    """Return a hash of a message that is the same when it is redelivered; RabbitMQ then changes its message-id."""
+    hashed = hashlib.sha256(message.body)
+    dropped = _BROKERS_OWN | {"persistent", "destination"}
+    for name, value in sorted(message.headers.items()):
+        if name not in dropped:
+            hashed.update(f"\0{name}\0{value}".encode("utf-8", "replace"))
+    return hashed.digest()
+
+
 def retry_headers(task: Task, message: Message, attempt: Attempt, *, counts: bool) -> dict[str, str]:
     """Return the headers of the copy for the next attempt."""
     made = copied_headers(message, keep_expiry=True)

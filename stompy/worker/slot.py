@@ -35,7 +35,7 @@ from stompy.worker.failure import (
     retry_queue,
     settle,
 )
-from stompy.worker.task import Task, TaskContext, TimeLimitExceeded
+from stompy.worker.task import ProcessCrashed, Task, TaskContext, TimeLimitExceeded
 from stompy.worker.task_queue import RateLimit, TaskQueue
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class Slot(DaemonThread):
         self._task = pool.task
         self._ident: int | None = None
         self._pause = _FIRST_PAUSE
+        self._noted: int | None = None
         self.job = overdue
 
     def run(self) -> None:
@@ -140,6 +141,16 @@ class Slot(DaemonThread):
 
     def _work(self, message: Message, attempt: Attempt | None) -> None:
         """Run a message, of an ordered task until it is settled."""
+        crashes = self._engine.crashes
+        if crashes is not None:
+            if attempt is None and crashes.crashed(message):
+                job = self.job = Job(message, None)
+                job.claim()
+                attempt = self._fail(job, ProcessCrashed("a process died while it ran this message"))
+                if attempt is None:
+                    self._end(message)
+                    return
+            self._noted = crashes.enter(message)
         while True:
             job = self.job = Job(message, attempt)
             attempt = self._attempt(job)
@@ -148,6 +159,9 @@ class Slot(DaemonThread):
         self._end(message)
 
     def _end(self, message: Message) -> None:
+        if self._engine.crashes is not None:
+            self._engine.crashes.leave(self._noted)
+            self._noted = None
         self.job = None
         self._pool.queue.done(message)
 
@@ -229,7 +243,7 @@ class Slot(DaemonThread):
             return None
         headers = job.message.headers
         destination = headers.get("reply-to")
-        if not destination or self._engine.refusals.get(job.message.message_id):
+        if not destination or self._engine.was_refused(job.message):
             return None
         correlation = headers.get("correlation-id")
         return Copy(destination, value, {} if correlation is None else {"correlation-id": correlation}, identity="")

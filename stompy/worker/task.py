@@ -12,6 +12,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
+from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Defer(Exception):
 
 class TimeLimitExceeded(Exception):
     """A task ran longer than its `time_limit`; found as the error class in dead letters."""
+
+
+class ProcessCrashed(Exception):
+    """A child process died while it ran a task; found as the error class in dead letters."""
 
 
 class SeenStore(Protocol):
@@ -225,7 +230,8 @@ class Task:
         """Return the id by which a duplicate is recognised; the same for every retry of a message."""
         if self.identity is not None:
             return self.identity(message)
-        return message.headers.get(ORIGINAL_ID) or message.message_id
+        found = (message.headers.get(name) for name in _IDENTITIES)
+        return next((value for value in found if value), message.message_id)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r} of {', '.join(self.destinations)}>"
@@ -236,6 +242,9 @@ WILDCARDS = "*>#"
 
 ORIGINAL_ID = "stompy-original-message-id"
 """Header of a retry and a dead letter: the broker's id of the first copy."""
+
+_IDENTITIES = (DEDUPE_HEADER, "amqp-message-id", ORIGINAL_ID)
+"""Headers that identify a message, wherever it came from."""
 
 
 def task_of_listener(listener: TaskListener, arguments: TaskArguments) -> tuple[Sequence[str], TaskArguments]:

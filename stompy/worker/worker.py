@@ -7,14 +7,18 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
-from stompy.errors import ConcurrencyError, ConfigurationError, StompError
+from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
+from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
+from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
 
 if TYPE_CHECKING:
@@ -50,7 +54,10 @@ class Worker:
         max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
         max_messages: stop in order after this number of messages.
         max_seconds: stop in order after this time.
-        middleware: objects with methods that are called when something happens; see `stompy.worker.middleware`.
+        middleware: objects whose methods are called when something happens; see the guide.
+        processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
+            starts the program's command line again in each. `None` runs them in this process.
+        http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
         name: part of thread names and log lines.
         options: further arguments of `connect`.
     """
@@ -67,6 +74,8 @@ class Worker:
         max_messages: int | None = None,
         max_seconds: float | None = None,
         middleware: Sequence[object] = (),
+        processes: int | None = None,
+        http: str | int | None = None,
         name: str = "worker",
         **options: Unpack[ConnectOptions],
     ) -> None:
@@ -76,6 +85,8 @@ class Worker:
         check_seconds(max_seconds, "max_seconds", positive=True)
         if max_messages is not None:
             check_count(max_messages, "max_messages")
+        if processes is not None:
+            check_count(processes, "processes")
         if max_stuck is not None:
             check_count(max_stuck, "max_stuck", least=0)
         self._settings = Settings(
@@ -91,13 +102,25 @@ class Worker:
             options=options,
         )
         self._middleware = tuple(middleware)
+        self._processes = processes
+        self._http = http
         self._tasks: list[Task] = []
         self._engine: Engine | None = None
+        self._supervisor: Supervisor | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks, in the order in which they were added."""
         return tuple(self._tasks)
+
+    def _override(self, *, url: str | None, concurrency: int | None, processes: int | None, http: str | None) -> None:
+        """Replace settings by those of the command line."""
+        settings = self._settings
+        if concurrency is not None:
+            settings = replace(settings, concurrency=concurrency)
+        self._settings = settings if url is None else replace(settings, url=url)
+        self._processes = self._processes if processes is None else processes
+        self._http = self._http if http is None else http
 
     def task(self, *destinations: str, **arguments: Unpack[TaskArguments]) -> Callable[[Function], Function]:
         """Return a decorator that adds a function as a task.
@@ -163,6 +186,13 @@ class Worker:
         self._tasks.append(made)
         return made
 
+    def health(self) -> WorkerHealth:
+        """Return how the worker is doing; in the parent of child processes, the sum of theirs."""
+        if self._supervisor is not None:
+            return self._supervisor.health()
+        engine = self._engine
+        return WorkerHealth("stopped") if engine is None else engine.health()
+
     # Running in the background.
 
     def start(self) -> None:
@@ -203,13 +233,28 @@ class Worker:
     ) -> None:
         self.stop()
 
-    def _new_engine(self) -> Engine:
+    def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
         if self._engine is not None:
             raise ConcurrencyError("the worker is running already")
         if not self._tasks:
             raise ConfigurationError("the worker has no tasks")
-        self._engine = Engine(self._settings, self._tasks, middleware=self._middleware)
-        return self._engine
+        tasks, settings = self._tasks, self._settings
+        on_tick: list[Callable[[], None]] = list(ticks)
+        if role is not None:
+            name = f"{settings.name}-{role.number}"
+            # A stuck task ends its process; an order by key can only be kept in one of them.
+            settings = replace(settings, name=name, max_stuck=0)
+            tasks = [task for task in tasks if task.key is None or role.number == 1]
+        self._engine = engine = Engine(
+            settings,
+            tasks,
+            middleware=self._middleware,
+            on_tick=on_tick,
+            crashes=None if role is None else role.crashes(),
+        )
+        if role is not None:
+            on_tick += [partial(_watch_parent, engine, role), lambda: role.report(engine.health())]
+        return engine
 
     # Running as a process.
 
@@ -220,25 +265,56 @@ class Worker:
         ends at once with 128 + its number; what was not acknowledged is redelivered. In a thread other than the main
         thread, signals are left alone.
         """
-        engine = self._new_engine()
+        role = ChildRole.of_environment() if self._processes is not None else None
+        systemd = Systemd() if role is None else Systemd({})
+        endpoint = None
         try:
-            with _Signals(engine) as signals:
+            if self._http is not None and role is None:
+                endpoint = HttpEndpoint(self._http, self.health, self._settings.name)
+                endpoint.start()
+            if self._processes is not None and role is None:
+                return self._run_children(self._processes, systemd)
+            return self._run_tasks(role, systemd)
+        except ConfigurationError as error:
+            _LOG.error("%s: not started: %s", self._settings.name, error)
+            return WorkerExit.USAGE
+        finally:
+            systemd.notify("STOPPING=1")
+            if endpoint is not None:
+                endpoint.stop()
+            self._engine = self._supervisor = None
+
+    def _run_children(self, processes: int, systemd: Systemd) -> int:
+        self._supervisor = supervisor = Supervisor(
+            self._settings.name, processes, self._settings.stop_timeout, systemd.tick
+        )
+        systemd.notify("READY=1")
+        return supervisor.run()
+
+    def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
+        engine = self._new_engine(role, [systemd.tick])
+        with _Signals(engine) as signals:
+            try:
                 try:
                     engine.start()
+                except NotConnected:
+                    return WorkerExit.OK  # stopped before it was connected
                 except StompError as error:
-                    if engine.stopping.is_set() and signals.received:
-                        return WorkerExit.OK
                     _LOG.error("%s: not started: %s", engine.name, error)
                     return exit_of(error)
                 signals.started = True
+                systemd.notify("READY=1")
                 engine.stopping.wait()
-                return engine.finish(self._settings.stop_timeout)
-        except _Interrupted as interrupted:
-            engine.stop(WorkerExit.OK, "")
-            engine.finish(0.0)
-            return WorkerExit.OK if interrupted.number == 0 else 128 + interrupted.number
-        finally:
-            self._engine = None
+                systemd.notify("STOPPING=1")
+                return engine.finish(engine.settings.stop_timeout)
+            except _Interrupted as interrupted:
+                engine.finish(0.0)
+                return WorkerExit.OK if not signals.started else 128 + interrupted.number
+
+
+def _watch_parent(engine: Engine, role: ChildRole) -> None:
+    if role.orphaned:
+        engine.stop(WorkerExit.FAILED, "the parent process has died")
 
 
 class _Signals:
@@ -263,7 +339,5 @@ class _Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
-        if self.received == 2:
-            raise _Interrupted(number)
-        if not self.started and self.received == 1:
-            raise _Interrupted(0)
+        if self.received == (2 if self.started else 1):
+            raise _Interrupted(number)  # the second signal, or the first one while connecting
