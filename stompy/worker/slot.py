@@ -171,7 +171,7 @@ class Slot(DaemonThread):
         error: BaseException | None = None
         try:
             self._engine.notify("before", self._task, job.message)
-            if self._is_duplicate(job):
+            if self._task.seen is not None and self._is_duplicate(job):
                 return None
             if self._task.transactional:
                 self._call_in_transaction(job)
@@ -267,7 +267,8 @@ class Slot(DaemonThread):
         return None
 
     def _processed(self, job: Job) -> None:
-        self._count("processed", job)
+        self._pool.count("processed")
+        self._engine.notify("after", self._task, job.message)
         self._pause = _FIRST_PAUSE
 
     def _fail(self, job: Job, error: BaseException) -> Attempt | None:
@@ -323,7 +324,7 @@ class Slot(DaemonThread):
 
     def _count(self, what: str, job: Job) -> None:
         self._pool.count(what)
-        self._engine.notify("after" if what == "processed" else what, self._task, job.message)
+        self._engine.notify(what, self._task, job.message)
 
 
 class Pool:

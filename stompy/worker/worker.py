@@ -6,17 +6,19 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stompy.connection.codec import Body
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
+from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
 from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
@@ -113,8 +115,15 @@ class Worker:
         """The tasks, in the order in which they were added."""
         return tuple(self._tasks)
 
-    def _override(self, *, url: str | None, concurrency: int | None, processes: int | None, http: str | None) -> None:
-        """Replace settings by those of the command line."""
+    def _override(
+        self,
+        *,
+        url: str | None = None,
+        concurrency: int | None = None,
+        processes: int | None = None,
+        http: str | None = None,
+    ) -> None:
+        """Replace settings by those of the command line, or of a test."""
         settings = self._settings
         if concurrency is not None:
             settings = replace(settings, concurrency=concurrency)
@@ -192,6 +201,34 @@ class Worker:
             return self._supervisor.health()
         engine = self._engine
         return WorkerHealth("stopped") if engine is None else engine.health()
+
+    def run_once(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        headers: Mapping[str, object] | None = None,
+        content_type: str | None = None,
+        attempt: int = 1,
+        task: str | None = None,
+    ) -> RanOnce:
+        """Run the task of a destination for one message, in this thread and without a broker; for tests.
+
+        Args:
+            destination: of the message.
+            body: as for `Connection.send`.
+            headers: of the message.
+            content_type: as for `Connection.send`.
+            attempt: the number of the attempt.
+            task: the name of the task, if several have the destination.
+
+        Raises:
+            ConfigurationError: there is no such task.
+        """
+        found = [each for each in self._tasks if task in (None, each.name) and destination in each.destinations]
+        if len(found) != 1:
+            raise ConfigurationError(f"{len(found)} tasks are for {destination!r}")
+        return run_once(found[0], destination, body, headers, content_type, attempt)
 
     # Running in the background.
 

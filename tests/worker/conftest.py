@@ -28,6 +28,12 @@ def wait_until(condition: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+def left(broker: Broker, queue: str = "/queue/a") -> int:
+    """Return the messages of a queue, with those that a consumer has and did not acknowledge."""
+    depth = broker.stats().queues.get(queue)
+    return 0 if depth is None else depth.total
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as broker:

@@ -55,3 +55,24 @@ doomed = stompy.Worker(concurrency=1)
 doomed.add(print, "/queue/a")
 if "STOMPY_WORKER_CHILD" in os.environ and (FOLDER / "doom").exists():
     os._exit(9)
+
+
+chaos = stompy.Worker(concurrency=8, stop_timeout=10, reconnect=stompy.Reconnect(first_delay=0.05, max_delay=0.2))
+
+
+@chaos.task("/queue/a", decode="json", retries=2, retry_delay=(0.01, 0.05))
+def unordered(body: dict[str, object], context: stompy.TaskContext) -> None:
+    """Fail always for poison, once for what is flaky."""
+    if body["kind"] == "poison" or (body["kind"] == "flaky" and context.attempt == 1):
+        raise ValueError(body["kind"])
+    note(f"a {body['n']}")
+
+
+@chaos.task(
+    "/queue/k", decode="json", key=lambda message: message.headers["customer"], retries=2, retry_delay=(0.01, 0.05)
+)
+def ordered(body: dict[str, object], context: stompy.TaskContext) -> None:
+    """The same, in order for each customer."""
+    if body["kind"] == "poison" or (body["kind"] == "flaky" and context.attempt == 1):
+        raise ValueError(body["kind"])
+    note(f"k {context.message.headers['customer']} {body['n']}")

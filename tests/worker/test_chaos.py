@@ -17,7 +17,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.worker.conftest import LIKE
+from tests.worker.conftest import LIKE, left
 
 TOP = Path(__file__).parents[2]
 CUSTOMERS = 7
@@ -107,7 +107,7 @@ def test_nothing_is_lost_or_loops_or_overtakes(like: str | None, count: int, str
 
             def empty() -> bool:
                 dead = [broker.depth(f"/queue/{name}.dead") for name in "ak"]
-                rest = [broker.depth(f"/queue/{name}") for name in ("a", "k", "a.parked")]
+                rest = [left(broker, f"/queue/{name}") for name in ("a", "k", "a.parked")]
                 return not any(rest) and min(dead) >= len(poison)
 
             for act, _ in zip(acts, range(strikes), strict=False):
@@ -116,6 +116,7 @@ def test_nothing_is_lost_or_loops_or_overtakes(like: str | None, count: int, str
             wait_for_progress(chaos, 0, sys.maxsize, empty, 60 + count / 50)
             chaos.terminate()
             wait_for_progress(chaos, 0, sys.maxsize, empty, 60)
+        assert not any(left(broker, f"/queue/{name}") for name in ("a", "k", "a.parked", "k.parked"))
         for name in "ak":
             dead = Counter(
                 int(letter.text.partition(":")[2].partition(",")[0]) for letter in broker.browse(f"/queue/{name}.dead")

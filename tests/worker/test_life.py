@@ -18,7 +18,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.worker.conftest import WITHIN, wait_until
+from tests.worker.conftest import WITHIN, left, wait_until
 
 TOP = Path(__file__).parents[2]
 
@@ -127,7 +127,7 @@ def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], lis
     with Broker(port=port) as broker:
         send(broker.url, "x")
         wait_until(lambda: noted() == ["begin x", "end x"])
-        wait_until(lambda: broker.depth("/queue/a") == 0)
+        wait_until(lambda: left(broker) == 0)
         process.terminate()
         assert process.wait(WITHIN) == 0
 
@@ -178,7 +178,7 @@ def test_a_message_that_kills_processes_becomes_a_dead_letter(
     wait_until(lambda: each_broker.depth("/queue/a.dead") == 1)
     send(each_broker.url, "after")
     wait_until(lambda: any(line.endswith("after") for line in noted()))
-    wait_until(lambda: each_broker.depth("/queue/a") == 0)
+    wait_until(lambda: left(each_broker) == 0)
     process.terminate()
     assert process.wait(WITHIN) == 0
     (dead,) = each_broker.browse("/queue/a.dead")
