@@ -86,7 +86,7 @@ def running(broker: Broker, folder: Path) -> Iterator[Chaos]:
 def wait_for_progress(chaos: Chaos, before: int, step: int, done: Callable[[], bool], within: float) -> None:
     end = time.monotonic() + within
     while len(chaos.lines()) < before + step and not done():
-        assert time.monotonic() < end, "no progress"
+        assert time.monotonic() < end, f"no progress: {chaos.broker.stats()}"
         time.sleep(0.02)
 
 
