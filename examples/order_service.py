@@ -1,4 +1,4 @@
-"""A worker with retries and dead letters: `python examples/order_service.py [URL]`, without a URL on an embedded broker."""
+"""Retries and dead letters: `python examples/order_service.py [URL]`, without a URL on an embedded broker."""
 
 from __future__ import annotations
 

@@ -229,25 +229,27 @@ class Engine:
             if task.transactional and "ACK" not in dialect.transacted:
                 raise ConfigurationError(f"task {task.name!r}: {dialect.product} cannot acknowledge in a transaction")
             size = task.concurrency or self.settings.concurrency
-            prefetch = task.prefetch or (_prefetch(size) if not dialect.prefetch_as_window or size == 1 else None)
-            if not dialect.supports("prefetch"):
-                prefetch = None
-            pool = Pool(self, task, size, limit=None if prefetch or dialect.prefetch_as_window else _prefetch(size))
+            prefetch = task.prefetch or 2 * size
+            limited = dialect.supports("prefetch")
+            pool = Pool(self, task, size, limit=None if limited else prefetch)
             self.pools.append(pool)
             pool.start()
             for destination in dict.fromkeys((*task.destinations, *retry_queues(task))):
                 user = destination in task.destinations
-                connection.subscribe(
-                    destination,
-                    pool.queue.put,
-                    ack="client-individual",
-                    prefetch=1 if prefetch and dialect.prefetch_as_window else prefetch,
-                    selector=task.selector if user else None,
-                    durable=task.durable if user else None,
-                    exclusive=task.exclusive,
-                    headers=task.headers if user else None,
-                    own_thread=not dialect.supports("prefetch"),
-                )
+                # A limit in bytes (Artemis) is no limit in messages, but several consumers with one message each are.
+                shared = dialect.prefetch_as_window and destination.startswith("/queue/")
+                for _ in range(prefetch if shared else 1):
+                    connection.subscribe(
+                        destination,
+                        pool.queue.put,
+                        ack="client-individual",
+                        prefetch=1 if shared else prefetch if limited and not dialect.prefetch_as_window else None,
+                        selector=task.selector if user else None,
+                        durable=task.durable if user else None,
+                        exclusive=task.exclusive,
+                        headers=task.headers if user else None,
+                        own_thread=not limited,
+                    )
         if not dialect.supports("delay"):
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))
@@ -366,7 +368,3 @@ class Engine:
                 for slot in pool.slots:
                     slot.join_until(deadline)
             self.pools, self._parking, self._connection = [], None, None
-
-
-def _prefetch(size: int) -> int:
-    return 2 * size

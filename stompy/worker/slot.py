@@ -35,7 +35,7 @@ from stompy.worker.failure import (
     retry_queue,
     settle,
 )
-from stompy.worker.task import ProcessCrashed, Task, TaskContext, TimeLimitExceeded
+from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded
 from stompy.worker.task_queue import RateLimit, TaskQueue
 
 if TYPE_CHECKING:
@@ -281,10 +281,11 @@ class Slot(DaemonThread):
             error, decision = bug, decide(task, task.retries + 1, bug)
         counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
+        expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
         _LOG.log(
             level, "%s: attempt %d at message %r failed, %s: %s: %s", task.name, attempt.number, message.message_id,
             decision.action if decision.action == "dead-letter" else f"{decision.action} in {decision.delay:.1f} s",
-            type(error).__name__, error, exc_info=error if decision.action == "dead-letter" else None,
+            type(error).__name__, error, exc_info=None if expected else error,
             extra=log_fields(task, message, attempt.number),
         )  # fmt: skip
         if decision.action != "defer":

@@ -157,8 +157,11 @@ class TaskListener:
 
     destination: ClassVar[str | Sequence[str]] = ()
 
-    def on_message(self, message: Any) -> Any:
-        """Handle a message; a returned value is the reply. With `decode=`, the argument is the decoded value."""
+    def on_message(self, *arguments: Any, **keywords: Any) -> Any:
+        """Handle a message, the only argument but for `context`; a returned value is the reply.
+
+        With `decode=`, the argument is the decoded value.
+        """
         raise NotImplementedError
 
 
