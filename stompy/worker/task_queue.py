@@ -27,15 +27,14 @@ class TaskQueue:
         self._waiting: dict[Hashable, deque[Message]] = {}
         """By key: the messages that wait until the one that is ready or running is done."""
         self._keys: dict[int, Hashable] = {}
-        self._lock = make_lock(Rank.LEAF, "task queue")
-        self._room = make_condition("task queue room")
+        self._lock = make_condition("task queue")
         self._closed = False
 
     def put(self, message: Message) -> None:
         """Add a message; the handler of the subscription."""
         if self._limit is not None:
-            with self._room:
-                self._room.wait_for(lambda: self._closed or len(self) < (self._limit or 0))
+            with self._lock:
+                self._lock.wait_for(lambda: self._closed or self._count() < (self._limit or 0))
         if self._key is None:
             self._ready.put(message)
             return
@@ -56,8 +55,8 @@ class TaskQueue:
         """Return the next message, or `None` after `close`."""
         message = self._ready.get()
         if self._limit is not None:
-            with self._room:
-                self._room.notify_all()
+            with self._lock:
+                self._lock.notify_all()
         return message
 
     def done(self, message: Message) -> None:
@@ -77,15 +76,18 @@ class TaskQueue:
 
     def close(self, slots: int) -> None:
         """Wake all slots and every `put`."""
-        with self._room:
+        with self._lock:
             self._closed = True
-            self._room.notify_all()
+            self._lock.notify_all()
         for _ in range(slots):
             self._ready.put(None)
 
     def __len__(self) -> int:
         with self._lock:
-            return self._ready.qsize() + sum(map(len, self._waiting.values()))
+            return self._count()
+
+    def _count(self) -> int:
+        return self._ready.qsize() + sum(map(len, self._waiting.values()))
 
 
 class RateLimit:

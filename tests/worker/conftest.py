@@ -17,12 +17,10 @@ WITHIN = 20.0
 
 LIKE = (None, "activemq", "activemq5", "artemis", "rabbitmq")
 
-Wait = Callable[[Callable[[], Any]], None]
 
-
-def wait_until(condition: Callable[[], Any]) -> None:
+def wait_until(condition: Callable[[], Any], within: float = WITHIN) -> None:
     """Wait until a condition is true."""
-    end = time.monotonic() + WITHIN
+    end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end, "not in time"
         time.sleep(0.01)

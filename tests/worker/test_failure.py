@@ -200,3 +200,53 @@ def test_a_function_chooses_the_delay() -> None:
 )
 def test_each_destination_has_a_queue_of_its_name(destination: str, queue: str) -> None:
     assert queue_named(destination) == queue
+
+
+def test_a_broker_of_an_unknown_kind_parks_retries_too(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker(dialect="generic", concurrency=1)
+
+    @worker.task("/queue/a", retries=1, retry_delay=(0.02, 0.02))
+    def handle(message: stompy.Message) -> None:
+        seen.add(message.text)
+        if message.text == "bad":
+            raise ValueError
+
+    send(broker, "bad", *map(str, range(20)))
+    with worker:
+        seen.wait(22)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+    assert left(broker, "/queue/a") == left(broker, "/queue/a.parked") == 0
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_older_versions_can_express_a_dead_letter(broker: Broker, make_worker: Make, version: str) -> None:
+    worker = make_worker(versions=version)
+
+    @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message) -> None:
+        raise ValueError("a: b\r\nc")
+
+    with worker:
+        send(broker, "x", headers={"name": "a:b"})
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+    assert receive(broker, "/queue/a.dead").headers["stompy-error-message"] == r"a: b\r\nc"
+
+
+def test_parked_messages_outlive_their_worker(make_worker: Make, seen: Seen) -> None:
+    with Broker(like="rabbitmq") as broker:
+        for attempt in (1, 2):
+            worker = make_worker(broker.url)
+
+            @worker.task("/queue/a", retries=1, retry_delay=(0.5, 0.5))
+            def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+                seen.add(context.attempt)
+                if context.attempt == 1:
+                    raise ValueError
+
+            with worker:
+                if attempt == 1:
+                    send(broker, "x")
+                seen.wait(attempt)
+                if attempt == 1:
+                    wait_until(lambda: left(broker, "/queue/a.parked") == 1)
+        assert seen.items == [1, 2]
