@@ -333,6 +333,8 @@ class Engine:
         Args:
             timeout: seconds for the tasks to finish.
         """
+        if self.finished.is_set():
+            return self._code
         self.notify("stopping")
         deadline = Deadline(timeout)
         for pool in self.pools:
