@@ -248,6 +248,8 @@ class Worker:
     def stop(self, timeout: float | None = None) -> WorkerExit:
         """Take no more messages, wait for what runs, disconnect, and return how the worker ended.
 
+        A task that calls it gets its own message again, as the session ends before that is acknowledged.
+
         Args:
             timeout: seconds for running tasks; `None` uses `stop_timeout`.
         """
