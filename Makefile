@@ -161,7 +161,7 @@ check-long:
 	tools/gate.py --check-long
 
 test-long-client: $(VENV)/.installed-test
-	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress $(ARGS)
+	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress tests/worker $(ARGS)
 	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
 		tests/hostile/test_injection.py $(ARGS)
 

@@ -61,6 +61,10 @@ if TYPE_CHECKING:
     from stompy.outbox.stats import DeadLetter, OutboxStats
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls
+    from stompy.worker.engine import WorkerExit
+    from stompy.worker.service import TaskHealth, WorkerHealth
+    from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
+    from stompy.worker.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -81,6 +85,7 @@ __all__ = [
     "ConnectionLost",
     "ConnectionStats",
     "DeadLetter",
+    "Defer",
     "Frame",
     "FrameTooLarge",
     "Headers",
@@ -107,12 +112,17 @@ __all__ = [
     "ReceiptTimeout",
     "ReceiveTimeout",
     "Reconnect",
+    "Reject",
     "RemoteProtocolError",
     "ResendLimits",
+    "Retry",
     "SendTimeout",
     "StompError",
     "StompTimeout",
     "Subscription",
+    "TaskContext",
+    "TaskHealth",
+    "TaskListener",
     "TcpOptions",
     "Tls",
     "TlsError",
@@ -121,6 +131,9 @@ __all__ = [
     "UnconfirmedFull",
     "Version",
     "VersionMismatch",
+    "Worker",
+    "WorkerExit",
+    "WorkerHealth",
     "__version__",
     "connect",
 ]
@@ -146,6 +159,15 @@ _LAZY = {
     "Tls": "stompy.transport.tls.options",
     "Transaction": "stompy.connection.transaction",
     "Version": "stompy.frames.grammar",
+    "Defer": "stompy.worker.task",
+    "Reject": "stompy.worker.task",
+    "Retry": "stompy.worker.task",
+    "TaskContext": "stompy.worker.task",
+    "TaskHealth": "stompy.worker.service",
+    "TaskListener": "stompy.worker.task",
+    "Worker": "stompy.worker.worker",
+    "WorkerExit": "stompy.worker.engine",
+    "WorkerHealth": "stompy.worker.service",
     "connect": "stompy.connection.connecting",
 }
 """Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""

@@ -156,6 +156,11 @@ class Message:
         return self.headers.get("redelivered", "").lower() == "true"
 
     @property
+    def session_ended(self) -> bool:
+        """Whether the session that delivered it has ended: it cannot be acknowledged, and the broker redelivers it."""
+        return not self._delivery.link.alive
+
+    @property
     def settled(self) -> str | None:
         """`"ACK"` or `"NACK"` if one was sent for it or, in mode `client`, for a later message; else `None`."""
         if self._settled is None and self._order:

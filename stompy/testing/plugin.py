@@ -10,7 +10,7 @@ asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from stompy.connection.connection import Connection
     from stompy.testing.brokers.running import RunningBroker
     from stompy.testing.proxy import FaultProxy
+    from stompy.testing.worker import RunningWorker
+    from stompy.worker.worker import Worker
 
 
 @pytest.fixture
@@ -68,6 +70,22 @@ def stomp_proxy(stomp_broker: Broker) -> Iterator[FaultProxy]:
 
     with FaultProxy(stomp_broker.url) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def stomp_worker(stomp_broker: Broker) -> Iterator[Callable[[Worker], RunningWorker]]:
+    """What runs a `stompy.Worker` on `stomp_broker` until the end of the test, whatever its own address is."""
+    from stompy.testing.worker import RunningWorker
+
+    running: list[RunningWorker] = []
+
+    def run(worker: Worker) -> RunningWorker:
+        running.append(RunningWorker(worker, stomp_broker))
+        return running[-1]
+
+    yield run
+    for each in running:
+        each.stop()
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ SHOWN = {
     "flights.py": "EV           781    17.0",
     "hello.py": "received: hello",
     "listener.py": "disconnected: by us",
+    "order_service.py": "booked: order 3 at attempt 2",
     "outbox.py": "confirmed by the broker: 10",
     "receipts.py": "confirmed by the broker: 1000",
     "transaction.py": "received: SOME TEXT",

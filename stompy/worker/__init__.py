@@ -1,0 +1,1 @@
+"""Long-running workers: tasks, retries, dead letters, signals, child processes."""

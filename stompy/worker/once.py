@@ -1,0 +1,99 @@
+"""`Worker.run_once`: a task run without a broker, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+from stompy.connection.codec import Body, encode_body, user_headers
+from stompy.connection.message import Message
+from stompy.errors import NotConnected
+from stompy.frames.frame import Headers
+from stompy.worker.failure import ATTEMPT, decide
+from stompy.worker.task import Task, TaskContext
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """What a task sent by its context.
+
+    Attributes:
+        destination: as given.
+        body: as given.
+        content_type: as given.
+        headers: as given.
+    """
+
+    destination: str
+    body: Any
+    content_type: str | None = None
+    headers: Mapping[str, object] | None = None
+
+
+@dataclass(slots=True)
+class RanOnce:
+    """What became of a message; returned by `Worker.run_once`.
+
+    Attributes:
+        outcome: what the worker would do: acknowledge, try again, get it later, or dead-letter.
+        value: what the task returned.
+        error: what it raised, or `None`.
+        delay: seconds until the next attempt.
+        sent: by `context.send`; of a transactional task that raised, nothing.
+    """
+
+    outcome: Literal["processed", "retry", "defer", "dead-letter"]
+    value: Any = None
+    error: BaseException | None = None
+    delay: float = 0.0
+    sent: list[SentMessage] = field(default_factory=list)
+
+
+class _Recorder:
+    """In the place of a connection and a transaction."""
+
+    def __init__(self) -> None:
+        self.sent: list[SentMessage] = []
+
+    def send(
+        self,
+        destination: str,
+        body: Any = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> None:
+        self.sent.append(SentMessage(destination, body, content_type, headers))
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotConnected(f"run_once has no connection, so it has no {name!r}")
+
+
+def run_once(
+    task: Task,
+    destination: str,
+    body: Body,
+    headers: Mapping[str, object] | None,
+    content_type: str | None,
+    attempt: int,
+) -> RanOnce:
+    """Run a task for a message made of the arguments."""
+    data, kind = encode_body(body, content_type)
+    fields = {"destination": destination, "message-id": "run-once", ATTEMPT: str(attempt), **user_headers(headers)}
+    if kind is not None:
+        fields["content-type"] = kind
+    # A message needs little of its delivery as long as nobody acknowledges it.
+    delivery = SimpleNamespace(ack_mode="auto", cumulative=False, source=None, link=SimpleNamespace(alive=False))
+    message = Message(cast("Any", delivery), Headers(fields), data)
+    recorder = _Recorder()
+    transaction = cast("Any", recorder) if task.transactional else None
+    context = TaskContext(message, attempt, task.name, cast("Any", recorder), transaction)
+    try:
+        value = task.call(message, context)
+    except BaseException as error:
+        decision = decide(task, attempt, error)
+        return RanOnce(decision.action, None, error, decision.delay, [] if task.transactional else recorder.sent)
+    return RanOnce("processed", value, None, 0.0, recorder.sent)

@@ -1,0 +1,197 @@
+"""How a worker is seen from outside: systemd's notifications, the HTTP endpoint, the metrics."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError
+from stompy.threads import DaemonThread
+
+_LOG = logging.getLogger("stompy.worker")
+
+_GAUGES = ("running", "queued", "stuck")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHealth:
+    """How a task is doing.
+
+    Attributes:
+        running: messages that are being handled.
+        queued: messages that wait for a thread.
+        stuck: threads that run beyond the time limit.
+        counts: since the start: `processed`, `failed` (attempts), `retried`, `deferred`, `dead_lettered`, `duplicate`,
+            `unsettled` (messages that are redelivered as the session was lost) and `stuck`.
+    """
+
+    running: int
+    queued: int
+    stuck: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHealth:
+    """How a worker is doing; returned by `Worker.health`.
+
+    Attributes:
+        state: `"stopped"`, `"starting"`, `"running"` or `"stopping"`.
+        connected: whether there is a session.
+        parked: messages that wait for their retry in this process.
+        tasks: by name.
+        last_error: what the broker refused last, or `None`.
+        processes: number of child processes that run; 0 without `processes=`.
+    """
+
+    state: str
+    connected: bool = False
+    parked: int = 0
+    tasks: Mapping[str, TaskHealth] = field(default_factory=dict)
+    last_error: str | None = None
+    processes: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker takes messages."""
+        return self.state == "running" and self.connected
+
+    def as_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> WorkerHealth:
+        """Return what `as_json` wrote."""
+        values = json.loads(text)
+        tasks = {name: TaskHealth(**task) for name, task in values.pop("tasks").items()}
+        return cls(**values, tasks=tasks)
+
+
+def metrics(health: WorkerHealth, name: str) -> str:
+    """Return the metrics in the text format of Prometheus."""
+    lines = [
+        "# TYPE stompy_worker_connected gauge",
+        f"stompy_worker_connected{{{_labels(worker=name)}}} {int(health.connected)}",
+        "# TYPE stompy_worker_parked gauge",
+        f"stompy_worker_parked{{{_labels(worker=name)}}} {health.parked}",
+    ]
+    for gauge in _GAUGES:
+        lines.append(f"# TYPE stompy_worker_{gauge} gauge")
+        for task, values in health.tasks.items():
+            lines.append(f"stompy_worker_{gauge}{{{_labels(worker=name, task=task)}}} {getattr(values, gauge)}")
+    lines.append("# TYPE stompy_worker_messages_total counter")
+    for task, values in health.tasks.items():
+        for outcome, count in sorted(values.counts.items()):
+            labels = _labels(worker=name, task=task, outcome=outcome)
+            lines.append(f"stompy_worker_messages_total{{{labels}}} {count}")
+    return "\n".join(lines) + "\n"
+
+
+def _labels(**labels: str) -> str:
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    return ",".join(f'{name}="{value.translate(escapes)}"' for name, value in labels.items())
+
+
+class HttpEndpoint(DaemonThread):
+    """Serves `/live`, `/ready` and `/metrics`.
+
+    Args:
+        address: `host:port`, or a port of this machine; port 0 takes a free one.
+        health: returns the state of the worker.
+        name: of the worker.
+
+    Raises:
+        ConfigurationError: the address is invalid, or cannot be listened on.
+    """
+
+    def __init__(self, address: str | int, health: Callable[[], WorkerHealth], name: str) -> None:
+        super().__init__(f"stompy-{name}-http")
+        import http.server  # slow to import, and most programs never need it
+
+        host, _, port = str(address).rpartition(":")
+        endpoint = self
+        self._health = health
+        self._name = name
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            timeout = 10.0
+            server_version = "stompy"
+            sys_version = ""
+
+            def do_GET(self) -> None:
+                code, kind, text = endpoint.answer(self.path.partition("?")[0])
+                body = text.encode()
+                self.send_response(code)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                _LOG.debug("http: " + format, *args)
+
+        try:
+            self._server = http.server.ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+        except (ValueError, OSError, OverflowError) as error:
+            raise ConfigurationError(f"http={address!r} cannot be listened on: {error}") from error
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+
+    def answer(self, path: str) -> tuple[int, str, str]:
+        """Return the status, the type and the body for a path."""
+        health = self._health()
+        if path == "/live":
+            return 200, "application/json", health.as_json()
+        if path == "/ready":
+            return 200 if health.ready else 503, "application/json", health.as_json()
+        if path == "/metrics":
+            return 200, "text/plain; version=0.0.4; charset=utf-8", metrics(health, self._name)
+        return 404, "text/plain", "/live, /ready and /metrics are here\n"
+
+    def run(self) -> None:
+        """Serve."""
+        self._server.serve_forever(poll_interval=0.2)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        if self.started:
+            self._server.shutdown()
+        self._server.server_close()
+        self.join_until(Deadline(5.0))
+
+
+class Systemd:
+    """Tells systemd when the worker is ready and that it lives, if systemd started it with `Type=notify`."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        path = environ.get("NOTIFY_SOCKET", "")
+        self._path = "\0" + path[1:] if path.startswith("@") else path
+        mine = environ.get("WATCHDOG_PID") in (None, str(os.getpid()))
+        usec = environ.get("WATCHDOG_USEC", "")
+        self._interval = int(usec) / 2e6 if usec.isdecimal() and mine and path else 0.0
+        self._next = 0.0
+
+    def notify(self, text: str) -> None:
+        """Send a message such as `READY=1`; an error is logged."""
+        if not self._path:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unix:
+                unix.connect(self._path)
+                unix.send(text.encode())
+        except OSError as error:
+            _LOG.warning("systemd was not notified: %s", error)
+
+    def tick(self) -> None:
+        """Reset the watchdog, twice per interval."""
+        now = time.monotonic()
+        if self._interval and now >= self._next:
+            self._next = now + self._interval
+            self.notify("WATCHDOG=1")

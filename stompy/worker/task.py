@@ -1,0 +1,306 @@
+"""Tasks: which function handles the messages of which destinations, and how."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
+
+from stompy.connection.codec import Body
+from stompy.connection.connection import Connection
+from stompy.connection.message import Message
+from stompy.connection.transaction import Transaction
+from stompy.deadline import check_seconds
+from stompy.dialects.dialect import DEDUPE_HEADER
+from stompy.errors import BodyDecodeError, ConfigurationError
+
+if TYPE_CHECKING:
+    import tenacity
+
+Decode = Callable[[Message], Any] | Literal["json", "arguments"]
+"""How a message becomes the arguments of a task; see `Worker.task`."""
+
+RetryDelay = tuple[float, float] | Callable[[int], float]
+"""Seconds before a retry: the first and the largest, or a function of the number of the failed attempt."""
+
+
+class Retry(Exception):
+    """Raised by a task to try the message again later; counts as a failed attempt.
+
+    Args:
+        reason: for the log and the dead letter.
+        delay: seconds; `None` uses the task's `retry_delay`.
+    """
+
+    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
+        check_seconds(delay, "delay", finite=True)
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Reject(Exception):
+    """Raised by a task to dead-letter the message at once, without further attempts.
+
+    Args:
+        reason: for the log and the dead letter.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+class Defer(Exception):
+    """Raised by a task to get the message again later; does not count as an attempt.
+
+    Args:
+        seconds: until then.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        check_seconds(seconds, "seconds", finite=True, optional=False)
+        super().__init__(f"deferred for {seconds:g} s")
+        self.seconds = seconds
+
+
+class TimeLimitExceeded(Exception):
+    """A task ran longer than its `time_limit`; found as the error class in dead letters."""
+
+
+class ProcessCrashed(Exception):
+    """A child process died while it ran a task; found as the error class in dead letters."""
+
+
+class SeenStore(Protocol):
+    """Remembers the ids of messages that were processed; see `stompy.worker.seen.SqliteSeen`. Called by all slots."""
+
+    def __contains__(self, identity: str, /) -> bool:
+        """Return whether a message with this id was processed."""
+        ...
+
+    def add(self, identity: str, /) -> None:
+        """Remember that a message with this id was processed."""
+        ...
+
+
+@dataclass(slots=True)
+class TaskContext:
+    """What a task may know about its message; passed to a task that has a parameter named `context`.
+
+    Attributes:
+        message: the message.
+        attempt: number of this attempt, from 1 on.
+        task: name of the task.
+        connection: of the worker; any thread may use it.
+        transaction: of a transactional task, else `None`.
+    """
+
+    message: Message
+    attempt: int
+    task: str
+    connection: Connection
+    transaction: Transaction | None = None
+
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+    ) -> None:
+        """Send a message, in the transaction if the task is transactional; for the arguments see `Connection.send`."""
+        target = self.connection if self.transaction is None else self.transaction
+        target.send(destination, body, content_type=content_type, headers=headers)
+
+
+class TaskArguments(TypedDict, total=False):
+    """The keyword arguments of `Worker.task` and `Worker.add`; for their meaning see there."""
+
+    name: str | None
+    retries: int
+    retry_delay: RetryDelay
+    retry_in_place: tenacity.BaseRetrying | None
+    dead_letter: str | None
+    concurrency: int | None
+    key: Callable[[Message], object] | None
+    prefetch: int | None
+    decode: Decode | None
+    time_limit: float | None
+    rate: float | None
+    transactional: bool
+    seen: SeenStore | None
+    identity: Callable[[Message], str] | None
+    selector: str | None
+    durable: str | None
+    exclusive: bool
+    headers: Mapping[str, object] | None
+
+
+class TaskListener:
+    """Base class of tasks with state; class attributes are the options of `Worker.task`.
+
+    ::
+
+        class Orders(stompy.TaskListener):
+            destination = "/queue/orders"
+            retries = 5
+
+            def on_message(self, message):
+                ...
+
+        worker.add(Orders())
+
+    Attributes:
+        destination: one, or several as a tuple or list.
+    """
+
+    destination: ClassVar[str | Sequence[str]] = ()
+
+    def on_message(self, *arguments: Any, **keywords: Any) -> Any:
+        """Handle a message, the only argument but for `context`; a returned value is the reply.
+
+        With `decode=`, the argument is the decoded value.
+        """
+        raise NotImplementedError
+
+
+class Task:
+    """One task with its options; see `Worker.task` for them."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        destinations: Sequence[str],
+        *,
+        name: str | None = None,
+        retries: int = 3,
+        retry_delay: RetryDelay = (1.0, 60.0),
+        retry_in_place: tenacity.BaseRetrying | None = None,
+        dead_letter: str | None = None,
+        concurrency: int | None = None,
+        key: Callable[[Message], object] | None = None,
+        prefetch: int | None = None,
+        decode: Decode | None = None,
+        time_limit: float | None = None,
+        rate: float | None = None,
+        transactional: bool = False,
+        seen: SeenStore | None = None,
+        identity: Callable[[Message], str] | None = None,
+        selector: str | None = None,
+        durable: str | None = None,
+        exclusive: bool = False,
+        headers: Mapping[str, object] | None = None,
+    ) -> None:
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        self.destinations = tuple(destinations)
+        self.retries = retries
+        self.retry_delay = retry_delay
+        self.retry_in_place = retry_in_place
+        self.dead_letter = dead_letter
+        self.concurrency = concurrency
+        self.key = key
+        self.prefetch = prefetch
+        self.time_limit = time_limit
+        self.rate = rate
+        self.transactional = transactional
+        self.seen = seen
+        self.identity = identity
+        self.selector, self.durable, self.exclusive, self.headers = selector, durable, exclusive, headers
+        self._check()
+        self.call, self.with_context = _binding(function, decode)
+
+    def _check(self) -> None:
+        if not self.destinations or not all(self.destinations):
+            raise ConfigurationError(f"task {self.name!r} needs at least one destination, as text")
+        if self.dead_letter is None and any(set(WILDCARDS) & set(each) for each in self.destinations):
+            # The default, such as /queue/orders.eu.dead, may match /queue/orders.> itself.
+            raise ConfigurationError(f"task {self.name!r} has a wildcard destination, so it needs a dead_letter=")
+        check_count(self.retries, "retries", least=0)
+        for name in ("concurrency", "prefetch"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
+        check_seconds(self.time_limit, "time_limit", positive=True)
+        check_seconds(self.rate, "rate", positive=True)
+        if not callable(self.retry_delay):
+            first, largest = self.retry_delay
+            check_seconds(first, "retry_delay", finite=True, optional=False)
+            check_seconds(largest, "retry_delay", finite=True, optional=False)
+        if self.retry_in_place is not None and not hasattr(self.retry_in_place, "copy"):
+            raise ConfigurationError(f"retry_in_place must be a tenacity.Retrying, not {self.retry_in_place!r}")
+
+    def identity_of(self, message: Message) -> str:
+        """Return the id by which a duplicate is recognised; the same for every retry of a message."""
+        if self.identity is not None:
+            return self.identity(message)
+        found = (message.headers.get(name) for name in _IDENTITIES)
+        return next((value for value in found if value), message.message_id)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r} of {', '.join(self.destinations)}>"
+
+
+WILDCARDS = "*>#"
+"""Characters that make a destination stand for several."""
+
+ORIGINAL_ID = "stompy-original-message-id"
+"""Header of a retry and a dead letter: the broker's id of the first copy."""
+
+_IDENTITIES = (DEDUPE_HEADER, "amqp-message-id", ORIGINAL_ID)
+"""Headers that identify a message, wherever it came from."""
+
+
+def task_of_listener(listener: TaskListener, arguments: TaskArguments) -> tuple[Sequence[str], TaskArguments]:
+    """Return the destinations and the options that a listener's attributes and `arguments` give."""
+    destination = listener.destination
+    found: dict[str, Any] = {"name": type(listener).__name__}
+    for name in TaskArguments.__annotations__:
+        # Of the class only, as an attribute of the listener may have such a name by chance; a function stays unbound.
+        value = inspect.getattr_static(type(listener), name, found)
+        if value is not found:
+            found[name] = value.__func__ if isinstance(value, staticmethod) else value
+    return (destination,) if isinstance(destination, str) else destination, cast(
+        "TaskArguments", {**found, **arguments}
+    )
+
+
+def check_count(value: object, name: str, *, least: int = 1) -> None:
+    """Check that an argument is a whole number of `least` or more.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
+def _binding(
+    function: Callable[..., Any], decode: Decode | None
+) -> tuple[Callable[[Message, TaskContext | None], Any], bool]:
+    """Return a function that calls the task for a message, and whether the task takes the context."""
+    if not callable(function):
+        raise ConfigurationError(f"a task must be a function or a TaskListener, not {function!r}")
+    if inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"a task must not be async: call asyncio.run() in {function!r}")
+    if isinstance(decode, str) and decode not in ("json", "arguments"):
+        raise ConfigurationError(f"decode must be 'json', 'arguments' or a function, not {decode!r}")
+    signature = inspect.signature(function)
+    with_context = "context" in signature.parameters
+    codec: Callable[[Message], Any] = Message.json if isinstance(decode, str) else decode or _unchanged
+
+    def call(message: Message, context: TaskContext | None) -> Any:
+        return function(codec(message), context=context) if with_context else function(codec(message))
+
+    def call_with_arguments(message: Message, context: TaskContext | None) -> Any:
+        extra = {"context": context} if with_context else {}
+        try:
+            bound = signature.bind(**{**codec(message), **extra})
+        except TypeError as error:  # also of a body that is no JSON object
+            raise BodyDecodeError(f"the body does not fit the task's arguments: {error}", body=message.body) from error
+        return function(*bound.args, **bound.kwargs)
+
+    return call_with_arguments if decode == "arguments" else call, with_context
+
+
+def _unchanged(message: Message) -> Message:
+    return message

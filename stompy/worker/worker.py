@@ -1,0 +1,382 @@
+"""`Worker`: what users hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stompy.connection.codec import Body
+from stompy.connection.connecting import DEFAULT_URL
+from stompy.connection.reconnect import Reconnect
+from stompy.deadline import check_seconds
+from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
+from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
+from stompy.worker.once import RanOnce, run_once
+from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
+from stompy.worker.supervisor import ChildRole, Supervisor
+from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from stompy.connection.connecting import ConnectOptions
+
+_LOG = logging.getLogger("stompy.worker")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Interrupted(BaseException):
+    """A signal came that must not wait: while connecting, or the second one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Worker:
+    """Runs tasks for messages, in threads, until it is told to stop.
+
+    A message is acknowledged after its task has returned. If the task raises, the message is tried again later, and is
+    a dead letter after its last attempt; see `task`.
+
+    Args:
+        url: as for `connect`; `None` uses the environment variable `STOMPY_URL`, else `stomp://localhost:61613`.
+        concurrency: default number of threads for each task.
+        stop_timeout: seconds that running tasks get to finish when the worker stops.
+        startup_timeout: seconds for the first session; `None` waits for the broker without a limit.
+        reconnect: policy for lost sessions; by default without a limit, or that of a `failover:` address.
+        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
+        max_messages: stop in order after this number of messages.
+        max_seconds: stop in order after this time.
+        middleware: objects whose methods are called when something happens; see the guide.
+        processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
+            starts the program's command line again in each. `None` runs them in this process.
+        http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
+        name: part of thread names and log lines.
+        options: further arguments of `connect`.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        concurrency: int = 8,
+        stop_timeout: float = 20.0,
+        startup_timeout: float | None = None,
+        reconnect: Reconnect | None = None,
+        max_stuck: int | None = None,
+        max_messages: int | None = None,
+        max_seconds: float | None = None,
+        middleware: Sequence[object] = (),
+        processes: int | None = None,
+        http: str | int | None = None,
+        name: str = "worker",
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        check_count(concurrency, "concurrency")
+        check_seconds(stop_timeout, "stop_timeout", optional=False)
+        check_seconds(startup_timeout, "startup_timeout", positive=True)
+        check_seconds(max_seconds, "max_seconds", positive=True)
+        if max_messages is not None:
+            check_count(max_messages, "max_messages")
+        if processes is not None:
+            check_count(processes, "processes")
+        if max_stuck is not None:
+            check_count(max_stuck, "max_stuck", least=0)
+        self._settings = Settings(
+            url=url if url is not None else os.environ.get("STOMPY_URL") or DEFAULT_URL,
+            concurrency=concurrency,
+            stop_timeout=stop_timeout,
+            startup_timeout=startup_timeout,
+            reconnect=reconnect,
+            max_stuck=max_stuck,
+            max_messages=max_messages,
+            max_seconds=max_seconds,
+            name=name,
+            options=options,
+        )
+        self._middleware = tuple(middleware)
+        self._processes = processes
+        self._http = http
+        self._tasks: list[Task] = []
+        self._engine: Engine | None = None
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks, in the order in which they were added."""
+        return tuple(self._tasks)
+
+    def _override(
+        self,
+        *,
+        url: str | None = None,
+        concurrency: int | None = None,
+        processes: int | None = None,
+        http: str | None = None,
+    ) -> None:
+        """Replace settings by those of the command line, or of a test."""
+        settings = self._settings
+        if concurrency is not None:
+            settings = replace(settings, concurrency=concurrency)
+        self._settings = settings if url is None else replace(settings, url=url)
+        self._processes = self._processes if processes is None else processes
+        self._http = self._http if http is None else http
+
+    def task(self, *destinations: str, **arguments: Unpack[TaskArguments]) -> Callable[[Function], Function]:
+        """Return a decorator that adds a function as a task.
+
+        The function is called with the `Message`, or with what `decode` makes of it, on one of the task's threads. A
+        parameter named `context` gets a `TaskContext`. Returned: the message is acknowledged; a value other than `None`
+        is first sent to the destination in the message's `reply-to`. Raised: the message is tried again.
+        `Retry`, `Reject` and `Defer` say what is to be done.
+
+        Args:
+            destinations: to subscribe to.
+            arguments: the options:
+
+                - `name`: for logs and threads; by default the name of the function.
+                - `retries`: number of further attempts after the first one failed (3). After that the message is a dead
+                  letter.
+                - `retry_delay`: seconds before a retry: the first and the largest of delays that double, of which a
+                  random half is taken off ((1, 60)); or a function of the number of the failed attempt.
+                - `retry_in_place`: a `tenacity.Retrying`, with which each attempt calls the function again at once, in
+                  the same thread.
+                - `dead_letter`: where dead letters go; by default the queue `<destination>.dead`.
+                - `concurrency`: number of threads; by default the worker's.
+                - `key`: a function of the message. Messages with equal keys are handled one at a time, in order; a
+                  retry then waits in its thread instead of going back to the queue.
+                - `prefetch`: unacknowledged messages that the broker may send; by default enough for the threads.
+                - `decode`: `None` passes the message; `"json"` the value in a JSON body; `"arguments"` the members of a
+                  JSON object as keyword arguments; a function of the message, what it returns.
+                - `time_limit`: seconds for one attempt. After that it counts as failed, and another thread takes over.
+                - `rate`: messages per second that are started at most, by this process.
+                - `transactional`: what `context.send` sends, the reply and the acknowledgement take effect together.
+                - `seen`: a `SeenStore`; messages whose id it has are acknowledged without calling the function.
+                - `identity`: a function of the message that returns the id for `seen`; by default the broker's id.
+                - `selector`, `durable`, `exclusive`, `headers`: as for `Connection.subscribe`.
+
+        Raises:
+            ConfigurationError: an option is invalid.
+        """
+
+        def decorate(function: Function) -> Function:
+            self.add(function, *destinations, **arguments)
+            return function
+
+        return decorate
+
+    def add(
+        self, task: Callable[..., Any] | TaskListener, *destinations: str, **arguments: Unpack[TaskArguments]
+    ) -> Task:
+        """Add a function or a `TaskListener` as a task; for the arguments see `task`.
+
+        Raises:
+            ConfigurationError: an option is invalid, or there is a task of this name.
+            ConcurrencyError: the worker is running.
+        """
+        if self._engine is not None:
+            raise ConcurrencyError("tasks cannot be added to a running worker")
+        if isinstance(task, TaskListener):
+            own, arguments = task_of_listener(task, arguments)
+            made = Task(task.on_message, destinations or own, **arguments)
+        else:
+            made = Task(task, destinations, **arguments)
+        if any(each.name == made.name for each in self._tasks):
+            raise ConfigurationError(f"there are two tasks named {made.name!r}; set name=")
+        self._tasks.append(made)
+        return made
+
+    def health(self) -> WorkerHealth:
+        """Return how the worker is doing; in the parent of child processes, the sum of theirs."""
+        if self._supervisor is not None:
+            return self._supervisor.health()
+        engine = self._engine
+        return WorkerHealth("stopped") if engine is None else engine.health()
+
+    def run_once(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        headers: Mapping[str, object] | None = None,
+        content_type: str | None = None,
+        attempt: int = 1,
+        task: str | None = None,
+    ) -> RanOnce:
+        """Run the task of a destination for one message, in this thread and without a broker; for tests.
+
+        Args:
+            destination: of the message.
+            body: as for `Connection.send`.
+            headers: of the message.
+            content_type: as for `Connection.send`.
+            attempt: the number of the attempt.
+            task: the name of the task, if several have the destination.
+
+        Raises:
+            ConfigurationError: there is no such task.
+        """
+        found = [each for each in self._tasks if task in (None, each.name) and destination in each.destinations]
+        if len(found) != 1:
+            raise ConfigurationError(f"{len(found)} tasks are for {destination!r}")
+        return run_once(found[0], destination, body, headers, content_type, attempt)
+
+    # Running in the background.
+
+    def start(self) -> None:
+        """Connect, subscribe and start the threads; return when the worker takes messages.
+
+        Raises:
+            StompError: the broker refused, or was not reached within `startup_timeout`.
+        """
+        engine = self._new_engine()
+        try:
+            engine.start()
+        except BaseException:
+            self._engine = None
+            raise
+
+    def stop(self, timeout: float | None = None) -> WorkerExit:
+        """Take no more messages, wait for what runs, disconnect, and return how the worker ended.
+
+        A task that calls it gets its own message again, as the session ends before that is acknowledged.
+
+        Args:
+            timeout: seconds for running tasks; `None` uses `stop_timeout`.
+        """
+        check_seconds(timeout)
+        engine = self._engine
+        if engine is None:
+            return WorkerExit.OK
+        engine.stop(WorkerExit.OK, "stop() was called")
+        try:
+            return engine.finish(self._settings.stop_timeout if timeout is None else timeout)
+        finally:
+            self._engine = None
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
+        if self._engine is not None:
+            raise ConcurrencyError("the worker is running already")
+        if not self._tasks:
+            raise ConfigurationError("the worker has no tasks")
+        tasks, settings = self._tasks, self._settings
+        on_tick: list[Callable[[], None]] = list(ticks)
+        if role is not None:
+            name = f"{settings.name}-{role.number}"
+            # A stuck task ends its process; an order by key can only be kept in one of them.
+            settings = replace(settings, name=name, max_stuck=0)
+            tasks = [task for task in tasks if task.key is None or role.number == 1]
+        self._engine = engine = Engine(
+            settings,
+            tasks,
+            middleware=self._middleware,
+            on_tick=on_tick,
+            crashes=None if role is None else role.crashes(),
+        )
+        if role is not None:
+            on_tick += [partial(_watch_parent, engine, role), lambda: role.report(engine.health())]
+        return engine
+
+    # Running as a process.
+
+    def run(self) -> int:
+        """Run until SIGTERM, SIGINT or a limit; return the exit code, one of `WorkerExit`.
+
+        After the first signal no message is started, and those that run have `stop_timeout` to finish. A second signal
+        ends at once with 128 + its number; what was not acknowledged is redelivered. In a thread other than the main
+        thread, signals are left alone.
+        """
+        role = ChildRole.of_environment() if self._processes is not None else None
+        systemd = Systemd() if role is None else Systemd({})
+        endpoint = None
+        try:
+            if self._http is not None and role is None:
+                endpoint = HttpEndpoint(self._http, self.health, self._settings.name)
+                endpoint.start()
+            if self._processes is not None and role is None:
+                return self._run_children(self._processes, systemd)
+            return self._run_tasks(role, systemd)
+        except ConfigurationError as error:
+            _LOG.error("%s: not started: %s", self._settings.name, error)
+            return WorkerExit.USAGE
+        finally:
+            systemd.notify("STOPPING=1")
+            if endpoint is not None:
+                endpoint.stop()
+            self._engine = self._supervisor = None
+
+    def _run_children(self, processes: int, systemd: Systemd) -> int:
+        self._supervisor = supervisor = Supervisor(
+            self._settings.name, processes, self._settings.stop_timeout, systemd.tick
+        )
+        systemd.notify("READY=1")
+        return supervisor.run()
+
+    def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
+        engine = self._new_engine(role, [systemd.tick])
+        with _Signals(engine) as signals:
+            try:
+                try:
+                    engine.start()
+                except NotConnected:
+                    return WorkerExit.OK  # stopped before it was connected
+                except StompError as error:
+                    _LOG.error("%s: not started: %s", engine.name, error)
+                    return exit_of(error)
+                signals.started = True
+                systemd.notify("READY=1")
+                engine.stopping.wait()
+                systemd.notify("STOPPING=1")
+                return engine.finish(engine.settings.stop_timeout)
+            except _Interrupted as interrupted:
+                engine.finish(0.0)
+                return WorkerExit.OK if not signals.started else 128 + interrupted.number
+
+
+def _watch_parent(engine: Engine, role: ChildRole) -> None:
+    if role.orphaned:
+        engine.stop(WorkerExit.FAILED, "the parent process has died")
+
+
+class _Signals:
+    """Stops an engine at SIGTERM and SIGINT, while the block runs in the main thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before: dict[int, Any] = {}
+        self.received = 0
+        self.started = False
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received += 1
+        self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
+        if self.received == (2 if self.started else 1):
+            raise _Interrupted(number)  # the second signal, or the first one while connecting

@@ -1,0 +1,45 @@
+"""The fixture `stomp_worker`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.testing.worker import RunningWorker
+
+Run = Callable[[stompy.Worker], RunningWorker]
+
+
+def test_a_worker_runs_on_the_embedded_broker_until_it_is_idle(
+    stomp_worker: Run, stomp_broker: Broker, stomp_connection: stompy.Connection
+) -> None:
+    worker = stompy.Worker("stomp://production.invalid")
+
+    @worker.task("/queue/orders", retries=1, retry_delay=(3600, 3600))
+    def handle(message: stompy.Message) -> None:
+        if message.text == "bad":
+            raise ValueError
+
+    running = stomp_worker(worker)
+    stomp_connection.send("/queue/orders", "bad", confirm=True)
+    stomp_connection.send("/queue/orders", "good", confirm=True)
+    running.wait_idle()
+    assert worker.health().tasks["handle"].counts == {"processed": 1, "failed": 1, "retried": 1}
+    stomp_broker.clock.advance(3600)
+    running.wait_idle()
+    assert stomp_broker.depth("/queue/orders.dead") == 1
+
+
+def test_a_worker_that_is_not_idle_in_time_is_reported(stomp_worker: Run, stomp_connection: stompy.Connection) -> None:
+    worker = stompy.Worker()
+    stop = stomp_connection.subscribe("/queue/stop")
+    worker.add(lambda message: stop.receive(10).text, "/queue/a", name="waits")
+    running = stomp_worker(worker)
+    stomp_connection.send("/queue/a", confirm=True)
+    with pytest.raises(TimeoutError, match="not idle"):
+        running.wait_idle(0.05)
+    stomp_connection.send("/queue/stop", confirm=True)
+    running.wait_idle()

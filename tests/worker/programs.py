@@ -1,0 +1,78 @@
+"""Workers that tests run as processes of their own: `stompy worker tests.worker.programs:NAME`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import stompy
+
+FOLDER = Path(os.environ.get("STOMPY_TEST_FOLDER", "."))
+
+
+def note(text: str) -> None:
+    """Append a line to the file that the test reads."""
+    with (FOLDER / "noted").open("a") as file:
+        file.write(text + "\n")
+
+
+slow = stompy.Worker(concurrency=8, stop_timeout=30)
+impatient = stompy.Worker(concurrency=1, stop_timeout=0.1)
+
+
+@slow.task("/queue/a", name="slow")
+@impatient.task("/queue/a", name="slow")
+def until_released(message: stompy.Message) -> None:
+    """Run until the test makes the file `release`."""
+    note(f"begin {message.text}")
+    while not (FOLDER / "release").exists():
+        time.sleep(0.01)
+    note(f"end {message.text}")
+
+
+children = stompy.Worker(concurrency=2, stop_timeout=20)
+
+
+@children.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+def die(message: stompy.Message) -> None:
+    """Die of some messages."""
+    note(f"{os.getpid()} {message.text}")
+    if message.text == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+broken = stompy.Worker(concurrency=1)
+
+
+@broken.task("/queue/a", selector="not a selector (")
+def never(message: stompy.Message) -> None:
+    """Is never called."""
+
+
+doomed = stompy.Worker(concurrency=1)
+doomed.add(print, "/queue/a")
+if "STOMPY_WORKER_CHILD" in os.environ and (FOLDER / "doom").exists():
+    os._exit(9)
+
+
+chaos = stompy.Worker(concurrency=8, stop_timeout=10, reconnect=stompy.Reconnect(first_delay=0.05, max_delay=0.2))
+
+
+@chaos.task("/queue/a", decode="json", retries=2, retry_delay=(0.01, 0.05))
+def unordered(body: dict[str, object], context: stompy.TaskContext) -> None:
+    """Fail always for poison, once for what is flaky."""
+    if body["kind"] == "poison" or (body["kind"] == "flaky" and context.attempt == 1):
+        raise ValueError(body["kind"])
+    note(f"a {body['n']}")
+
+
+@chaos.task(
+    "/queue/k", decode="json", key=lambda message: message.headers["customer"], retries=2, retry_delay=(0.01, 0.05)
+)
+def ordered(body: dict[str, object], context: stompy.TaskContext) -> None:
+    """The same, in order for each customer."""
+    if body["kind"] == "poison" or (body["kind"] == "flaky" and context.attempt == 1):
+        raise ValueError(body["kind"])
+    note(f"k {context.message.headers['customer']} {body['n']}")

@@ -1,0 +1,269 @@
+"""How a worker starts, stops and ends, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from tests.worker.conftest import WITHIN, left, wait_until
+
+TOP = Path(__file__).parents[2]
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts `stompy worker`; what still runs at the end is killed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_worker(name: str, *arguments: str, url: str, **environment: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stompy", "worker", f"tests.worker.programs:{name}", *arguments],
+            cwd=TOP,
+            env={**os.environ, "STOMPY_URL": url, "STOMPY_TEST_FOLDER": str(tmp_path), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        started.append(process)
+        return process
+
+    yield start_worker
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.communicate(timeout=WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Callable[[], list[str]]:
+    """Return what returns the lines that the tasks noted."""
+    path = tmp_path / "noted"
+    return lambda: path.read_text().splitlines() if path.exists() else []
+
+
+def send(url: str, *bodies: str) -> None:
+    with stompy.connect(url) as conn:
+        for body in bodies:
+            conn.send("/queue/a", body, confirm=True)
+
+
+def redelivered(url: str, count: int) -> dict[str, bool]:
+    """Receive messages, and return whether each says that it is redelivered."""
+    with stompy.connect(url) as conn:
+        subscription = conn.subscribe("/queue/a", ack="client-individual")
+        messages = [subscription.receive(WITHIN) for _ in range(count)]
+        return {message.text: message.redelivered for message in messages}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_slow_tasks_finish_and_starts_none(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start("slow", url=broker.url)
+    send(broker.url, *map(str, range(12)))
+    wait_until(lambda: len(noted()) == 8)
+    process.send_signal(number)
+    assert process.stderr is not None
+    wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
+    (tmp_path / "release").touch()
+    assert process.wait(WITHIN) == 0
+    lines = noted()
+    assert sorted(line.split()[1] for line in lines if line.startswith("begin")) == sorted(
+        line.split()[1] for line in lines if line.startswith("end")
+    )
+    assert len(lines) == 16
+    assert set(redelivered(broker.url, 4)) == {str(n) for n in range(12)} - {line.split()[1] for line in lines}
+    assert broker.depth("/queue/a") == 4
+
+
+def test_past_the_limit_the_code_says_so_and_the_message_comes_again(
+    broker: Broker, start: Start, noted: Callable[[], list[str]]
+) -> None:
+    process = start("impatient", url=broker.url)
+    send(broker.url, "x")
+    wait_until(lambda: noted() == ["begin x"])
+    process.terminate()
+    assert process.wait(WITHIN) == stompy.WorkerExit.UNFINISHED
+    assert redelivered(broker.url, 1) == {"x": True}
+
+
+def test_a_second_signal_ends_at_once(broker: Broker, start: Start, noted: Callable[[], list[str]]) -> None:
+    process = start("slow", url=broker.url)
+    send(broker.url, "x")
+    wait_until(lambda: noted() == ["begin x"])
+    process.terminate()
+    assert process.stderr is not None
+    wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
+    process.terminate()
+    assert process.wait(WITHIN) == 128 + signal.SIGTERM
+    assert redelivered(broker.url, 1) == {"x": True}
+
+
+def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], list[str]], tmp_path: Path) -> None:
+    (tmp_path / "release").touch()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    process = start("slow", url=f"stomp://127.0.0.1:{port}")
+    assert process.stderr is not None
+    wait_until(lambda: b"no broker yet" in (process.stderr.readline() if process.stderr else b""))
+    with Broker(port=port) as broker:
+        send(broker.url, "x")
+        wait_until(lambda: noted() == ["begin x", "end x"])
+        wait_until(lambda: left(broker) == 0)
+        process.terminate()
+        assert process.wait(WITHIN) == 0
+
+
+def test_a_signal_ends_the_wait_for_the_broker(start: Start) -> None:
+    process = start("slow", url="stomp://127.0.0.1:1")
+    assert process.stderr is not None
+    wait_until(lambda: b"no broker yet" in (process.stderr.readline() if process.stderr else b""))
+    process.terminate()
+    assert process.wait(WITHIN) == 0
+
+
+def test_a_worker_goes_on_after_the_broker_restarted(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "release").touch()
+    process = start("slow", url=broker.url)
+    send(broker.url, "1")
+    wait_until(lambda: noted() == ["begin 1", "end 1"])
+    broker.restart()
+    send(broker.url, "2")
+    wait_until(lambda: "end 2" in noted())
+    process.terminate()
+    assert process.wait(WITHIN) == 0
+
+
+def test_a_refused_subscription_ends_the_worker(broker: Broker, start: Start) -> None:
+    assert start("broken", url=broker.url).wait(WITHIN) == stompy.WorkerExit.BROKER
+
+
+def test_a_wrong_login_ends_the_worker(start: Start) -> None:
+    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+        url = broker.url.replace("stomp://", "stomp://ann:wrong@")
+        assert start("slow", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
+
+
+def test_a_lost_login_ends_the_parent_of_children_too(start: Start) -> None:
+    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+        url = broker.url.replace("stomp://", "stomp://ann:wrong@")
+        assert start("children", "--processes", "2", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
+
+
+def test_a_message_that_kills_processes_becomes_a_dead_letter(
+    each_broker: Broker, start: Start, noted: Callable[[], list[str]]
+) -> None:
+    process = start("children", "--processes", "2", url=each_broker.url)
+    send(each_broker.url, "good", "kill")
+    wait_until(lambda: each_broker.depth("/queue/a.dead") == 1)
+    send(each_broker.url, "after")
+    wait_until(lambda: any(line.endswith("after") for line in noted()))
+    wait_until(lambda: left(each_broker) == 0)
+    process.terminate()
+    assert process.wait(WITHIN) == 0
+    (dead,) = each_broker.browse("/queue/a.dead")
+    assert dead.text == "kill"
+    assert dead.headers["stompy-error"] == "stompy.worker.task.ProcessCrashed"
+    kills = [line for line in noted() if line.endswith("kill")]
+    assert len(kills) == 2
+    assert len({line.split()[0] for line in kills}) == 2
+
+
+def test_children_stop_with_the_parent_in_order(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    process = start("slow", "--processes", "2", "--concurrency", "1", url=broker.url)
+    send(broker.url, "1", "2", "3")  # one process takes two at most
+    wait_until(lambda: len(noted()) == 2)
+    process.terminate()
+    assert process.stderr is not None
+    for _ in range(2):
+        wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
+    (tmp_path / "release").touch()
+    assert process.wait(WITHIN) == 0
+    assert len(noted()) == 4
+    assert broker.depth("/queue/a") == 1
+
+
+def test_children_stop_when_the_parent_is_killed(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "release").touch()
+    process = start("slow", "--processes", "2", url=broker.url)
+    wait_until(lambda: len(broker.connections()) == 2)
+    process.kill()
+    wait_until(lambda: not broker.connections())
+
+
+def test_when_every_child_dies_the_code_says_so(broker: Broker, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "doom").touch()
+    process = start("doomed", "--processes", "2", url=broker.url)
+    assert process.wait(WITHIN) == stompy.WorkerExit.FAILED
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WITHIN) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")])
+def test_probes_and_metrics_are_served(
+    broker: Broker, start: Start, tmp_path: Path, processes: tuple[str, ...]
+) -> None:
+    (tmp_path / "release").touch()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    process = start("slow", "--http", str(port), *processes, url=broker.url)
+    wait_until(lambda: get(port, "/ready")[0] == 200)
+    send(broker.url, "x")
+    line = 'stompy_worker_messages_total{worker="worker",task="slow",outcome="processed"} 1'
+    wait_until(lambda: line in get(port, "/metrics")[1])
+    assert get(port, "/live")[0] == 200
+    health: dict[str, Any] = json.loads(get(port, "/ready")[1])
+    assert health["state"] == "running"
+    assert get(port, "/other")[0] == 404
+    broker.stop()
+    wait_until(lambda: get(port, "/ready")[0] == 503)
+    assert get(port, "/live")[0] == 200
+    process.terminate()
+    assert process.wait(WITHIN) == 0
+
+
+def test_systemd_is_told(broker: Broker, start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unix:
+        unix.bind(str(path))
+        unix.settimeout(WITHIN)
+        process = start("slow", url=broker.url, NOTIFY_SOCKET=str(path), WATCHDOG_USEC="1000000")
+        told: list[str] = []
+        while "WATCHDOG=1" not in told or "READY=1" not in told:
+            told.append(unix.recv(100).decode())
+        process.terminate()
+        while told[-1] != "STOPPING=1":
+            told.append(unix.recv(100).decode())
+        assert process.wait(WITHIN) == 0

@@ -1,0 +1,239 @@
+"""Time limits, rates, ends by number and time, transactions, duplicates, middleware, health."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from stompy.worker.seen import SqliteSeen
+from stompy.worker.task_queue import RateLimit
+from tests.worker.conftest import WITHIN, Seen, left, wait_until
+
+Make = Callable[..., stompy.Worker]
+
+
+def send(broker: Broker, *bodies: Any, **arguments: Any) -> None:
+    with stompy.connect(broker.url) as conn:
+        for body in bodies:
+            conn.send("/queue/a", body, confirm=True, **arguments)
+
+
+def test_a_stuck_task_is_reported_and_its_place_freed(
+    broker: Broker, make_worker: Make, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = make_worker(concurrency=1)
+    release = threading.Event()
+
+    @worker.task("/queue/a", retries=0, time_limit=0.2)
+    def handle(message: stompy.Message) -> None:
+        if message.text == "stuck":
+            release.wait(WITHIN)
+        seen.add(message.text)
+
+    with worker:
+        send(broker, "stuck", "next")
+        assert seen.wait(1) == ["next"]
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+        assert worker.health().tasks["handle"].stuck == 1
+        assert "release.wait(WITHIN)" in caplog.text
+        release.set()
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
+    (dead,) = broker.browse("/queue/a.dead")
+    assert dead.text == "stuck"
+    assert dead.headers["stompy-error"] == "stompy.worker.task.TimeLimitExceeded"
+    assert left(broker) == 0
+
+
+def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker(concurrency=1, max_stuck=1, stop_timeout=0.0)
+    release = threading.Event()
+
+    @worker.task("/queue/a", retries=0, time_limit=0.1)
+    def handle(message: stompy.Message) -> None:
+        release.wait(WITHIN)
+
+    send(broker, "1", "2", "3")
+    codes: list[int] = []
+    runner = threading.Thread(target=lambda: codes.append(worker.run()))
+    runner.start()
+    runner.join(WITHIN)
+    release.set()
+    assert codes == [stompy.WorkerExit.STUCK]
+    assert broker.depth("/queue/a.dead") == 2
+    assert broker.depth("/queue/a") == 1
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_worker_ends_after_so_many_messages(broker: Broker, make_worker: Make, seen: Seen, count: int) -> None:
+    worker = make_worker(max_messages=count, concurrency=4)
+    worker.add(seen.add, "/queue/a", name="t")
+    send(broker, *map(str, range(10)))
+    assert worker.run() == 0
+    assert len(seen.items) == count
+    assert broker.depth("/queue/a") == 10 - count
+
+
+def test_a_worker_ends_after_some_time(make_worker: Make) -> None:
+    worker = make_worker(max_seconds=0.1)
+    worker.add(print, "/queue/a")
+    assert worker.run() == 0
+
+
+def test_a_rate_spaces_the_starts() -> None:
+    limit = RateLimit(10)
+    delays = [limit.delay() for _ in range(4)]
+    assert delays[0] == 0
+    assert delays[3] == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_task_with_a_rate_runs(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+    worker.add(lambda message: seen.add(message.text), "/queue/a", rate=1000)
+    with worker:
+        send(broker, *"123")
+        seen.wait(3)
+
+
+def test_a_transaction_sends_all_or_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a", transactional=True, retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> str:
+        context.send("/queue/b", message.body)
+        seen.add(context.attempt)
+        if message.text == "bad":
+            raise ValueError
+        return "reply"
+
+    with worker:
+        send(broker, "bad", "good", headers={"reply-to": "/queue/replies"})
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1 and broker.depth("/queue/b") == 1)
+        wait_until(lambda: left(broker) == 0)
+    assert [message.text for message in broker.browse("/queue/b")] == ["good"]
+    assert [message.text for message in broker.browse("/queue/replies")] == ["reply"]
+
+
+def test_a_stuck_transaction_sends_nothing(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker(concurrency=1)
+    release, ended = threading.Event(), threading.Event()
+
+    @worker.task("/queue/a", transactional=True, retries=0, time_limit=0.2)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        context.send("/queue/b", message.body)
+        release.wait(WITHIN)
+        try:
+            context.send("/queue/b", message.body)
+        finally:
+            ended.set()
+
+    with worker:
+        send(broker, "x")
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+        release.set()
+        assert ended.wait(WITHIN)
+    assert broker.depth("/queue/b") == left(broker) == 0
+
+
+def test_a_broker_without_such_transactions_is_refused(make_worker: Make) -> None:
+    with Broker(like="artemis") as broker:
+        worker = make_worker(broker.url)
+        worker.add(print, "/queue/a", transactional=True)
+        with pytest.raises(stompy.ConfigurationError, match="Artemis"):
+            worker.start()
+        assert worker.run() == stompy.WorkerExit.USAGE
+
+
+def test_a_message_seen_before_is_acknowledged_and_not_run(
+    broker: Broker, make_worker: Make, seen: Seen, tmp_path: Path
+) -> None:
+    store = SqliteSeen(tmp_path / "seen.db")
+    worker = make_worker(concurrency=1)
+
+    @worker.task(
+        "/queue/a", seen=store, identity=lambda message: message.headers["order"], retries=1, retry_delay=(0, 0)
+    )
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        seen.add(message.text)
+        if context.attempt == 1 and message.text == "1":
+            raise ValueError
+
+    with worker:
+        send(broker, "1", "1", headers={"order": 1})
+        send(broker, "2", headers={"order": 2})
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("duplicate") == 1)
+        wait_until(lambda: left(broker) == 0)
+    assert sorted(seen.items) in (["1", "1", "2"], ["1", "1", "1", "2"])
+    assert "1" in store
+    store.close()
+    again = SqliteSeen(tmp_path / "seen.db")
+    assert "2" in again
+    assert "3" not in again
+    again.close()
+
+
+def test_forgotten_ids_are_removed(tmp_path: Path) -> None:
+    store = SqliteSeen(tmp_path / "seen.db", keep=0.0)
+    for number in range(1_000):
+        store.add(str(number))
+    assert "0" not in store
+    store.close()
+
+
+def test_middleware_is_called_and_cannot_do_harm(broker: Broker, make_worker: Make) -> None:
+    called = Seen()
+
+    class Middleware:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            def call(*arguments: Any) -> None:
+                called.add(name)
+                raise ValueError
+
+            return call
+
+    worker = make_worker(middleware=[Middleware()])
+
+    @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message) -> None:
+        if message.text == "bad":
+            raise ValueError
+
+    with worker:
+        send(broker, "good", "bad")
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1 and left(broker) == 0)
+    assert called.items[0] == "started"
+    assert called.items[-1] == "stopping"
+    assert sorted(called.items[1:-1]) == sorted([*["before"] * 3, "after", *["failed"] * 2, "retried", "dead_lettered"])
+
+
+def test_health_tells_the_state(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker()
+    release = threading.Event()
+    worker.add(lambda message: release.wait(WITHIN), "/queue/a", name="t")
+    assert worker.health().state == "stopped"
+    with worker:
+        send(broker, *"12345")
+        wait_until(lambda: worker.health().tasks["t"].running == 2)
+        wait_until(lambda: worker.health().tasks["t"].queued == 2)
+        assert worker.health().ready
+        release.set()
+        wait_until(lambda: worker.health().tasks["t"].counts == {"processed": 5})
+
+
+def test_a_record_of_the_log_has_fields(broker: Broker, make_worker: Make, caplog: pytest.LogCaptureFixture) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a", retries=0)
+    def handle(message: stompy.Message) -> None:
+        raise ValueError("no")
+
+    with worker:
+        send(broker, "x")
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+    (record,) = [vars(record) for record in caplog.records if hasattr(record, "stompy_task")]
+    assert (record["stompy_task"], record["stompy_attempt"]) == ("handle", 1)

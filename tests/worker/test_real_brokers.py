@@ -1,0 +1,146 @@
+"""Workers on real brokers, where these can be had."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import stompy
+from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.required import broker_or_skip
+from tests.worker.conftest import WITHIN, Seen, wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.xdist_group(kind))
+    for kind in ("activemq", "activemq5", "artemis", "rabbitmq3", "rabbitmq4")
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
+    with broker_or_skip(request.param, persistent=True) as broker:
+        yield broker
+
+
+def receive(url: str, queue: str) -> stompy.Message:
+    with stompy.connect(url) as conn:
+        message = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+        message.ack(receipt=True).wait()
+        return message
+
+
+def assert_empty(url: str, *queues: str) -> None:
+    with stompy.connect(url) as conn:
+        subscriptions = [conn.subscribe(queue, ack="client-individual") for queue in queues]
+        for subscription in subscriptions:
+            with pytest.raises(stompy.ReceiveTimeout):
+                subscription.receive(0.5)
+
+
+def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None:
+    worker = stompy.Worker(real.url(), concurrency=4, stop_timeout=WITHIN)
+
+    @worker.task("/queue/orders", decode="json", retries=2, retry_delay=(0.1, 0.2))
+    def handle(order: dict[str, str], context: stompy.TaskContext) -> None:
+        kind = order["kind"]
+        seen.add((kind, context.attempt))
+        if kind == "poison" or (kind == "flaky" and context.attempt == 1):
+            raise ValueError(kind)
+        if kind == "reject":
+            raise stompy.Reject("no")
+        if kind == "defer" and seen.items.count((kind, 1)) == 1:
+            raise stompy.Defer(0.2)
+
+    with worker, stompy.connect(real.url()) as conn:
+        for kind in ("poison", "flaky", "good", "reject", "defer"):
+            conn.send("/queue/orders", {"kind": kind}, headers={"customer": "a:b"}, persistent=True, confirm=True)
+        seen.wait(9)
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("dead_lettered") == 2)
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("processed") == 3)
+    assert Counter(seen.items) == Counter(
+        {("poison", 1): 1, ("poison", 2): 1, ("poison", 3): 1, ("flaky", 1): 1, ("flaky", 2): 1}
+        | {("good", 1): 1, ("reject", 1): 1, ("defer", 1): 2}
+    )
+    dead = {
+        letter.json()["kind"]: letter.headers for letter in (receive(real.url(), "/queue/orders.dead") for _ in "12")
+    }
+    assert dead["poison"]["stompy-reason"] == "failed 3 times"
+    assert dead["reject"]["stompy-reason"] == "rejected"
+    for headers in dead.values():
+        assert headers["customer"] == "a:b"
+        assert headers["stompy-original-destination"] == "/queue/orders"
+    assert_empty(real.url(), "/queue/orders", "/queue/orders.parked", "/queue/orders.dead")
+
+
+def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBroker, seen: Seen) -> None:
+    worker = stompy.Worker(real.url(), stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.2))
+
+    @worker.task("/queue/double", decode="json")
+    def double(number: int) -> int:
+        seen.add(number)
+        return 2 * number
+
+    with worker:
+        with stompy.connect(real.url()) as gone:
+            with pytest.raises(stompy.ReceiveTimeout):
+                gone.request("/queue/nobody", 1, timeout=0.1)
+            request = gone.subscribe("/queue/nobody").receive(WITHIN)
+        with stompy.connect(real.url()) as conn:
+            conn.send("/queue/double", 7, headers={"reply-to": request.headers["reply-to"]}, confirm=True)
+            assert conn.request("/queue/double", 21, timeout=WITHIN).json() == 42
+        wait_until(lambda: worker.health().tasks["double"].counts.get("processed") == 2)
+    assert_empty(real.url(), "/queue/double")
+
+
+def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: Seen) -> None:
+    worker = stompy.Worker(
+        real.url(), concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.5)
+    )
+
+    @worker.task("/queue/keyed", decode="json", key=lambda message: message.headers["key"], retry_delay=(0.01, 0.01))
+    def handle(number: int, context: stompy.TaskContext) -> None:
+        if number % 20 == 10 and context.attempt == 1:
+            raise ValueError
+        time.sleep(0.005)  # so that the broker is killed before the end
+        seen.add((context.message.headers["key"], number))
+
+    with stompy.connect(real.url()) as conn:
+        for number in range(300):
+            conn.send("/queue/keyed", number, headers={"key": f"k{number % 3}"}, persistent=True, receipt=True)
+        conn.flush()
+    with worker:
+        seen.wait(100)
+        real.kill()
+        real.start()
+        wait_until(lambda: {number for _, number in seen.items} == set(range(300)))
+    for key in ("k0", "k1", "k2"):
+        first = list(dict.fromkeys(number for name, number in seen.items if name == key))
+        assert first == sorted(first)
+    assert_empty(real.url(), "/queue/keyed")
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: str) -> None:
+    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+
+    @worker.task(f"/queue/tx-{outcome}", transactional=True, retries=0)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        context.send(f"/queue/tx-{outcome}.out", message.body)
+        if outcome == "abort":
+            raise ValueError
+
+    with stompy.connect(real.url()) as conn:
+        conn.send(f"/queue/tx-{outcome}", outcome, confirm=True)
+        if conn.dialect == "artemis":
+            with pytest.raises(stompy.ConfigurationError, match="transaction"):
+                worker.start()
+            return
+    ended = ("out", "dead") if outcome == "commit" else ("dead", "out")
+    with worker:
+        assert receive(real.url(), f"/queue/tx-{outcome}.{ended[0]}").text == outcome
+    assert_empty(real.url(), f"/queue/tx-{outcome}", f"/queue/tx-{outcome}.{ended[1]}")

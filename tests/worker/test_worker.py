@@ -1,0 +1,260 @@
+"""Tasks: how they are added, called, acknowledged and answered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from tests.worker.conftest import WITHIN, Seen, left, wait_until
+
+Make = Callable[..., stompy.Worker]
+
+
+def send(broker: Broker, destination: str, *bodies: Any, **arguments: Any) -> None:
+    with stompy.connect(broker.url) as conn:
+        for body in bodies:
+            conn.send(destination, body, confirm=True, **arguments)
+
+
+def test_a_task_is_called_and_its_message_acknowledged(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a", "/queue/b")
+    def handle(message: stompy.Message) -> None:
+        seen.add((message.destination, message.text))
+
+    with worker:
+        send(broker, "/queue/a", "1")
+        send(broker, "/queue/b", "2")
+        assert sorted(seen.wait(2)) == [("/queue/a", "1"), ("/queue/b", "2")]
+    assert broker.depth("/queue/a") == broker.depth("/queue/b") == 0
+
+
+def test_a_listener_class_is_a_task(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker()
+
+    class Orders(stompy.TaskListener):
+        destination = ("/queue/a", "/queue/b")
+        retries = 0
+        decode = "json"
+
+        def __init__(self) -> None:
+            self.seen = Seen()
+
+        def on_message(self, message: Any) -> None:
+            self.seen.add(message["n"])
+            if message["n"] == 2:
+                raise ValueError
+
+    orders = Orders()
+    assert worker.add(orders).name == "Orders"
+    with worker:
+        send(broker, "/queue/a", {"n": 1}, {"n": 2})
+        send(broker, "/queue/b", {"n": 3})
+        assert sorted(orders.seen.wait(3)) == [1, 2, 3]
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+
+
+def test_a_returned_value_is_the_reply(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker()
+    worker.add(lambda message: {"double": 2 * message.json()}, "/queue/double")
+    with worker, stompy.connect(broker.url) as conn:
+        assert conn.request("/queue/double", 21, timeout=WITHIN).json() == {"double": 42}
+
+
+def test_a_reply_to_nobody_does_not_come_again_and_again(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a", decode="json")
+    def answer(value: int) -> int:
+        seen.add(value)
+        return value
+
+    with worker:
+        send(broker, "/queue/a", 1, headers={"reply-to": "/remote-temp-queue/nobody"})
+        send(broker, "/queue/a", 2, headers={"reply-to": "/queue/answers"})
+        wait_until(lambda: broker.depth("/queue/answers") == 1 and left(broker) == 0)
+
+
+@pytest.mark.parametrize(
+    ("decode", "body", "expected"),
+    [
+        (None, "x", "x"),
+        ("json", {"n": 1}, {"n": 1}),
+        ("arguments", {"message": "m"}, "m"),
+        (lambda message: message.text.upper(), "x", "X"),
+    ],
+)
+def test_the_argument_is_what_decode_makes_of_the_message(
+    broker: Broker, make_worker: Make, seen: Seen, decode: Any, body: Any, expected: Any
+) -> None:
+    worker = make_worker()
+    worker.add(lambda message: seen.add(getattr(message, "text", message)), "/queue/a", decode=decode)
+    with worker:
+        send(broker, "/queue/a", body)
+        assert seen.wait(1) == [expected]
+
+
+@pytest.mark.parametrize("decode", ["json", "arguments"])
+def test_a_body_that_does_not_decode_is_a_failure_of_the_task(broker: Broker, make_worker: Make, decode: Any) -> None:
+    worker = make_worker()
+    worker.add(lambda n: None, "/queue/a", name="t", decode=decode, retries=0)
+    with worker:
+        send(broker, "/queue/a", "[no")
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+    (dead,) = broker.browse("/queue/a.dead")
+    assert dead.headers["stompy-error"] == "stompy.errors.BodyDecodeError"
+
+
+def test_arguments_that_do_not_fit_are_a_failure_of_the_task(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a", decode="arguments", retries=0)
+    def ship(order: int, *, express: bool = False) -> None: ...
+
+    with worker:
+        send(broker, "/queue/a", {"order": 1, "express": True})
+        send(broker, "/queue/a", {"ordre": 1}, [1])
+        wait_until(lambda: broker.depth("/queue/a.dead") == 2)
+
+
+def test_the_context_says_which_attempt_it_is(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a", retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        seen.add((context.task, context.attempt))
+        if context.attempt < 3:
+            raise ValueError
+        context.send("/queue/b", "done")
+
+    with worker:
+        send(broker, "/queue/a", "x")
+        assert seen.wait(3) == [("handle", 1), ("handle", 2), ("handle", 3)]
+        wait_until(lambda: broker.depth("/queue/b") == 1)
+
+
+def test_threads_run_messages_side_by_side(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker()
+    together = threading.Barrier(3, timeout=WITHIN)
+    worker.add(lambda message: together.wait(), "/queue/a", name="meet", concurrency=3, retries=0)
+    with worker:
+        send(broker, "/queue/a", *"123")
+        wait_until(lambda: left(broker) == 0)
+    assert broker.depth("/queue/a.dead") == 0
+
+
+def test_messages_of_a_key_run_one_at_a_time_and_in_order(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker(concurrency=4)
+    busy: dict[str, int] = {}
+
+    @worker.task("/queue/a", key=lambda message: message.headers["customer"], retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        customer, number = message.headers["customer"], message.json()
+        assert busy.setdefault(customer, 0) == 0
+        busy[customer] = 1
+        try:
+            if number % 5 == 0 and context.attempt < 2:
+                raise ValueError
+            seen.add((customer, number))
+        finally:
+            busy[customer] = 0
+
+    with stompy.connect(broker.url) as conn:
+        for number in range(40):
+            conn.send("/queue/a", number, headers={"customer": f"c{number % 3}"})
+        conn.flush()
+    with worker:
+        done = seen.wait(40)
+    for customer in ("c0", "c1", "c2"):
+        numbers = [number for name, number in done if name == customer]
+        assert numbers == sorted(numbers)
+    assert left(broker) == 0
+
+
+def test_a_key_function_that_raises_loses_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+    worker.add(lambda message: seen.add(message.text), "/queue/a", key=lambda message: message.headers["absent"])
+    with worker:
+        send(broker, "/queue/a", *"123")
+        assert seen.wait(3) == ["1", "2", "3"]
+
+
+def test_a_topic_task_retries_without_sending_to_other_subscribers(
+    broker: Broker, make_worker: Make, seen: Seen
+) -> None:
+    worker = make_worker()
+
+    @worker.task("/topic/news", retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        seen.add(context.attempt)
+        raise ValueError
+
+    with worker, stompy.connect(broker.url) as conn:
+        others = conn.subscribe("/topic/news")
+        conn.send("/topic/news", "x", confirm=True)
+        assert seen.wait(2) == [1, 2]
+        wait_until(lambda: broker.depth("/queue/news.dead") == 1)
+        others.receive(WITHIN)
+        with pytest.raises(stompy.ReceiveTimeout):
+            others.receive(0)
+    (dead,) = broker.browse("/queue/news.dead")
+    assert dead.headers["stompy-original-destination"] == "/topic/news"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retries": -1}, "retries"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"retry_delay": (-1, 2)}, "retry_delay"),
+        ({"decode": "xml"}, "decode"),
+        ({"retry_in_place": 3}, "tenacity"),
+    ],
+)
+def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=message):
+        make_worker().add(print, "/queue/a", **options)
+
+
+def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
+    worker = make_worker()
+
+    async def task(message: stompy.Message) -> None: ...
+
+    with pytest.raises(stompy.ConfigurationError, match="async"):
+        worker.add(task, "/queue/a")
+    with pytest.raises(stompy.ConfigurationError, match="destination"):
+        worker.add(print)
+    with pytest.raises(stompy.ConfigurationError, match="dead_letter"):
+        worker.add(print, "/queue/a.>")
+    worker.add(print, "/queue/a")
+    with pytest.raises(stompy.ConfigurationError, match="two tasks"):
+        worker.add(print, "/queue/b")
+    with pytest.raises(stompy.ConfigurationError, match="no tasks"):
+        make_worker().start()
+
+
+def test_a_worker_starts_once(make_worker: Make) -> None:
+    worker = make_worker()
+    worker.add(print, "/queue/a")
+    with worker:
+        with pytest.raises(stompy.ConcurrencyError):
+            worker.start()
+        with pytest.raises(stompy.ConcurrencyError):
+            worker.add(print, "/queue/b")
+    with worker:
+        pass
+
+
+def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
+    worker = make_worker("stomp://127.0.0.1:1", startup_timeout=0.1)
+    worker.add(print, "/queue/a")
+    with pytest.raises(stompy.ConnectError):
+        worker.start()
