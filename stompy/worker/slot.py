@@ -313,7 +313,7 @@ class Slot(DaemonThread):
         self._count("unsettled", job)
         (_LOG.info if isinstance(error, AckError) else _LOG.warning)(
             "%s: message %r was not settled and is redelivered: %s", self._task.name, job.message.message_id, error,
-            extra=log_fields(self._task, job.message, None),
+            extra=log_fields(self._task, job.message),
         )  # fmt: skip
         if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
             self._engine.refused(job.message, error)
@@ -374,7 +374,7 @@ class Pool:
                 self.count("stuck")
                 _LOG.error(
                     "%s: message %r runs longer than %g s in thread %s, which is left alone:\n%s", self.task.name,
-                    job.message.message_id, limit, slot.name, slot.stack(), extra=log_fields(self.task, job.message, None),
+                    job.message.message_id, limit, slot.name, slot.stack(), extra=log_fields(self.task, job.message),
                 )  # fmt: skip
                 self.slots[index] = replacement = Slot(self._engine, self, next(self._numbers), job)
                 replacement.start()
@@ -388,7 +388,7 @@ class Pool:
         )  # fmt: skip
 
 
-def log_fields(task: Task, message: Message, attempt: int | None) -> dict[str, object]:
+def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
     """Return the `extra` of a log record about a message."""
     return {"stompy_task": task.name, "stompy_message_id": message.message_id, "stompy_attempt": attempt}
 
