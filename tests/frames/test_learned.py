@@ -162,7 +162,9 @@ def test_several_heads_are_known_at_a_time_and_runs_hold_one_command_each() -> N
     items = reader.read(GOOD + more + GOOD + RECEIPT + RECEIPT + more)
     assert shown(items) == [("MESSAGE", 3), ("RECEIPT", 2), ("MESSAGE", 1)]
     assert isinstance(items[0], Run)
-    assert items[0].names == {"subscription", "message-id", "destination", "content-length"}
+    (reverse,) = reader.read(more + GOOD)
+    assert isinstance(reverse, Run)
+    assert items[0].names == reverse.names == {"subscription", "message-id", "destination", "content-length"}
     assert [frame.headers.get("redelivered") for frame in frames_of(items[:1])] == [None, "true", None]
 
 

@@ -195,7 +195,12 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_ENCODER, 'if not name or ":" in name:', "if not name:", "a colon in a raw name"),
     (_ENCODER, 'if "\\n" in name + value or', "if", "a line end in a raw header"),
     (_ENCODER, "    name = name.lower()\n", "", "names of the draft are written as they come"),
-    (_ENCODER, "        command = command.upper()\n", "", "commands of the draft are written as they come"),
+    (
+        _ENCODER,
+        "        command = command.upper()\n",
+        "        pass\n",
+        "commands of the draft are written as they come",
+    ),
     (_ENCODER, "return grammar.draft or bool(", "return bool(", "the draft does not count"),
     (_ENCODER, "(head, len(body), body)", "(head, len(head), body)", "a head that was made before gets a wrong length"),
 ]

@@ -207,8 +207,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (
         _SERVER,
-        "            if self._has_failed:\n                break\n            try:",
-        "            try:",
+        "            if self._has_failed:\n                break\n            if self.admits",
+        "            if self.admits",
         "the broker goes on after an error",
     ),
     (

@@ -363,3 +363,10 @@ def test_line_ends_after_frames_are_no_flood() -> None:
 
 def test_the_default_tolerates_the_shortest_heartbeat_there_is_in_crlf() -> None:
     assert DEFAULT_EOL_RATE >= 2 * 1000
+
+
+@pytest.mark.requirement("HBT-13")
+def test_a_broker_that_answers_the_header_in_1_0_too_agrees_on_nothing() -> None:
+    server = ServerProtocol(heartbeat=lambda asked: asked)
+    assert server.receive(wire("CONNECT", {"accept-version": "1.0", "heart-beat": "100,100"}))
+    assert server.heartbeats == NONE
