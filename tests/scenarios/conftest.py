@@ -68,6 +68,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize("version", limited.args if limited else VERSIONS, indirect=True)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests for brokers of which none was chosen."""
+    without = [item for item in items if "NOTSET" in item.name]
+    if without:
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if item not in without]
+
+
 def _concerned(kind: str, metafunc: pytest.Metafunc) -> bool:
     """Whether a test is for some kind of broker; for the stand-ins, unless it is about the client or the load."""
     limited = metafunc.definition.get_closest_marker("kinds")
