@@ -85,7 +85,7 @@ def title(run: Run) -> str:
 
 
 def lines(name: str, run: Run, before: Run) -> Iterator[str]:
-    """Yield a row for the terminal: the figures of each client, its ratio beside that of the run before."""
+    """Yield a row for the terminal: the results of each client, and its ratio next to that of the previous run."""
     measured = run["rows"][name]
     goal = f", goal {measured['goal']}" if measured["goal"] else ""
     to = f"ratio to {measured['reference']}" if measured["reference"] else "figure"

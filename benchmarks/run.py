@@ -197,7 +197,7 @@ def chosen(names: str) -> list[Row]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what is asked for, print it beside the last run that is kept; return the exit status."""
+    """Run the requested measurements, print them next to the last stored run, and return the exit status."""
     parser = argparse.ArgumentParser(description="What a message costs the client.")
     parser.add_argument("--rows", metavar="A,B", help=f"of {', '.join(BY_NAME)}")
     parser.add_argument("--clients", metavar="A,B", help=f"of {', '.join(ALL)}")

@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def spark(self) -> bool:
-        """Whether it is more than one machine: who shares out the work and takes over after a failure is Spark then."""
+        """Whether it is more than one machine: Spark then distributes the work and handles failures."""
         return self.machines > 1
 
 

@@ -1,4 +1,4 @@
-"""The peer of a measured client: a raw STOMP server in a process of its own, that parses as little as it can.
+"""The peer of a measured client: a raw STOMP server in a separate process, which parses as little as possible.
 
     python -m benchmarks.server [CERTIFICATE]     prints its port, and ends with its standard input
 
@@ -23,7 +23,7 @@ from itertools import islice
 
 READ = 1 << 18
 UNHURRIED = 0.005
-"""Seconds between reads of what needs no answer at once: so no write of the client pays for waking this process."""
+"""Seconds between reads of data that needs no immediate answer, so that writes of the client do not wake it."""
 CHUNK = 10_000
 """Messages that are made once and sent again and again."""
 CHUNK_BYTES = 1 << 23
@@ -164,7 +164,7 @@ class Session:
             self._orders[headers[b"destination"].rpartition(b"/")[2]](body)
 
     def _give(self, order: bytes) -> None:
-        # On a thread of its own: a client that acknowledges what it gets is read meanwhile.
+        # In a separate thread, so that the acknowledgements of the client are read meanwhile.
         threading.Thread(target=give, args=(self._transport, order, list(self._subscriptions)), daemon=True).start()
 
     def _set_hold(self, body: bytes) -> None:
@@ -172,7 +172,7 @@ class Session:
 
 
 def serve(listener: socket.socket, context: ssl.SSLContext | None) -> None:
-    """Answer each client on a thread of its own."""
+    """Answer each client in a separate thread."""
     while True:
         transport, _ = listener.accept()
         transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -42,7 +42,7 @@ BODY = b"x" * 200
 WINDOW = 200
 """Messages between two acknowledgements of a plain client, and in a segment."""
 RATE = 400
-"""Rows of a micro-batch whose cost is looked at, in two tasks."""
+"""Rows of a measured micro-batch, in two tasks."""
 BATCHES = 30
 _EMBEDDED = (
     "import sys; from stompy.broker import Broker; b = Broker().start(); print(b.url, flush=True); sys.stdin.read()"
@@ -184,7 +184,7 @@ def sink(spark: SparkSession, url: str, count: int, destination: str) -> str:
 
 @contextlib.contextmanager
 def broker(kind: str) -> Iterator[str]:
-    """Yield the address of a broker in a process of its own."""
+    """Yield the address of a broker in a separate process."""
     if kind == "embedded":
         with subprocess.Popen(
             [sys.executable, "-c", _EMBEDDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""What the time from `send` to `foreachBatch` is made of, beside what Spark takes for a source of its own.
+"""The parts of the time from `send` to `foreachBatch`, compared with a built-in source of Spark.
 
 Each message says when it was sent; the file of its segment says when it became visible to the query; Spark's progress
 says how long each step of the micro-batch took.
@@ -94,7 +94,7 @@ def _run(
     work: Callable[[], None],
     done: Callable[[], bool],
 ) -> dict[int, dict[str, Any]]:
-    """Run a query while `work` goes on and until `done`; return its progress by the number of the micro-batch."""
+    """Run a query while `work` runs and until `done`; return its progress by the number of the micro-batch."""
     query = source.writeStream.foreachBatch(store).option("checkpointLocation", str(folder / uuid.uuid4().hex)).start()
     try:
         work()

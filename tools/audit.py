@@ -20,7 +20,7 @@ TOLERATED: dict[str, str] = {}
 
 
 def asked() -> str:
-    """Return what pip-audit says of this environment, as JSON; nothing where it could not say anything."""
+    """Return pip-audit's report on this environment, as JSON; empty if it failed."""
     command = [sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--skip-editable", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if not done.stdout.strip():

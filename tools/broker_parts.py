@@ -20,7 +20,7 @@ ARTEMIS = (
     "org.apache.artemis:apache-artemis:2.56.0:tar.gz:bin",
     "org.apache.activemq:apache-artemis:2.44.0:tar.gz:bin",
 )
-"""The newest release whose archive could be had, and one under its former name; the first that is there is taken."""
+"""The newest available release, and one under its former name; the first that exists is used."""
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 
 
@@ -44,11 +44,11 @@ class Root:
 
 
 JAVA = Root("java", ("bookworm",), ("default-jre-headless", "libactivemq-java", "libxstream-java", "libjettison-java"))
-"""Both the ground for the brokers from Maven, and a broker by itself."""
+"""Used as the runtime of the brokers from Maven, and as a broker."""
 RABBITMQ_3 = Root("rabbitmq3", ("bookworm",), ("rabbitmq-server",))
 RABBITMQ_4 = Root("rabbitmq4", ("sid", "trixie"), ("rabbitmq-server",))
 
-# A frozen mirror of a moving suite has lists whose date of expiry is over.
+# The package lists of a frozen mirror have expired.
 _APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "3"')
 # Not the manual pages: the post-installation script of Java fails without their folder.
 _DPKG_OPTIONS = ("path-exclude=/usr/share/doc/*", "path-exclude=/usr/share/locale/*")
@@ -84,7 +84,7 @@ def digest(*parts: object) -> str:
 
 
 def ensure(command: str, package: str) -> None:
-    """Install a command by apt-get, as root or by sudo, where it is missing.
+    """Install a missing command with apt-get, as root or with sudo.
 
     Raises:
         CannotBeHad: that did not work.

@@ -102,7 +102,7 @@ class Result:
 
 
 class Running:
-    """A stage that runs, in a process group of its own."""
+    """A running stage, in its own process group."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -225,7 +225,7 @@ def _beside(now: int, before: int | None) -> str:
 
 
 def keep(results: Sequence[Result], *, kind: str) -> None:
-    """Write the table to its file, beside the one before; a long run replaces the stages that it had."""
+    """Write the table to its file; the stages of a long run replace its earlier ones."""
     file = TOP / ".ci" / f"{kind}.json"
     stages: Kept = kept(kind) if kind == "gate-long" else {}
     stages.update((result.stage, asdict(result)) for result in results)

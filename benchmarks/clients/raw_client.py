@@ -45,7 +45,7 @@ def frame(destination: str, body: bytes, header: str = "") -> bytes:
 
 
 def receive(port: int, feed: Feed) -> Round:
-    """Read, and count the ends of frames; a binary body has one NUL of its own."""
+    """Read, and count the ends of frames; a binary body contains one NUL."""
     raw = connect(port, feed)
     nuls = 2 if feed.get("binary") else 1
 

@@ -1,4 +1,4 @@
-"""stompman, measured: asyncio, on a loop of its own."""
+"""stompman, measured: asyncio, in its own event loop."""
 
 from __future__ import annotations
 

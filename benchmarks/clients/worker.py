@@ -66,7 +66,7 @@ def growth(grow: Callable[[int], object], count: int) -> float:
 
 
 def importing(statement: str) -> Action:
-    """Return an action that measures what a statement of imports costs, each in a Python of its own, in µs."""
+    """Return an action that measures the time of import statements in µs, each in a new Python process."""
     program = f"import time; began = time.process_time(); {statement}; print(time.process_time() - began)"
 
     def action(port: int, feed: Feed) -> Round:

@@ -37,15 +37,15 @@ _LIMITS = {
     "max_first_body": "bytes of the body of a client's first frame",
     "max_eol_rate": "bytes of line ends a second between frames",
     "max_sessions": "clients at one time",
-    "max_handshakes": "those among them that are not connected yet",
-    "max_handshakes_per_address": "those among these that come from one address (default: half of them)",
+    "max_handshakes": "clients that have not completed CONNECT yet",
+    "max_handshakes_per_address": "the same from one address (default: half of max-handshakes)",
     "max_session_subscriptions": "subscriptions of one client",
     "max_session_transactions": "open transactions of one client",
     "max_queues": "queues",
     "max_queue_messages": "messages in one queue",
     "max_queue_bytes": "bytes in one queue",
     "max_store_bytes": "bytes of all messages",
-    "max_state_bytes": "bytes of everything else that clients make it keep: unfinished frames, ids, names",
+    "max_state_bytes": "bytes of other state of clients: unfinished frames, ids, names",
     "max_session_state_bytes": "the same for one client",
 }
 
@@ -59,7 +59,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "and lost when it stops. Its address is the first line of standard output.",
     )
     group = parser.add_argument_group("broker")
-    group.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     group.add_argument("--port", type=port, default=DEFAULT_PORT, help=f"0 takes a free one (default: {DEFAULT_PORT})")
     group.add_argument("--unix", metavar="PATH", help="listen on a Unix socket instead")
     group.add_argument(
@@ -71,26 +71,26 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=Path,
         help="write the address to FILE as soon as clients can connect, and remove FILE at the end",
     )
-    group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
+    group.add_argument("--user", metavar="LOGIN", help="accept only this login, with the passcode below")
     add_passcode_options(group, _PASSCODE)
     add_broker_tls_options(parser.add_argument_group("TLS"))
     group.add_argument(
         "--users-file",
         metavar="FILE",
         type=Path,
-        help='let in the users of FILE: {"LOGIN": {"passcode_hash": ..., "read": [...], "write": [...], "admin": ...}}'
-        " - a destination being its name or a prefix with '*' after it; 'stompy hash-passcode' makes the hash",
+        help='accept the users in FILE: {"LOGIN": {"passcode_hash": ..., "read": [...], "write": [...], "admin": ...}}'
+        " - each destination is a name, or a prefix followed by '*'; 'stompy hash-passcode' makes the hash",
     )
     limits = parser.add_argument_group("limits")
     for name, meaning in _LIMITS.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
-    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds in which CONNECT must come")
-    limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds that a wrong login waits")
+    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds within which CONNECT must arrive")
+    limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds before a wrong login is answered")
     group.add_argument(
         "--leniency",
         metavar="NAMES",
         type=leniency,
-        help=f"deviations of clients to tolerate, with commas: {', '.join(map(_written, Leniency))}; or none "
+        help=f"deviations of clients to tolerate, separated by commas: {', '.join(map(_written, Leniency))}; or none "
         "(default: nul-between-frames)",
     )
     group.add_argument("--like", choices=get_args(Like), help="behave as this broker does (default: in its own way)")
@@ -126,7 +126,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
 
 @contextlib.contextmanager
 def _ready_file(path: Path | None) -> Iterator[Callable[[str], None]]:
-    """Yield what writes the file, whole or not at all; it is not there before, nor after.
+    """Yield a function that writes the file, atomically; the file does not exist before or after the block.
 
     Raises:
         Failure: it cannot be written or removed.
@@ -199,8 +199,8 @@ def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Callable[[], None]]:
-    """Take SIGINT and SIGTERM; yield what waits for the first of them. In the main thread."""
-    # A pipe, since a handler may interrupt anything, also whoever holds the lock of an Event.
+    """Handle SIGINT and SIGTERM; yield a function that waits for the first of them. Main thread only."""
+    # A pipe, as a signal handler may interrupt a thread that holds the lock of an Event.
     reading, writing = os.pipe()
 
     def note(number: int, frame: object) -> None:

@@ -35,7 +35,7 @@ def report_error(text: str) -> None:
 
 
 def _to_stderr(text: str) -> None:
-    # Nobody can read a standard error that is closed or broken.
+    # There is no way to report that standard error is closed or broken.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(text)
@@ -86,7 +86,7 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person looks at it."""
+        """Whether it is a terminal."""
         return self._stream.isatty()
 
     @property
@@ -97,9 +97,9 @@ class Output:
         return False
 
     def await_reader(self, deadline: Deadline) -> int:
-        """Wait until the reader of the pipe has read all that was flushed; return how many bytes it has not.
+        """Wait until the reader of the pipe has read everything that was flushed; return the number of unread bytes.
 
-        They are 0, unless the reader has ended or the deadline has passed.
+        It is 0, unless the reader has ended or the deadline has passed.
         """
         pause = 0.0005
         while self._unread() and not self._reader_has_ended() and not deadline.expired:
@@ -116,10 +116,10 @@ class Output:
             return None
 
     def check_reader(self) -> None:
-        """Notice that the reader of a pipe has ended, which a write would only find out later.
+        """Check whether the reader of a pipe has ended, which a write would only detect later.
 
         Raises:
-            BrokenPipeError: it is.
+            BrokenPipeError: it has.
         """
         if self._reader_has_ended():
             raise BrokenPipeError
@@ -157,7 +157,7 @@ def say(text: str = "") -> None:
 
 
 def forget_stdout() -> None:
-    """Point standard output to nowhere, so that what is left in its buffer does no harm at the exit."""
+    """Redirect standard output to the null device, so that flushing its buffer at exit does not fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

@@ -83,7 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def version() -> str:
     """Return the version of stompy."""
-    # The package, which is loaded before any module in it, has the number.
+    # The package is loaded before any module in it.
     return str(sys.modules["stompy"].__version__)
 
 

@@ -23,7 +23,7 @@ _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that shows no passcode, and says what is wrong in one line."""
+    """An argument parser that shows no passcodes, and reports errors in one line."""
 
     def __init__(self, **settings: Any) -> None:
         # Without abbreviations: `--passcode x`, which does not exist, must not be read as `--passcode-file x`.
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         return known
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit."""
+        """Report an error and exit."""
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
         report_error(f"{shown} (see '{self.prog} --help')")
         sys.exit(Exit.USAGE)
@@ -68,7 +68,7 @@ def connection_options() -> argparse.ArgumentParser:
     )
     group.add_argument("--login", metavar="LOGIN", help="instead of the one in the URL")
     add_passcode_options(group, "STOMPY_PASSCODE")
-    group.add_argument("--client-id", metavar="ID", help="who we are to the broker from run to run, as for --durable")
+    group.add_argument("--client-id", metavar="ID", help="identifies this client in every run, as needed for --durable")
     group.add_argument(
         "--proxy",
         metavar="URL",

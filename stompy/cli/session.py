@@ -83,8 +83,7 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
 def open_connection(arguments: argparse.Namespace, observer: SessionObserver) -> Connection:
     """Connect as the options and the environment say; raises as `connect` does.
 
-    A lost connection is not replaced, whatever a failover address says: it would
-    not be known which messages of a stream have arrived.
+    It never reconnects, even with a failover address, as it would be unknown which messages of a stream have arrived.
     """
     urls = arguments.url or [os.environ.get("STOMPY_URL") or DEFAULT_URL]
     return connect(

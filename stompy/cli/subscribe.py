@@ -26,14 +26,14 @@ _OWN = {
     **dict.fromkeys(("id", "receipt", "transaction", "content-type", "content-length"), ""),
 }
 
-_ENOUGH = 100
-"""Messages after which they are flushed and acknowledged, however many more wait."""
+_BATCH = 100
+"""Messages after which the output is flushed and they are acknowledged, even if more are queued."""
 _ONE_BY_ONE = 100
-"""So many go into a pipe one by one, each when the one before was read: the reader may want no more."""
+"""The first messages into a pipe are each written after the previous one was read, as the reader may end early."""
 _DRAIN_TIME = 0.5
 """Seconds for the reader of a pipe to read what is in it, when a signal ends the command."""
-_LOOK = 0.5
-"""Seconds of silence after which to look whether anybody still reads the output."""
+_POLL_INTERVAL = 0.5
+"""Seconds between checks whether the reader of the output has ended."""
 
 
 def add_subscribe(
@@ -81,7 +81,7 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
     render = _FORMATS[arguments.format]
     if render is as_text and output.is_terminal and not arguments.raw:
         render = as_shown
-    # Who says how many messages there shall be will read them all.
+    # With --count, the reader is expected to read all messages.
     by_reading = arguments.count is None and output.is_pipe
     printer = _Printer(output, render, ack=arguments.ack, by_reading=by_reading)
     try:
@@ -109,7 +109,7 @@ def _subscribed(conn: Connection, arguments: argparse.Namespace, headers: dict[s
     prefetch_header = None if dialect.prefetch_as_window else dialect.headers.get("prefetch")
     may_ask = prefetch is None and prefetch_header is not None and prefetch_header not in headers
     if arguments.count is not None and may_ask:
-        # Who wants a few messages should not keep the others from other consumers meanwhile.
+        # More would be kept from other consumers meanwhile.
         prefetch = min(arguments.count, 1000)
     return conn.subscribe(
         arguments.destination,
@@ -139,7 +139,7 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
     """Return the next message, or `None` when the deadline has passed."""
     while True:
         try:
-            return subscription.receive(deadline.sooner(_LOOK).remaining())
+            return subscription.receive(deadline.sooner(_POLL_INTERVAL).remaining())
         except ReceiveTimeout:
             if deadline.expired:
                 return None
@@ -147,17 +147,17 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
 
 
 class _Printer:
-    """Writes messages, and acknowledges those that the system has taken, or the reader of a pipe.
+    """Writes messages, and acknowledges those that were written or, for a pipe, read.
 
     Args:
-        output: where to.
-        render: makes bytes of a message.
-        ack: the mode.
-        by_reading: whether what was read out of the pipe counts.
+        output: to write to.
+        render: returns the bytes to write for a message.
+        ack: the acknowledgement mode.
+        by_reading: whether to acknowledge a message only after the reader of the pipe has read it.
 
     Attributes:
-        taken: messages given to it.
-        written: messages that were acknowledged, or would be but for their mode.
+        taken: number of messages given to it.
+        written: number of messages that were written or read, and acknowledged unless the mode is `auto`.
     """
 
     def __init__(self, output: Output, render: Callable[[Message], bytes], *, ack: str, by_reading: bool) -> None:
@@ -173,7 +173,7 @@ class _Printer:
     def full(self) -> bool:
         """Whether to flush and acknowledge before the next message, even if it is there already."""
         one_by_one = self._by_reading and self.written < _ONE_BY_ONE
-        return len(self._unsettled) >= (1 if one_by_one else _ENOUGH)
+        return len(self._unsettled) >= (1 if one_by_one else _BATCH)
 
     def take(self, message: Message) -> None:
         """Write a message."""
@@ -187,7 +187,7 @@ class _Printer:
         self._output.check_reader()
 
     def settle(self, deadline: Deadline) -> bool:
-        """Flush, then acknowledge; return whether that could be done with all, before the deadline.
+        """Flush, then acknowledge; return whether all messages were acknowledged before the deadline.
 
         Raises:
             BrokenPipeError: the reader has ended, and left something unread.
@@ -228,7 +228,7 @@ def as_text(message: Message) -> bytes:
 
 
 def as_shown(message: Message) -> bytes:
-    """Return the text of the body and LF for a terminal, which is not to obey what is in it."""
+    """Return the text of the body and LF for a terminal, with control characters escaped."""
     encoding = sys.stdout.encoding or "utf-8"
     return printable_bytes(message.body).encode(encoding, "backslashreplace") + b"\n"
 

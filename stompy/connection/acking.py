@@ -75,7 +75,7 @@ class Acker:
     ) -> bytes:
         """Claim a message for ACK or NACK and return the command and header lines that name it.
 
-        `claimant` may give it back, even if this raised, as a signal may strike after the claim was made.
+        `claimant` may give it back, even if this raised, as a signal may arrive after the claim was made.
 
         Raises:
             AckError: the message needs no acknowledgement, already has one, its link has ended, or the frame would also

@@ -166,7 +166,7 @@ class SubscriptionTable:
         with self._lock:
             self._newest = link
             active = [
-                one for one in self._subscriptions.values() if one.id in self._confirmed and not one._unsubscribing
+                each for each in self._subscriptions.values() if each.id in self._confirmed and not each._unsubscribing
             ]
         receipts = [link.writer.request("SUBSCRIBE", each._subscribe_headers(), receipt=True) for each in active]
         for receipt in receipts:

@@ -83,7 +83,7 @@ class FlowControl:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of their headers and bodies."""
+        """Bytes of the headers and bodies of the messages in the inbox."""
         return self._size
 
     @property

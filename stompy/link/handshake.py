@@ -115,7 +115,7 @@ class _Handshake:
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and the frames that came with it."""
         protocol, start = self.protocol, b""
-        meter = HeartbeatRateLimit(self.settings.max_eol_rate, time.monotonic())
+        rate_limit = HeartbeatRateLimit(self.settings.max_eol_rate, time.monotonic())
         while True:
             data = self.transport.recv(deadline)
             if not data:
@@ -125,7 +125,7 @@ class _Handshake:
                 start += data[: GREETING_SIZE - len(start)]
                 self._check_greeting(detect_protocol(start))
             frames = protocol.receive(data)
-            meter.check(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
+            rate_limit.check(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
             if frames and frames[0].command == "ERROR":
                 raise _refused(frames[0], self.settings.versions, self.address)
             if isinstance(protocol.error, VersionMismatch):
@@ -140,12 +140,12 @@ class _Handshake:
             if deadline.expired:  # `recv` returns available bytes without checking the deadline
                 raise ConnectTimeout("the broker did not answer CONNECT in time", address=self.address)
 
-    def _check_greeting(self, spoken: str | None) -> None:
-        if spoken == "TLS":
+    def _check_greeting(self, detected: str | None) -> None:
+        if detected == "TLS":
             message = "the broker speaks TLS on this port: write stomp+ssl:// instead of stomp://"
             raise TlsError(message, reason="needs-tls", address=self.address)
-        if spoken not in (None, "STOMP"):
-            raise ConnectError(f"the peer speaks {spoken} on this port, not STOMP", address=self.address)
+        if detected not in (None, "STOMP"):
+            raise ConnectError(f"the peer speaks {detected} on this port, not STOMP", address=self.address)
 
 
 def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, deadline: Deadline) -> None:

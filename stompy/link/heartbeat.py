@@ -19,7 +19,7 @@ from stompy.threads import DaemonThread
 if TYPE_CHECKING:
     from stompy.link.link import Link
 
-_BUSY_LINE = 0.05
+_RETRY_DELAY = 0.05
 """Seconds until the next attempt if a heartbeat was due while another thread was writing."""
 
 
@@ -49,9 +49,9 @@ class HeartbeatThread(DaemonThread):
             done = not link.timer.beat_due(now) or link.writer.beat()
             due = link.timer.next_check(time.monotonic())
             assert due is not None
-            pause = due if done else max(due, _BUSY_LINE)
+            pause = due if done else max(due, _RETRY_DELAY)
             if link.flow.paused:
-                pause = max(pause, _BUSY_LINE)
+                pause = max(pause, _RETRY_DELAY)
 
     def _declare_dead(self, now: float) -> None:
         silent = now - self._link.timer.last_heard

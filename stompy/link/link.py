@@ -91,7 +91,7 @@ class Link:
         if self._heartbeat is not None:
             self._heartbeat.start()
 
-    # Ending it.
+    # The end of the link.
 
     def check_open(self) -> None:
         """Raise the reason if the link can send no more frames."""

@@ -59,7 +59,7 @@ class Reader(DaemonThread):
         super().__init__(f"stompy-{link.name}-reader")
         self._link = link
         self._early = early
-        self._meter = HeartbeatRateLimit(link.max_eol_rate, time.monotonic())
+        self._rate_limit = HeartbeatRateLimit(link.max_eol_rate, time.monotonic())
 
     def run(self) -> None:
         """Read until the stream ends, the broker sends ERROR or breaks the protocol, or a thread ends the link."""
@@ -91,7 +91,7 @@ class Reader(DaemonThread):
             self._route(accepted)
         self._check_violation()
         try:
-            self._meter.check(parser.line_ends, frames=_count(frames), now=now)
+            self._rate_limit.check(parser.line_ends, frames=_count(frames), now=now)
         except LimitExceeded as flood:
             raise _protocol_violation(flood) from flood
 
@@ -101,7 +101,7 @@ class Reader(DaemonThread):
             raise _protocol_violation(violation) from violation
 
     def _route(self, frames: Sequence[Frame | Run]) -> None:
-        """Route frames in order; consecutive messages go to the owner in one call, which is what costs."""
+        """Route frames in order; consecutive messages go to the owner in one call, as each call is slow."""
         link = self._link
         link.frames_in += _count(frames)
         if _LOG.isEnabledFor(logging.DEBUG):

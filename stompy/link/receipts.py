@@ -90,7 +90,7 @@ class Receipt:
 
     @property
     def _line(self) -> bytes:
-        """Return the header line that requests it."""
+        """The header line that requests it."""
         return b"receipt:%b\n" % self.id.encode("ascii")
 
     @property

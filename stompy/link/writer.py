@@ -182,7 +182,7 @@ class Writer:
     def beat(self) -> bool:
         """Send a heartbeat unless another thread is writing; return whether one was sent. Never waits."""
         if not self._lock.acquire(blocking=False):
-            return False  # a line that is being written to is not idle
+            return False  # a connection that is being written to is not idle
         try:
             if self._incomplete:
                 self._check_usable()
@@ -190,7 +190,7 @@ class Writer:
             self.bytes += len(HEARTBEAT)
             self._link.timer.last_sent = monotonic()
         except ConnectionLost:
-            return False  # a full TCP window, so bytes of ours are on the way; or the link was lost
+            return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost
         finally:
             self._lock.release()
         return True

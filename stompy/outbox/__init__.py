@@ -1,1 +1,1 @@
-"""WHAT WAITS ON DISK UNTIL THE BROKER HAS CONFIRMED IT: a store-and-forward outbox in one SQLite file."""
+"""The store-and-forward outbox: messages wait in one SQLite file until the broker has confirmed them."""

@@ -1,6 +1,6 @@
-"""One connection's worth of sending: what is in flight, what was confirmed, and whom an ERROR was meant for.
+"""The messages in flight on one connection: which were confirmed, and which one an ERROR is about.
 
-Only the forwarder thread comes here; receipts are resolved by the connection's reader and looked at.
+Used by the forwarder thread only. The connection's reader resolves the receipts; this thread polls them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, Recei
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
 
-_MOST_WORDS = 4_000
-"""Characters kept of what a broker says; some send a whole stack trace."""
+_MAX_MESSAGE = 4_000
+"""Characters kept of a broker's error message; some brokers send a whole stack trace."""
 
 
 @dataclass(slots=True)
@@ -30,35 +30,35 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A message that the broker does not want.
+    """A message that was rejected.
 
     Attributes:
         row: the message.
         error_message: why.
-        hopeless: it is not worth another try: it cannot be written in this session's version, say.
+        permanent: whether retrying is useless, such as if this session's version cannot express the message.
     """
 
     row: Row
     error_message: str
-    hopeless: bool = False
+    permanent: bool = False
 
 
 class Verdict(Enum):
-    """What the end of a connection says of the messages that were in flight."""
+    """What the end of a connection implies for the messages that were in flight."""
 
     NONE = "nothing"
-    LOST = "the connection was lost, and nobody said why"
-    SUSPECT = "one of them was refused, and the broker does not say which"
-    REFUSED = "one of them was refused"
+    LOST = "the connection was lost without a reason"
+    SUSPECT = "one of them was rejected, and the broker did not say which"
+    REFUSED = "one of them was rejected"
 
 
 class Delivery:
     """The messages in flight on one connection, in the order they were sent.
 
     Args:
-        connection: open, and nobody else's.
-        alone: whether messages are sent one by one, so that an ERROR that names none can only be about the one.
-        on_done: called, on any thread, when the first message's receipt is resolved.
+        connection: open, and used for nothing else.
+        alone: whether messages are sent one at a time, so that an ERROR without `receipt-id` is about that message.
+        on_done: called when the oldest message's receipt is resolved, on any thread.
     """
 
     def __init__(self, connection: Connection, *, alone: bool, on_done: Callable[[], None]) -> None:
@@ -66,30 +66,30 @@ class Delivery:
         self._alone = alone
         self._on_done = on_done
         self._dialect = dialect_named(connection.dialect)
-        # A confirmed message of a broker that then restarts shall still be there.
-        can_keep = self._dialect.supports("persistent")
-        self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_keep else {}
+        # A confirmed message must survive a restart of the broker.
+        can_persist = self._dialect.supports("persistent")
+        self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_persist else {}
         self._sent: deque[_Sent] = deque()
-        self._cut_short: tuple[Row, ConnectionLost] | None = None
+        self._interrupted: tuple[Row, ConnectionLost] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
         self.last_seq = 0
-        """The place of the last message that was sent."""
+        """The sequence number of the last message that was sent."""
 
     def __len__(self) -> int:
         return len(self._sent)
 
-    def end_caution(self) -> None:
-        """Note that from now on several messages are in flight."""
+    def allow_several(self) -> None:
+        """Record that from now on several messages may be in flight."""
         self._alone = False
 
     def send(self, rows: Sequence[Row]) -> list[Refusal]:
-        """Send messages in one write, and return those that cannot be written.
+        """Send messages in one write, and return those that cannot be encoded.
 
         Raises:
-            StompError: the connection is over.
+            StompError: the connection was lost.
         """
-        hopeless = []
+        unwritable = []
         if not self._sent:
             self._progress = time.monotonic()
         with self._connection.batch():
@@ -97,18 +97,18 @@ class Delivery:
                 try:
                     receipt = self._send(row)
                 except ConnectionLost as error:
-                    # A broker refuses a large message while it is still being written: it was in flight too.
+                    # A broker may reject a large message while it is still being written: it was in flight too.
                     if error.outcome == "unknown":
-                        self._cut_short = row, error
+                        self._interrupted = row, error
                         self.last_seq = row.seq
                     raise
                 except LocalProtocolError as error:
                     error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
-                    hopeless.append(Refusal(row, error_message, hopeless=True))
+                    unwritable.append(Refusal(row, error_message, permanent=True))
                 else:
                     self._sent.append(_Sent(row, receipt))
                 self.last_seq = row.seq
-        return hopeless
+        return unwritable
 
     def _send(self, row: Row) -> Receipt:
         own = row.header_map()
@@ -117,7 +117,7 @@ class Delivery:
         return self._connection.send(row.destination, row.body, content_type=kind, headers=headers, receipt=True)
 
     def take_confirmed(self) -> list[Row]:
-        """Return the messages at the front that the broker has confirmed, and forget them here."""
+        """Return the oldest messages that the broker has confirmed, up to the first unconfirmed one, and drop them."""
         confirmed = []
         while self._sent and self._sent[0].receipt.outcome == "confirmed":
             confirmed.append(self._sent.popleft().row)
@@ -126,11 +126,11 @@ class Delivery:
         return confirmed
 
     def check(self, receipt_timeout: float) -> float | None:
-        """Return the seconds in which the broker must confirm the next message; `None` while none is in flight.
+        """Return the seconds within which the broker must confirm the next message; `None` if none is in flight.
 
         Raises:
-            StompError: the connection is over.
-            ReceiptTimeout: the broker confirms nothing.
+            StompError: the connection was lost.
+            ReceiptTimeout: the broker confirmed nothing for `receipt_timeout` seconds.
         """
         if not self._sent:
             return None
@@ -146,44 +146,44 @@ class Delivery:
         return left
 
     def settle(self) -> tuple[list[Row], list[Refusal], Verdict]:
-        """Return what was confirmed and what was refused; when the connection is over, so that no receipt can come.
+        """Return the confirmed and the rejected messages, and the verdict; called when the connection has ended.
 
-        Of messages that were lost without an ERROR only one that was in flight alone is returned, with `Verdict.LOST`.
+        Of messages that were lost without an ERROR, only one that was in flight alone is returned, with `Verdict.LOST`.
         """
-        fates = self._fates()
-        self._sent, self._cut_short = deque(), None
-        confirmed = [row for row, outcome, _ in fates if outcome == "confirmed"]
-        refused = [Refusal(row, words_of(error)) for row, outcome, error in fates if outcome == "rejected"]
-        unknown = [(row, error) for row, outcome, error in fates if outcome == "unknown"]
+        outcomes = self._outcomes()
+        self._sent, self._interrupted = deque(), None
+        confirmed = [row for row, outcome, _ in outcomes if outcome == "confirmed"]
+        refused = [Refusal(row, error_text(error)) for row, outcome, error in outcomes if outcome == "rejected"]
+        unknown = [(row, error) for row, outcome, error in outcomes if outcome == "unknown"]
         if refused or not unknown:
             return confirmed, refused, Verdict.REFUSED if refused else Verdict.NONE
         row, error = unknown[0]
-        alone = [Refusal(row, words_of(error))] if self._alone and len(unknown) == 1 else []
+        alone = [Refusal(row, error_text(error))] if self._alone and len(unknown) == 1 else []
         if isinstance(error, BrokerError):
             if error.receipt_id is not None:
                 return confirmed, [], Verdict.NONE
             return confirmed, alone, Verdict.REFUSED if alone else Verdict.SUSPECT
-        # Not the subclasses: they tell of silence, which says nothing of a message.
+        # Not its subclasses: a timeout says nothing about a message.
         return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLost else (confirmed, [], Verdict.NONE)
 
-    def _fates(self) -> list[tuple[Row, str, StompError | None]]:
+    def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:
         """Return outcome and error of each message that was in flight."""
-        fates: list[tuple[Row, str, StompError | None]] = [
-            (one.row, one.receipt.outcome, one.receipt.error) for one in self._sent
+        outcomes: list[tuple[Row, str, StompError | None]] = [
+            (sent.row, sent.receipt.outcome, sent.receipt.error) for sent in self._sent
         ]
-        if self._cut_short is not None:
-            row, error = self._cut_short
+        if self._interrupted is not None:
+            row, error = self._interrupted
             named = isinstance(error, BrokerError) and error.receipt_id is not None
-            # It never got to know its receipt, but an ERROR that names none of the others can only be about this one.
-            its = named and all(one.receipt.outcome != "rejected" for one in self._sent)
-            fates.append((row, "rejected" if its else "unknown", error))
-        return fates
+            # Its receipt was not returned, but a `receipt-id` that is none of the others' must be this one's.
+            own = named and all(sent.receipt.outcome != "rejected" for sent in self._sent)
+            outcomes.append((row, "rejected" if own else "unknown", error))
+        return outcomes
 
 
-def words_of(error: StompError | None) -> str:
-    """Return the broker's error message in an ERROR: its `message` header and its body."""
+def error_text(error: StompError | None) -> str:
+    """Return the text of an error; of an ERROR frame, its `message` header and its body, truncated."""
     if not isinstance(error, BrokerError):
         return str(error)
     message = error.frame.headers.get("message") or ""
     body = error.frame.body.decode("utf-8", "replace").strip()
-    return f"{message}\n{body}".strip()[:_MOST_WORDS]
+    return f"{message}\n{body}".strip()[:_MAX_MESSAGE]

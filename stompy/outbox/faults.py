@@ -1,4 +1,4 @@
-"""What SQLite reports, as errors of ours."""
+"""Map the errors of SQLite to `stompy.errors`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ WAL = "-wal"
 """Suffix of SQLite's write-ahead log, which holds the newest messages."""
 
 SHARED = "-shm"
-"""Suffix of SQLite's index of the log, rebuilt by whoever opens the file first."""
+"""Suffix of SQLite's index of the log, which is rebuilt when the file is opened."""
 
 LOCK = "-lock"
-"""Suffix of the lock file, with the mark of how much must be there; see `lockfile.py`."""
+"""Suffix of the lock file, which also holds the number of commits; see `lockfile.py`."""
 
 _ADVICE = (
     "Nothing more is sent from it or written to it. Restore the file and those beside it whose names begin with its "
@@ -26,17 +26,17 @@ _DECODING = "could not decode"
 
 
 def damaged(path: str, what: str) -> OutboxDamaged:
-    """Return the error for a file that is not what it was."""
+    """Return the error for a corrupt file, with what to do."""
     return OutboxDamaged(f"{what}. {_ADVICE}", path=path)
 
 
 def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> OutboxError:
-    """Return what an error of SQLite means for the caller.
+    """Return the error to raise for an error of SQLite.
 
     Args:
-        error: as raised; `sqlite_errorcode` came with Python 3.11 only, so its text decides.
+        error: as raised; its text decides, as Python 3.10 has no `sqlite_errorcode`.
         path: of the outbox.
-        opening: while a file is read and checked, whatever else goes wrong is the file's fault.
+        opening: whether the file is being opened and checked; an error of any other kind then means that it is corrupt.
     """
     text = str(error).lower()
     if _FULL in text:
@@ -45,7 +45,7 @@ def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> Outbox
         return OutboxBusy("another program has the file open", path=path)
     if any(sign in text for sign in _PERMITTED):
         return OutboxError(f"the file cannot be used: {error}", path=path)
-    # What is malformed comes as the base class itself.
+    # SQLite reports a malformed file as the base class itself.
     if opening or type(error) is sqlite3.DatabaseError or _DECODING in text:
         return damaged(path, f"SQLite cannot read it: {error}")
     return OutboxError(f"the disk refused it: {error}", path=path)

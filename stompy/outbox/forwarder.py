@@ -1,16 +1,17 @@
-"""The forwarder thread: sends what waits on disk, for as long as it takes.
+"""The forwarder thread: sends the stored messages, and retries without a limit.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
 | `…-forwarder` | the connection, what is in flight | dial, `sendall`, its event, the store | holds a lock there |
 
-It opens a connection when there is something to send, sends in order with receipts, a window of them in flight, and
-removes from disk what was confirmed. When the connection ends, all that is unconfirmed is sent again on the next one,
-in order and with the same dedupe ids. The wait between connections grows while nothing is confirmed; closing ends it.
+It opens a connection when there is something to send, sends in order with receipts, up to a limit of messages in
+flight, and deletes confirmed messages from disk. When the connection ends, all unconfirmed messages are resent on the
+next one, in order and with the same dedupe ids. The delay between connections grows while nothing is confirmed; closing
+interrupts it.
 
-When an ERROR ends a connection, the messages that were in flight are sent one at a time until they are through: an
-ERROR that names no receipt can then only be about one message, and nothing overtakes one that was refused. So they are
-when a connection is lost without an ERROR before anything was confirmed; see `_Silence`.
+After an ERROR has ended a connection, the messages that were in flight are sent one at a time until all are settled: an
+ERROR without `receipt-id` can then only be about one message, and no message overtakes a rejected one. The same is done
+after a connection was lost without an ERROR before anything was confirmed; see `_SilentLosses`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _LOG = logging.getLogger("stompy.outbox")
 _BATCH_BYTES = 8 * 1024 * 1024
 """Bytes read from disk at once; a single message may have more."""
 
-_DISCONNECT = 1.0
-"""Seconds for leaving a connection that is of no use any more."""
+_DISCONNECT_TIMEOUT = 1.0
+"""Seconds for disconnecting after an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,11 @@ class Forwarding:
     """How messages are sent; durations in seconds.
 
     Attributes:
-        connect: opens a connection that tells the listener given.
-        batch: messages in flight at most.
-        max_tries: refusals after which a message becomes a dead letter; `None` for never.
-        retry_delay: bounds of the wait before a new connection: the first, and the largest.
-        receipt_timeout: after which a silent broker is left.
+        connect: opens a connection with the given listener.
+        batch: limit of messages in flight.
+        max_tries: number of rejections after which a message becomes a dead letter; `None` for no limit.
+        retry_delay: upper bounds of the random delay before a new connection: the first one, and the largest.
+        receipt_timeout: time without a confirmation after which the connection is closed.
     """
 
     connect: Callable[[ConnectionListener], Connection]
@@ -66,17 +67,17 @@ class _Ended(ConnectionListener):
         self._wake = wake
 
     def on_disconnected(self, reason: StompError | None) -> None:
-        """Wake it."""
+        """Wake the forwarder."""
         self._wake.set()
 
 
-class _Silence:
-    """Judges messages by connections that are lost without an ERROR, as brokers do to frames that are too large.
+class _SilentLosses:
+    """Counts connections that are lost without an ERROR, as some brokers do after a frame that is too large.
 
-    That may be the network's doing or the broker's own trouble, so much more of it is asked for than of ERRORs: the
-    message was in flight alone each time, twice as often as an ERROR would have to come; nothing was confirmed and the
-    broker could be connected to all the time. Where the next message fares the same, it is rather the broker: each
-    needs twice as many losses as the one before, until something is confirmed.
+    The cause may also be the network or the broker, so a message only becomes a dead letter after twice as many losses
+    as ERRORs would be needed, in a row, each while it was in flight alone, with nothing confirmed and the broker
+    reachable in between. If the next message has the same problem, the broker is the likelier cause: each message needs
+    twice as many losses as the one before, until something is confirmed.
 
     Args:
         max_tries: the number of ERRORs after which a message becomes a dead letter; `None` for never.
@@ -88,15 +89,15 @@ class _Silence:
         self._losses = 0
 
     def confirmed(self) -> None:
-        """Note that the broker takes messages."""
+        """Record that the broker confirmed a message."""
         self._losses, self._most = 0, self._first
 
     def unreachable(self) -> None:
-        """Note that the broker could not be connected to."""
+        """Record that no connection could be opened."""
         self._losses = 0
 
     def judge(self, alone: list[Refusal]) -> list[Refusal]:
-        """Count a loss, and return the message that was in flight alone where it now becomes a dead letter."""
+        """Count a loss, and return the message that was in flight alone if it now becomes a dead letter."""
         self._losses = self._losses + 1 if alone else 0
         if not alone or self._most is None or self._losses < self._most:
             return []
@@ -105,16 +106,16 @@ class _Silence:
         )
         self._most, self._losses = 2 * self._most, 0
         return [
-            Refusal(one.row, f"{error_message}message was in flight: {one.error_message}", hopeless=True)
-            for one in alone
+            Refusal(refusal.row, f"{error_message}message was in flight: {refusal.error_message}", permanent=True)
+            for refusal in alone
         ]
 
 
 class Forwarder(DaemonThread):
-    """Sends what the store holds.
+    """Sends the messages of a store.
 
     Args:
-        store: read and written from this thread.
+        store: the messages; read and written by this thread.
         forwarding: how to send.
         name: prefix of the thread's name.
     """
@@ -130,54 +131,54 @@ class Forwarder(DaemonThread):
         self._delivery: Delivery | None = None
         self._confirmed: list[Row] = []
         self._alone_up_to = 0
-        self._silence = _Silence(forwarding.max_tries)
+        self._silent_losses = _SilentLosses(forwarding.max_tries)
         self._abandoned = False
         self.sent = 0
-        """Messages confirmed."""
+        """Number of messages confirmed."""
         self.last_error: StompError | None = None
-        """What went wrong last, until something is confirmed."""
+        """The last error, until something is confirmed."""
 
     # For other threads.
 
     def wake(self) -> None:
-        """Look at the disk anew."""
+        """Check for stored messages and receipts again."""
         self._wake.set()
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session."""
+        """Whether a session is open now."""
         connection = self._connection
         return connection is not None and connection.connected
 
     @property
     def in_flight(self) -> int:
-        """Messages sent and not known to be confirmed."""
+        """Number of messages that were sent and are not known to be confirmed."""
         delivery = self._delivery
         return 0 if delivery is None else len(delivery)
 
     def stop(self, deadline: Deadline) -> None:
-        """Send nothing more, and leave the broker until then."""
+        """Send nothing more, and disconnect before the deadline; does not wait."""
         self._closing_by = deadline
         self._closing.set()
         self._wake.set()
 
     def cut(self) -> None:
-        """End the connection under the thread, which may hang in it."""
+        """End the connection from another thread, as the forwarder may be blocked in it."""
         connection = self._connection
         if connection is not None:
             connection.disconnect(timeout=0)
 
     def abandon(self) -> None:
-        """Stop with nobody waiting for it; the thread closes the store."""
+        """Stop without waiting; the thread closes the store."""
         self._abandoned = True
-        self.stop(Deadline(_DISCONNECT))
+        self.stop(Deadline(_DISCONNECT_TIMEOUT))
         if self.ended:
             self._store.writer.stop()
 
     # On its own thread.
 
     def run(self) -> None:
-        """Forward until stopped, or until the file is found damaged."""
+        """Forward until stopped, or until the file turns out to be corrupt."""
         try:
             while self._await_work():
                 self._forward_until_progress()
@@ -190,17 +191,17 @@ class Forwarder(DaemonThread):
                 self._store.writer.stop()
 
     def _await_work(self) -> bool:
-        """Wait until something is to be sent; return `False` when closing."""
+        """Wait until there is a message to send; return `False` when closing."""
         while not self._closing.is_set():
             self._wake.clear()
             if self._store.ledger.waiting:
                 return not self._closing.is_set()
-            self._wake.wait()  # woken by a put and by closing
+            self._wake.wait()  # set by a put and by closing
         return False
 
     def _forward_until_progress(self) -> None:
-        """Make sessions, with growing waits between them, until one has brought something forward."""
-        # Imported here, where a broker is talked to: who never does shall not pay for it.
+        """Open connections, with growing delays between them, until one has made progress."""
+        # Imported late, as it is slow to import.
         import tenacity
 
         first, longest = self._how.retry_delay
@@ -213,10 +214,10 @@ class Forwarder(DaemonThread):
         )(self._session)
 
     def _session(self) -> bool:
-        """Use one connection to its end; return whether anything was confirmed or dead-lettered.
+        """Use one connection until it ends; return whether anything was confirmed or dead-lettered.
 
         Raises:
-            OutboxDamaged: the file is not to be trusted.
+            OutboxDamaged: the file is corrupt.
         """
         before = self.sent
         dead = 0
@@ -225,7 +226,7 @@ class Forwarder(DaemonThread):
             self._connection = connection = self._how.connect(_Ended(self._wake))
         except StompError as error:
             self._note_unless_fatal(error)
-            self._silence.unreachable()
+            self._silent_losses.unreachable()
             return False
         delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
         self._delivery = delivery
@@ -234,7 +235,7 @@ class Forwarder(DaemonThread):
             dead += self._send_all(delivery)
         except StompError as error:
             self._note_unless_fatal(error)
-            lost = type(error) is ConnectionLost  # and not left by us, as nothing was confirmed
+            lost = type(error) is ConnectionLost  # not a timeout, after which we close it ourselves
         finally:
             connection.disconnect(timeout=self._disconnect_timeout(connection))
         try:
@@ -246,15 +247,15 @@ class Forwarder(DaemonThread):
         return self.sent > before or dead > 0
 
     def _disconnect_timeout(self, connection: Connection) -> float:
-        """Return the seconds for leaving: when closing, time for receipts that are on their way."""
+        """Return the seconds for disconnecting: when closing, longer, so that pending receipts can arrive."""
         remaining = self._closing_by.remaining()
-        return _DISCONNECT if not self._closing.is_set() or remaining is None else remaining * 0.8
+        return _DISCONNECT_TIMEOUT if not self._closing.is_set() or remaining is None else remaining * 0.8
 
     def _send_all(self, delivery: Delivery) -> int:
-        """Send and remove until closing or the end of the connection; return how many became dead letters.
+        """Send messages and remove confirmed ones until closing; return how many became dead letters.
 
         Raises:
-            StompError: the connection is over.
+            StompError: the connection was lost.
         """
         dead = 0
         while not self._closing.is_set():
@@ -278,18 +279,18 @@ class Forwarder(DaemonThread):
         """Return how many messages may be in flight."""
         if self._alone_up_to and delivery.last_seq >= self._alone_up_to and not delivery:
             self._alone_up_to = 0
-            delivery.end_caution()
+            delivery.allow_several()
         return 1 if self._alone_up_to else self._how.batch
 
     def _has_more(self, delivery: Delivery) -> bool:
-        """Whether there is more on disk than is in flight or only waits for its removal."""
+        """Return whether there are stored messages that are neither in flight nor confirmed."""
         return self._store.ledger.waiting > len(delivery) + len(self._confirmed)
 
     def _remove_confirmed(self) -> None:
-        """Remove from disk what was confirmed; what the disk refuses stays here, and is never sent again."""
+        """Delete confirmed messages from disk; after an error they stay in memory, and are not sent again."""
         if not self._confirmed:
             return
-        # Counted first: who waits for an empty outbox looks at the numbers as soon as the disk has it.
+        # Counted first: a caller of `drain` may read the numbers as soon as the transaction is committed.
         before, self.last_error = self.last_error, None
         self.sent += len(self._confirmed)
         try:
@@ -301,27 +302,27 @@ class Forwarder(DaemonThread):
         self._confirmed = []
 
     def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> int:
-        """Draw the conclusions from a connection that is over; return how many messages became dead letters."""
+        """Process the outcome of an ended connection; return how many messages became dead letters."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed
         self._remove_confirmed()
         if self.sent > sent_before:
-            self._silence.confirmed()
+            self._silent_losses.confirmed()
         if verdict is Verdict.LOST:
             if not lost or self.sent > sent_before:
                 return 0
-            refusals = self._silence.judge(refusals)
+            refusals = self._silent_losses.judge(refusals)
         if verdict is not Verdict.NONE:
             self._alone_up_to = max(self._alone_up_to, delivery.last_seq)
         return self._refuse(refusals)
 
     def _refuse(self, refusals: list[Refusal]) -> int:
-        """Note refusals on disk; return how many messages became dead letters."""
+        """Store rejections on disk; return how many messages became dead letters."""
         dead = 0
         for refusal in refusals:
             row = refusal.row
             most = self._how.max_tries
-            final = refusal.hopeless or (most is not None and row.tries + 1 >= most)
+            final = refusal.permanent or (most is not None and row.tries + 1 >= most)
             self._store.refuse(row, refusal.error_message, final=final)
             if final:
                 dead += 1

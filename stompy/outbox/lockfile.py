@@ -1,11 +1,12 @@
-"""The lock file: one owner at a time, and a mark of what must be there.
+"""The lock file: allows one owner at a time, and records how many transactions were committed.
 
-It lies beside the outbox and is locked as long as the outbox is open; the kernel frees the lock when the process dies,
-however it dies. It says which outbox it belongs to and how many transactions had been committed. SQLite takes a file of
-length 0 for a new database, and a write-ahead log that is gone or cut for one that never held more; the mark tells.
+It is next to the outbox and locked while the outbox is open; the kernel releases the lock when the process ends, for
+whatever reason. It holds the identity of the outbox and the number of committed transactions. SQLite treats a file of
+length 0 as a new database, and a missing or truncated write-ahead log as one that never held more; the number of
+commits detects both.
 
-The mark is written after each commit and not synced: a mark that is old lets more pass, and never raises an alarm
-about a sound outbox. It survives the death of the process; after a power cut it may be some seconds old.
+The number is written after each commit without a sync: an old number detects less, but never rejects a valid outbox. It
+survives the end of the process; after a power cut it may be some seconds old.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _LOG = logging.getLogger("stompy.outbox")
 
 _MAGIC = b"stompy outbox 1\n"
 _SIZE = len(_MAGIC) + 16 + 8 + 8
-"""Bytes: magic, identity, commits, checksum; far less than a sector, so that a write is never torn."""
+"""Bytes of magic, identity, commits and checksum; far less than a sector, so a write is never torn."""
 
 
 class LockFile:
-    """The lock file of an outbox, held locked.
+    """The locked lock file of an outbox.
 
     Args:
         path: of the outbox.
-        create: make the file if it is not there.
+        create: whether to create a missing file.
 
     Raises:
-        OutboxBusy: another outbox has it, in this process or another.
-        OutboxError: it cannot be used.
+        OutboxBusy: another outbox holds the lock, in this process or another.
+        OutboxError: the file cannot be used.
     """
 
     def __init__(self, path: str, *, create: bool) -> None:
@@ -64,10 +65,10 @@ class LockFile:
             raise OutboxError(f"{self._path + LOCK} cannot be locked: {error.strerror}", path=self._path) from error
 
     def read(self) -> tuple[bytes, int] | None:
-        """Return the outbox's identity and the number of commits; `None` where no outbox was ever made.
+        """Return the outbox's identity and the number of commits; `None` if no outbox was created yet.
 
         Raises:
-            OutboxDamaged: it is not what was written.
+            OutboxDamaged: the lock file is corrupt.
         """
         data = os.pread(self._file, _SIZE + 1, 0)
         if not data:
@@ -78,7 +79,7 @@ class LockFile:
         return content[16:32], int.from_bytes(content[32:40], "big")
 
     def mark(self, identity: bytes, commits: int, *, sync: bool = False) -> None:
-        """Write down how many transactions are on disk."""
+        """Write the number of committed transactions."""
         content = _MAGIC + identity + commits.to_bytes(8, "big")
         try:
             os.pwrite(self._file, content + _check(content), 0)
@@ -92,7 +93,7 @@ class LockFile:
             _LOG.warning("%s cannot be written: %s", self._path + LOCK, error)
 
     def close(self) -> None:
-        """Let another have the outbox. The file stays: who removes a lock file takes it from under the next owner."""
+        """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
         if self._file >= 0:
             file, self._file = self._file, -1
             os.close(file)

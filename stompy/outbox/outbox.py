@@ -1,4 +1,4 @@
-"""The outbox that users hold."""
+"""`Outbox`, the public class."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
 _GRACE = 1.0
-"""Seconds after the deadline of `close` for a thread whose connection was cut."""
+"""Seconds after the deadline of `close` for a thread whose connection was ended."""
 
-_LOOK = 0.2
-"""Seconds after which a `drain` looks whether the forwarder has ended."""
+_POLL_INTERVAL = 0.2
+"""Seconds between checks of `drain` whether the forwarder has ended."""
 
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
@@ -56,30 +56,31 @@ _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 class Outbox:
     """Messages that wait on disk until the broker has confirmed them.
 
-    `put` returns when the message is on disk; a thread of the outbox sends it, now or when the broker is back. Messages
-    of one destination arrive in the order of their `put`. A message may arrive twice, where its confirmation was lost:
-    each copy has the same header `stompy-dedupe-id` (and `_AMQ_DUPL_ID` for Artemis, which drops the second by itself).
+    `put` returns when the message is on disk; a thread of the outbox sends it, now or when the broker is reachable
+    again. Messages of one destination arrive in the order of their `put`. If a confirmation is lost, the message may
+    arrive twice: each copy has the same header `stompy-dedupe-id` (and `_AMQ_DUPL_ID` for Artemis, which drops the
+    duplicate).
 
-    Every method may be called from any thread. Use it as a context manager, or call `close`; what was not confirmed
-    stays on disk for the next time. One outbox at a time may have the file.
+    Thread-safe. Use it as a context manager, or call `close`; unconfirmed messages stay on disk until the outbox is
+    opened again. Only one outbox at a time can open the file.
 
     Args:
-        path: of the file, on a local disk; `<path>-lock` and `<path>-wal` beside it belong to it.
+        path: the file, on a local disk; `<path>-lock` and `<path>-wal` next to it belong to it.
         url: as for `stompy.connect`.
-        max_tries: how often the broker may refuse a message by ERROR before it becomes a dead letter; `None`: no limit.
-        max_messages: how many messages may be in the file, dead letters included; `None` for no limit.
-        max_bytes: the same in bytes of bodies, headers and destinations.
-        keep_free: bytes of the disk that are left alone: a `put` that would take of them is refused.
-        batch: messages in flight at most.
-        retry_delay: seconds between connections while nothing gets through: a random wait below the first number, the
-            bound doubling each time up to the second.
-        connect_options: the settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; nothing of
-            them, nor of the address, is written to the file.
+        max_tries: number of rejections by ERROR after which a message becomes a dead letter; `None` for no limit.
+        max_messages: limit of stored messages, including dead letters; `None` for no limit.
+        max_bytes: limit of stored bytes of bodies, headers and destinations; `None` for no limit.
+        keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFull`.
+        batch: limit of messages in flight.
+        retry_delay: bounds in seconds of the delay between connections while nothing is confirmed: random, between 0
+            and a bound that starts at the first number and doubles each time, up to the second number.
+        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; neither they
+            nor the address are written to the file.
 
     Raises:
         ConfigurationError: an argument is invalid.
-        OutboxBusy: the file is open already, in this process or another.
-        OutboxDamaged: the file is not what was written to it; it is read to the end and checked here.
+        OutboxBusy: the file is already open, in this process or another.
+        OutboxDamaged: the file is corrupt; the whole file is read and checked here.
         OutboxError: the file cannot be used.
     """
 
@@ -96,7 +97,7 @@ class Outbox:
         retry_delay: tuple[float, float] = (0.1, 30.0),
         **connect_options: Unpack[ConnectOptions],
     ) -> None:
-        # No local variable shows a credential, whatever goes wrong from here on.
+        # From here on, no local variable shows a credential in a traceback.
         arguments, url = Secret((url, {**connect_options})), ""
         del connect_options
         bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
@@ -108,14 +109,14 @@ class Outbox:
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: ConnectionListener) -> Connection:
-            # The forwarder must know which link has confirmed what, so it replaces links itself.
+            # The forwarder must know which session confirmed what, so it reconnects itself.
             return _connected(arguments, listener, name)
 
         self._path = os.path.realpath(_path_of(path))
         self._process = os.getpid()
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
-        self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.tell)
+        self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
         how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=timeout)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
@@ -130,41 +131,41 @@ class Outbox:
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
     ) -> str:
-        """Write a message to disk, and return its id when it would survive a power cut.
+        """Write a message to disk; return its id when the message would survive a power cut.
 
-        Threads that put at the same time share a sync of the disk.
+        Concurrent calls share one sync of the disk.
 
         Args:
             destination: as in `Connection.send`.
             body: as in `Connection.send`.
             content_type: as in `Connection.send`.
-            headers: as in `Connection.send`; a header by which brokers know duplicates takes the place of the outbox's.
+            headers: as in `Connection.send`; a dedupe header given here replaces that of the outbox.
 
         Returns:
-            The id that `retry` and `discard` take; it is the value of the dedupe header too.
+            The id for `retry` and `discard`, which is also the value of the dedupe header.
 
         Raises:
             LocalProtocolError: the message cannot be sent in STOMP 1.2; nothing was written.
             OutboxFull: a limit is reached, or the disk is full; nothing was written.
-            OutboxError: the outbox is closed or damaged, or the disk refused.
-            ConcurrencyError: in a forked child.
+            OutboxError: the outbox is closed or corrupt, or the disk failed.
+            ConcurrencyError: called in a forked child.
         """
         self._check_process()
         check_destination(destination)
         encoded, kind = encode_body(body, content_type)
         fields = {"content-type": kind} if kind is not None else {}
         fields.update(user_headers(headers))
-        # What cannot be sent must fail here, where somebody can do something about it.
+        # A message that cannot be encoded must fail here, in the caller.
         encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)
         identity = secrets.token_hex(16)
         self._store.put(Row(0, identity, destination, headers_json(fields), encoded, now_ms()))
         return identity
 
     def stats(self) -> OutboxStats:
-        """Return the numbers of this moment.
+        """Return counters and gauges of the outbox.
 
         Raises:
-            OutboxError: the outbox is closed or damaged.
+            OutboxError: the outbox is closed or corrupt.
         """
         self._check_process()
         since = self._store.oldest_ms()
@@ -181,10 +182,10 @@ class Outbox:
         )
 
     def dead_letters(self, *, limit: int = 1_000) -> list[DeadLetter]:
-        """Return the messages that were refused too often, the first `limit` of them.
+        """Return the oldest `limit` messages that were rejected too often or cannot be sent.
 
         Raises:
-            OutboxError: the outbox is closed or damaged.
+            OutboxError: the outbox is closed or corrupt.
         """
         self._check_process()
         return [
@@ -195,32 +196,32 @@ class Outbox:
         ]
 
     def retry(self, id: str) -> None:
-        """Let a dead letter wait again, after all others and with the same id.
+        """Queue a dead letter again, after all other messages and with the same id.
 
         Raises:
-            OutboxError: no such dead letter; or as for `put`.
+            OutboxError: there is no such dead letter, or as for `put`.
         """
         self._check_process()
         self._store.retry(id)
 
     def discard(self, id: str) -> None:
-        """Remove a dead letter.
+        """Delete a dead letter.
 
         Raises:
-            OutboxError: no such dead letter; or as for `put`.
+            OutboxError: there is no such dead letter, or as for `put`.
         """
         self._check_process()
         self._store.discard(id)
 
     def drain(self, timeout: float = 30.0) -> None:
-        """Return when no message waits any more; dead letters do not count.
+        """Wait until the broker has confirmed all messages; dead letters do not count.
 
         Args:
             timeout: seconds.
 
         Raises:
-            StompTimeout: some still wait.
-            OutboxError: the outbox is closed or damaged, so that nothing is sent any more.
+            StompTimeout: there are still unconfirmed messages.
+            OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._check_process()
         store, forwarder = self._store, self._forwarder
@@ -234,15 +235,15 @@ class Outbox:
         raise StompTimeout(f"{store.ledger.waiting} messages of {self!r} still wait after {timeout:g} s{why}")
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop sending, take the receipts that come in time, and close the file. Idempotent.
+        """Stop sending, process the receipts that arrive in time, and close the file. Idempotent.
 
-        What was not confirmed stays on disk. It does not wait for messages to be sent: for that, `drain` first.
+        Unconfirmed messages stay on disk. To wait until they are sent, call `drain` first.
 
         Args:
-            timeout: seconds for all of it; what is in flight in another thread's `put` ends first in any case.
+            timeout: seconds in total; a `put` in progress in another thread completes first in any case.
 
         Raises:
-            ConfigurationError: the timeout is no duration; nothing was done. It raises for nothing else.
+            ConfigurationError: the timeout is invalid; nothing was done. Other errors are logged.
         """
         check_seconds(timeout)
         if self._process != os.getpid():
@@ -256,7 +257,7 @@ class Outbox:
                 _LOG.warning("the forwarder of %s is still connecting at the close deadline", self._path)
         if not self._store.close(deadline.sooner(None)) and not self._store.close(Deadline(_GRACE)):
             _LOG.warning("the disk of %s is still busy at the close deadline", self._path)
-        self._changes.tell(self._store.ledger)
+        self._changes.notify(self._store.ledger)
 
     def __enter__(self) -> Outbox:
         return self
@@ -275,7 +276,7 @@ class Outbox:
         raise TypeError("an Outbox cannot be pickled: one at a time may have its file")
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_store"):  # a traceback of the constructor shows it half made
+        if not hasattr(self, "_store"):  # in a traceback of the constructor
             return "<Outbox not open>"
         ledger = self._store.ledger
         state = "closed" if self._closed else "connected" if self._forwarder.connected else "not connected"
@@ -287,28 +288,28 @@ class Outbox:
 
 
 class _Changes:
-    """Reports changes on disk to the forwarder, and to whoever waits for an empty outbox.
+    """Reports changes on disk to the forwarder and to callers of `drain`.
 
-    Apart from the outbox, so that its threads do not keep a forgotten one alive.
+    Separate from the outbox, so that the threads do not keep an unused outbox from being garbage-collected.
     """
 
     def __init__(self) -> None:
         self.forwarder: Forwarder | None = None
         self._condition = make_condition("outbox changes")
 
-    def tell(self, ledger: Ledger) -> None:
-        """Wake everybody; on the writer thread."""
+    def notify(self, ledger: Ledger) -> None:
+        """Wake the forwarder and all waiting callers; usually on the writer thread."""
         if self.forwarder is not None:
             self.forwarder.wake()
         with self._condition:
             self._condition.notify_all()
 
-    def wait(self, holds: Callable[[], object], deadline: Deadline) -> None:
-        """Wait until something is so."""
+    def wait(self, predicate: Callable[[], object], deadline: Deadline) -> None:
+        """Wait until `predicate()` is true, or the deadline has passed."""
         with self._condition:
-            while not holds() and not deadline.expired:
-                # The end of the forwarder is no change on disk, so it is looked for now and then.
-                self._condition.wait(deadline.sooner(_LOOK).remaining())
+            while not predicate() and not deadline.expired:
+                # Polled, as the end of the forwarder is not a change on disk.
+                self._condition.wait(deadline.sooner(_POLL_INTERVAL).remaining())
 
 
 def _age(since_ms: int) -> float:
@@ -351,7 +352,7 @@ def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name:
 
 
 def _check_connecting(arguments: _ConnectArguments) -> float:
-    """Return the receipt timeout; refuse now what would otherwise go wrong again and again, on the forwarder."""
+    """Check the arguments now instead of in the forwarder, where they would fail repeatedly; return the timeout."""
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
@@ -369,6 +370,6 @@ def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
 
 @atexit.register
 def _close_all() -> None:
-    """Close what the program left open: the messages are on disk already, the file is left tidy."""
+    """Close outboxes that the program left open; their messages are already on disk."""
     for outbox in list(_open):
         outbox.close(_EXIT_TIMEOUT)

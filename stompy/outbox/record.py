@@ -1,8 +1,8 @@
-"""What is in the file: messages, and the ledger that says which messages must be there.
+"""The rows of the file: messages, and a ledger with their number and checksum.
 
-SQLite finds damage to its own structure, not to what is stored in it, and from a damaged write-ahead log it drops the
-end silently. So each message carries a checksum, and the ledger, which every transaction rewrites, carries their
-number and sum: a message that was changed, lost or brought back shows.
+SQLite detects corruption of its own structure, but not of the stored values, and it silently drops the end of a corrupt
+write-ahead log. So each message has a checksum, and the ledger, which every transaction rewrites, has their number and
+the sum of their checksums: a changed, lost or resurrected message is detected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WAITING = "waiting"
 """The table of messages that are to be sent."""
 
 DEAD_LETTERS = "dead_letters"
-"""The table of messages that the broker refused too often."""
+"""The table of messages that were rejected too often or cannot be sent."""
 
 Column = int | str | bytes
 _WRAP = 1 << 64
@@ -29,14 +29,14 @@ class Row:
     """One message.
 
     Attributes:
-        seq: its place; messages are sent in this order.
-        id: what `put` returned, and the dedupe id; it stays when the place changes.
+        seq: the sequence number; messages are sent in this order.
+        id: the id that `put` returned, and the dedupe id; unlike `seq`, it never changes.
         destination: as given to `put`.
-        headers: as JSON, a `content-type` among them.
+        headers: a JSON object, including `content-type`.
         body: bytes.
-        put_ms: when it began to wait, in milliseconds of the wall clock.
-        tries: how often the broker refused it.
-        error_message: what the broker said the last time.
+        put_ms: the time of `put` or `retry`, in milliseconds since the epoch.
+        tries: how often the broker rejected it.
+        error_message: the broker's last error message.
     """
 
     seq: int
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def size(self) -> int:
-        """The bytes that count towards limits."""
+        """The bytes that count towards `max_bytes`."""
         return len(self.body) + len(self.headers) + len(self.destination)
 
     def header_map(self) -> dict[str, str]:
@@ -59,12 +59,12 @@ class Row:
         return headers
 
     def checksum(self, table: str, identity: bytes) -> int:
-        """Return the checksum of the message in `table` of the outbox `identity`."""
+        """Return the checksum of the message as stored in `table` of the outbox `identity`."""
         head = (table, self.seq, self.id, self.destination, self.headers, self.put_ms, self.tries, self.error_message)
         return _checksum(identity, json.dumps(head).encode(), self.body)
 
     def columns(self, table: str, identity: bytes) -> tuple[Column, ...]:
-        """Return what is written to `table`."""
+        """Return the values to write to `table`."""
         return (
             self.seq, self.id, self.destination, self.headers, self.body, self.put_ms, self.tries, self.error_message,
             self.checksum(table, identity),
@@ -72,10 +72,10 @@ class Row:
 
 
 def row_of(columns: tuple[object, ...], table: str, identity: bytes) -> Row:
-    """Return the message that was read from `table`.
+    """Return the message in a row that was read from `table`.
 
     Raises:
-        ValueError: it is not what was written.
+        ValueError: the row is corrupt.
     """
     if tuple(map(type, columns)) != _ROW_TYPES:
         raise ValueError("a column has another type than was written")
@@ -86,23 +86,23 @@ def row_of(columns: tuple[object, ...], table: str, identity: bytes) -> Row:
 
 
 def headers_json(headers: Mapping[str, str]) -> str:
-    """Return headers as they are stored."""
+    """Return headers as JSON, as stored."""
     return json.dumps(dict(headers), separators=(",", ":"))
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What every transaction rewrites; one row.
+    """Totals of the stored messages; one row, which every transaction rewrites.
 
     Attributes:
-        identity: 16 random bytes, made with the file.
-        commits: transactions so far; the lock file knows the number too.
+        identity: 16 random bytes, created with the file.
+        commits: number of transactions; also in the lock file.
         opens: how often the outbox was opened.
-        next_seq: the place of the next message; places are never used again.
-        waiting: messages in that table.
-        dead_letters: messages in that table.
-        size: bytes of all messages together.
-        digest: sum of all checksums.
+        next_seq: the sequence number of the next message; never reused.
+        waiting: number of messages in that table.
+        dead_letters: number of messages in that table.
+        size: bytes of all messages.
+        digest: sum of all checksums, modulo 2**64.
     """
 
     identity: bytes
@@ -115,7 +115,7 @@ class Ledger:
     digest: int = 0
 
     def count(self, row: Row, table: str, *, times: int) -> None:
-        """Book a message that comes (`times=1`) or goes (`times=-1`)."""
+        """Update the totals for a message that is added (`times=1`) or removed (`times=-1`)."""
         if table == WAITING:
             self.waiting += times
         else:
@@ -124,7 +124,7 @@ class Ledger:
         self.digest = _signed(self.digest + times * row.checksum(table, self.identity))
 
     def columns(self) -> tuple[Column, ...]:
-        """Return what is written; the first column is the key of the only row, the last a checksum."""
+        """Return the values to write; the first one is the key of the only row, the last one a checksum."""
         numbers = (
             self.commits, self.opens, self.next_seq, self.waiting, self.dead_letters, self.size, self.digest,
         )  # fmt: skip
@@ -132,10 +132,10 @@ class Ledger:
 
 
 def ledger_of(columns: tuple[object, ...]) -> Ledger:
-    """Return the ledger that was read.
+    """Return the ledger in a row that was read.
 
     Raises:
-        ValueError: it is not what was written.
+        ValueError: the row is corrupt.
     """
     if tuple(map(type, columns)) != _LEDGER_TYPES or len(columns[1]) != 16:  # type: ignore[arg-type]  # bytes by then
         raise ValueError("a column has another type than was written")
@@ -154,6 +154,6 @@ def _checksum(identity: bytes, *parts: bytes) -> int:
 
 
 def _signed(number: int) -> int:
-    """Return a number wrapped into what SQLite can hold."""
+    """Return a number modulo 2**64 as a signed 64-bit integer, the largest type of SQLite."""
     wrapped = number % _WRAP
     return wrapped - _WRAP if wrapped >= _WRAP // 2 else wrapped

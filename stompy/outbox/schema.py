@@ -1,4 +1,4 @@
-"""The file: made whole or not at all, and read to the end before anything is written to it."""
+"""Creating the file atomically, and checking all of an existing one before anything is written to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
 
 APPLICATION_ID = 0x73746F78
-"""In the file's header, `stox`: this SQLite file is an outbox."""
+"""`stox` in the header of the SQLite file: it is an outbox."""
 
 SCHEMA_VERSION = 1
 
 _NEW = "-new"
 _INDEX_SIZE = 64 * 1024
-"""Bytes; one piece of the log's index has half of that."""
+"""Bytes; twice the size of one region of the log's index."""
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -41,24 +41,24 @@ _TABLES = {
 }
 
 _SETTINGS = {
-    # One process, one handle: nobody else may look, and the log needs no shared memory, which could be damaged too.
+    # One process with one handle, so the log needs no shared memory, which could be corrupted too.
     "locking_mode": ("EXCLUSIVE", "exclusive"),
     "journal_mode": ("WAL", "wal"),
     "synchronous": ("FULL", 2),
-    # Where a plain sync leaves it in the disk's cache (macOS); elsewhere without effect.
+    # On macOS a plain fsync may leave the data in the disk's cache; no effect elsewhere.
     "fullfsync": ("ON", 1),
     "checkpoint_fullfsync": ("ON", 1),
     "cell_size_check": ("ON", 1),
 }
-"""Each is read back: SQLite passes over what it cannot do."""
+"""PRAGMA to its value and to the value read back, as SQLite silently ignores unsupported settings."""
 
 
 def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
-    """Return an outbox that is locked, and was read to the end and found whole; it is made if it is not there.
+    """Lock and check an outbox, creating it if it does not exist; return its handle, ledger and lock file.
 
     Raises:
-        OutboxBusy: it is open already.
-        OutboxDamaged: it is not what it was.
+        OutboxBusy: it is already open.
+        OutboxDamaged: it is corrupt.
         OutboxError: it cannot be used.
     """
     there = _exists(path)
@@ -80,7 +80,7 @@ def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
 
 
 def _make(path: str, lock_file: LockFile) -> None:
-    """Make an empty outbox beside the path and move it there, so that no half of one is ever found."""
+    """Create an empty outbox under a temporary name, and rename it, so that no incomplete one is ever found."""
     if _exists(path + WAL):
         raise damaged(path, f"the file is gone, and its log {path + WAL} is there")
     new = path + _NEW
@@ -132,13 +132,13 @@ def _open_checked(
 
 
 def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
-    """Check everything without writing: a handle that may write moves the log into the file and drops it."""
+    """Check everything read-only, as a handle for writing would move the log into the file and delete the log."""
     beside = [name for name in (path + WAL, path + SHARED) if not _exists(name)]
     try:
         with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as db:
             return _check_all(db, path, marked)
     finally:
-        # A reader makes these and, unlike a writer, does not remove them.
+        # A reader creates these and, unlike a writer, does not delete them.
         for name in beside:
             with contextlib.suppress(FileNotFoundError):
                 if name.endswith(SHARED) or not os.path.getsize(name):
@@ -146,7 +146,7 @@ def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
 
 
 def _has_room(path: str) -> bool:
-    """Whether what SQLite makes beside a file to read it can be made; it calls that an I/O error, as it does damage."""
+    """Return whether there is space for the index that SQLite needs for reading; it reports both as an I/O error."""
     try:
         with open(path + _NEW, "wb") as file:
             file.write(bytes(_INDEX_SIZE))
@@ -159,7 +159,7 @@ def _has_room(path: str) -> bool:
 
 
 def _settle(db: sqlite3.Connection, path: str) -> None:
-    """Make the settings, and see that SQLite has taken them."""
+    """Apply the settings, and check that SQLite accepted them."""
     for name, (value, answer) in _SETTINGS.items():
         db.execute(f"PRAGMA {name}={value}")
         if (found := db.execute(f"PRAGMA {name}").fetchone()) != (answer,):
@@ -167,7 +167,7 @@ def _settle(db: sqlite3.Connection, path: str) -> None:
 
 
 def _check_header(path: str) -> None:
-    """Look at the file before SQLite does: it takes an empty one for a new database."""
+    """Check the file's header before SQLite opens it, as SQLite treats an empty file as a new database."""
     try:
         with open(path, "rb") as file:
             header = file.read(100)
@@ -231,10 +231,10 @@ def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
 def read_rows(
     db: sqlite3.Connection, table: str, identity: bytes, path: str, where: str = "", values: tuple[object, ...] = ()
 ) -> Iterator[Row]:
-    """Yield messages of a table in their order, each checked.
+    """Yield the messages of a table in order, checking each.
 
     Raises:
-        OutboxDamaged: one is not what was written; it names it.
+        OutboxDamaged: a message is corrupt; the error names it.
     """
     for columns in db.execute(f"SELECT * FROM {table} {where} ORDER BY seq", values):  # noqa: S608 - names of our own
         try:
@@ -244,7 +244,7 @@ def read_rows(
 
 
 def write_ledger(db: sqlite3.Connection, ledger: Ledger) -> None:
-    """Replace the ledger, within the transaction that it describes."""
+    """Replace the ledger, in the transaction that changed it."""
     columns = ledger.columns()
     db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)  # noqa: S608 - names of our own
 

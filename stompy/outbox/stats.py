@@ -10,17 +10,17 @@ from stompy.errors import StompError
 
 @dataclass(frozen=True, slots=True)
 class OutboxStats:
-    """Numbers of one moment.
+    """Counters and gauges of an outbox.
 
     Attributes:
-        waiting: messages on disk that the broker has not confirmed, those in flight among them.
-        oldest_age: seconds that the first of them has waited, by the wall clock; 0 where there is none.
+        waiting: messages on disk that the broker has not confirmed, including those in flight.
+        oldest_age: seconds since the `put` of the oldest of them, by the wall clock; 0 if there is none.
         in_flight: messages sent and not confirmed.
-        dead_letters: messages that the broker refused too often.
-        bytes: bodies, headers and destinations of all messages on disk.
+        dead_letters: messages that were rejected too often or cannot be sent.
+        bytes: bytes of bodies, headers and destinations of all messages on disk.
         sent: messages confirmed since the outbox was opened.
-        connected: whether there is a session with the broker.
-        last_error: what went wrong last; `None` when something was confirmed since.
+        connected: whether a session with the broker is open.
+        last_error: the last error; `None` if a message was confirmed since.
     """
 
     waiting: int
@@ -35,16 +35,16 @@ class OutboxStats:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that the broker refused too often, or that cannot be sent to it at all.
+    """A message that the broker rejected too often, or that cannot be sent to it at all.
 
     Attributes:
-        id: what `put` returned.
+        id: the id that `put` returned.
         destination: as given to `put`.
-        headers: as given to `put`; the content type is among them.
-        body: bytes.
-        age: seconds since it was put, by the wall clock.
-        tries: how often it was refused.
-        error_message: the broker's error message.
+        headers: as given to `put`, and the content type.
+        body: the encoded body.
+        age: seconds since `put` or `retry`, by the wall clock.
+        tries: how often it was rejected.
+        error_message: the last error message, usually the broker's.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What can be done with the messages on disk; every method may be called from any thread and waits for the disk."""
+"""The stored messages of an outbox. Every method may be called from any thread, and waits for the disk."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
 
 KEEP_FREE = 16 * 1024 * 1024
-"""Bytes: some times what SQLite's log grows to before it is moved into the file."""
+"""Bytes; several times the size at which SQLite moves its log into the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much may be on disk; `None` for no limit but the disk.
+    """Limits of the stored messages; `None` for no limit.
 
     Attributes:
-        messages: their number, waiting and dead letters.
-        size: bytes of bodies, headers and destinations of them.
-        keep_free: bytes of the disk that no message takes: removing messages needs room too, for a while, and a full
-            disk could not even be emptied.
+        messages: number of messages, including dead letters.
+        size: bytes of their bodies, headers and destinations.
+        keep_free: bytes of the disk that must stay free, as deleting messages temporarily needs space too.
     """
 
     messages: int | None = None
@@ -41,15 +40,15 @@ class Store:
     """The messages of one outbox, on disk.
 
     Args:
-        path: of the file; it and those beside it are made where they are not there.
-        room: how much may be in it.
+        path: of the file; created if it does not exist.
+        room: limits of the stored messages.
         name: prefix of the thread's name.
-        on_commit: called on the writer thread when something has changed on disk; must not block.
+        on_commit: called on the writer thread after each change on disk; must not block.
 
     Raises:
-        OutboxBusy: it is open already.
-        OutboxDamaged: it is not what it was.
-        OutboxError: it cannot be used.
+        OutboxBusy: the file is already open.
+        OutboxDamaged: the file is corrupt.
+        OutboxError: the file cannot be used.
     """
 
     def __init__(self, path: str, *, room: Room, name: str, on_commit: Callable[[Ledger], None]) -> None:
@@ -67,14 +66,14 @@ class Store:
 
     @property
     def ledger(self) -> Ledger:
-        """The numbers as of the last transaction."""
+        """The totals as of the last transaction."""
         return self.writer.ledger
 
     def put(self, row: Row) -> None:
-        """Add a message; its place is given here.
+        """Add a message, with the next sequence number.
 
         Raises:
-            OutboxFull: there is no room; nothing was added.
+            OutboxFull: a limit is reached; nothing was added.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
@@ -84,10 +83,15 @@ class Store:
         self.writer.call(job)
 
     def read(self, *, after: int, limit: int, max_bytes: int) -> list[Row]:
-        """Return the waiting messages after a place, at most `limit`, and no more bytes than that from the second on.
+        """Return the oldest waiting messages.
+
+        Args:
+            after: the sequence number after which to start.
+            limit: maximum number of messages.
+            max_bytes: maximum size of the messages; a first message that is larger is returned alone.
 
         Raises:
-            OutboxDamaged: one is not what was written.
+            OutboxDamaged: a message is corrupt.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> list[Row]:
@@ -104,7 +108,7 @@ class Store:
         return self.writer.call(job)
 
     def remove(self, rows: Sequence[Row]) -> None:
-        """Forget messages that the broker has confirmed."""
+        """Delete messages that the broker has confirmed."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
             for row in rows:
@@ -113,7 +117,7 @@ class Store:
         self.writer.call(job)
 
     def refuse(self, row: Row, error_message: str, *, final: bool) -> None:
-        """Note that the broker refused a waiting message; `final` makes it a dead letter."""
+        """Record that a waiting message was rejected; `final` makes it a dead letter."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
             self._delete(db, ledger, row, WAITING)
@@ -123,7 +127,7 @@ class Store:
         self.writer.call(job)
 
     def dead_letters(self, *, limit: int) -> list[Row]:
-        """Return the dead letters, the first of them."""
+        """Return the oldest dead letters, at most `limit`."""
         return self.writer.call(
             lambda db, ledger: list(
                 itertools.islice(read_rows(db, DEAD_LETTERS, self._identity, self.path), limit),
@@ -131,10 +135,10 @@ class Store:
         )
 
     def retry(self, identity: str) -> None:
-        """Let a dead letter wait again, after all others.
+        """Queue a dead letter again, after all other messages.
 
         Raises:
-            OutboxError: no such dead letter.
+            OutboxError: there is no such dead letter.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
@@ -145,7 +149,7 @@ class Store:
         self.writer.call(job)
 
     def discard(self, identity: str) -> None:
-        """Forget a dead letter; raises as `retry` does."""
+        """Delete a dead letter; raises as `retry` does."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
             self._delete(db, ledger, self._find(db, identity), DEAD_LETTERS)
@@ -153,7 +157,7 @@ class Store:
         self.writer.call(job)
 
     def oldest_ms(self) -> int | None:
-        """Return since when the first waiting message has waited, or `None` where there is none."""
+        """Return the time of the oldest waiting message in milliseconds since the epoch, or `None` if there is none."""
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> int | None:
             found = db.execute(f"SELECT put_ms FROM {WAITING} ORDER BY seq LIMIT 1").fetchone()  # noqa: S608 - names of our own
@@ -162,7 +166,7 @@ class Store:
         return self.writer.call(job)
 
     def close(self, deadline: Deadline) -> bool:
-        """Close the file after what is in flight; return whether that was done in time."""
+        """Close the file after the queued jobs; return whether that was done in time."""
         return self.writer.close(deadline)
 
     # Parts of jobs: on the writer thread.
@@ -185,7 +189,7 @@ class Store:
         ledger.count(row, table, times=1)
 
     def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
-        # With its checksum, so that the ledger can only book what really goes.
+        # With its checksum, so that the ledger matches the row that is really deleted.
         key = (row.seq, row.checksum(table, self._identity))
         if db.execute(f"DELETE FROM {table} WHERE seq = ? AND checksum = ?", key).rowcount != 1:  # noqa: S608 - names of our own
             raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is gone or was changed")
@@ -199,10 +203,10 @@ class Store:
 
 
 def now_ms() -> int:
-    """Return the wall clock in milliseconds: the time must mean something to another process."""
+    """Return the milliseconds since the epoch; the wall clock, as other processes must understand the value."""
     return round(time.time() * 1000)
 
 
 def _note_opening(db: sqlite3.Connection, ledger: Ledger) -> None:
-    """Write once, so that a file that cannot be written shows now and not at the first `put`."""
+    """Write once, so that a file that cannot be written fails now, not at the first `put`."""
     ledger.opens += 1

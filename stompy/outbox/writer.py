@@ -1,4 +1,4 @@
-"""The writer thread: the one that touches the file.
+"""The writer thread, which alone uses the file.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
@@ -8,7 +8,7 @@
 |---|---|---|---|
 | 5 | outbox writer (leaf) | the jobs that wait | no |
 
-Callers hand in a job and wait for it. The jobs that came together share one transaction, and so one sync of the disk.
+Callers queue a job and wait for it. All queued jobs share one transaction, and so one sync of the disk.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LOG = logging.getLogger("stompy.outbox")
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection, Ledger], T]
 
-# Too large for SQLite; the second is Python's own word for it.
+# A value that is too large raises either one.
 _REFUSALS = (sqlite3.Error, OverflowError)
 
 
 class Refused(Exception):
-    """Raised by a job that has written nothing: the caller gets the error, the others' jobs are not touched."""
+    """Raised by a job that has written nothing: its caller gets the error, and the other jobs continue."""
 
     def __init__(self, error: OutboxError) -> None:
         super().__init__(str(error))
@@ -68,7 +68,7 @@ class _Task(Generic[T]):
         self._done.set()
 
     def result(self) -> T:
-        # Without a deadline: a put that gave up would not know whether the message is on disk. Closing works jobs off.
+        # Without a deadline: a put that timed out would not know whether the message is on disk. Closing runs all jobs.
         self._done.wait()
         if self._error is not None:
             raise self._error
@@ -80,9 +80,9 @@ class Writer(DaemonThread):
 
     Args:
         path: of the outbox.
-        opened: what `open_outbox` gave; closed at the end.
+        opened: the result of `open_outbox`; closed at the end.
         name: of the thread.
-        on_commit: called on the writer thread after every transaction that changed something; must not block.
+        on_commit: called on the writer thread after each transaction that changed something; must not block.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Writer(DaemonThread):
         _live.add(self)
 
     def call(self, job: Job[T]) -> T:
-        """Run a job on the writer thread, in a transaction with others, and return what it gives when that is on disk.
+        """Run a job on the writer thread, in a transaction with others; return its result after the commit.
 
         Raises:
-            OutboxError: the outbox is closed or damaged, or the disk did not take it; nothing of the job was done.
+            OutboxError: the outbox is closed or corrupt, or the disk failed; nothing of the job was done.
         """
         task = _Task(job)
         with self._jobs:
@@ -124,22 +124,22 @@ class Writer(DaemonThread):
 
     @property
     def failure(self) -> OutboxError | None:
-        """Why nothing more is done, or `None`."""
+        """The error that ended all work, or `None`."""
         return self._failure
 
     def fail(self, error: OutboxError) -> None:
-        """Do nothing more, as the file is not to be trusted."""
+        """Accept no more jobs, as the file is corrupt."""
         with self._jobs:
             self._failure = self._failure or error
 
     def stop(self) -> None:
-        """End after the jobs that wait now; later ones are refused."""
+        """End after the jobs that are queued now; later ones are rejected."""
         with self._jobs:
             self._stopping = True
             self._jobs.notify()
 
     def run(self) -> None:
-        """Work jobs off until stopped, then close the file."""
+        """Run jobs until stopped, then close the file."""
         try:
             while (tasks := self._next()) is not None:
                 self._transact(tasks)
@@ -180,7 +180,7 @@ class Writer(DaemonThread):
             return
         outbox_error = self._outbox_error(error)
         if isinstance(outbox_error, OutboxFull):
-            # SQLite moves the log into the file after a commit, and so never where none succeeds.
+            # SQLite moves the log into the file only after a successful commit.
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         tasks[0].fail(outbox_error)
@@ -200,7 +200,7 @@ class Writer(DaemonThread):
                 write_ledger(self._db, ledger)
             self._db.execute("COMMIT")
         except BaseException:
-            # SQLite has rolled back by itself where the disk was full.
+            # If the disk is full, SQLite has already rolled back.
             if self._db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
@@ -241,13 +241,13 @@ class Writer(DaemonThread):
         self._lock_file.close()
 
     def disown(self) -> None:
-        """Make the copy in a forked process harmless; see `_disown_all`."""
-        # Whenever this copy of the handle was freed, SQLite would drop the log that the parent still writes to.
+        """Make the copy in a forked child harmless."""
+        # Leaked on purpose: freeing this copy of the handle would delete the log that the parent still writes to.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
         self._lock_file.close()
 
     def close(self, deadline: Deadline) -> bool:
-        """Stop and wait for the end; return whether it came in time."""
+        """Stop and wait for the thread to end; return whether it has."""
         self.stop()
         return self.join_until(deadline)
 

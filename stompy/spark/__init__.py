@@ -3,18 +3,18 @@
 ::
 
     session.py          register(spark), session(): register the format "stomp", with clear errors
-    datasource.py       what format("stomp") stands for
-    causes.py           the one line that says why Spark failed
+    datasource.py       the data source behind format("stomp")
+    causes.py           the cause of an error of Spark, in one line
     source/             a spool as a stream, a queue as a table
     sink/               rows as messages
-    receiver/           from a broker into a spool
-    spool/              messages as files, durable before they are acknowledged; pyarrow, no pyspark
+    receiver/           receivers, which fill a spool from a broker
+    spool/              messages as files, durable before they are acknowledged; needs pyarrow, but not pyspark
     schema.py           the columns of a message, for Spark and for Arrow
-    options.py          how options are parsed, refused and documented
-    broker_options.py   the options that source and sink share, and the connection that they make
-    source_options.py   those of the source
-    sink_options.py     those of the sink
-    building.py         functions that build options, made from those tables
+    options.py          parsing and documenting options
+    broker_options.py   the options that source and sink share, and connecting with them
+    source_options.py   the options of the source
+    sink_options.py     the options of the sink
+    building.py         functions that build options, generated from those tables
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The options of source and sink that say which broker, and the connection that they make.
+"""The connection options of source and sink, and connecting with them.
 
-A passcode is no option: options travel pickled to every executor, and programs print them. It comes from the
-environment or a file of the process that connects: the driver's for the source, each executor's for the sink.
+The passcode is not an option, as options are pickled, sent to every executor and often printed. It is read from the
+environment or a file by the process that connects: the driver for the source, each executor for the sink.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_SECRETS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How to connect; picklable, and without a secret. Durations in seconds."""
+    """The connection options; picklable, and without secrets. Durations in seconds."""
 
     # fmt: off
     url: str = option(kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` "
@@ -74,13 +74,13 @@ class BrokerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> BrokerOptions:
-        """Return the options among parsed values."""
+        """Return the connection options in parsed values."""
         return cls(**picked(cls, values))
 
     def connect(self, *, name: str) -> Connection:
         """Connect, in the process that has the passcode; raises as `stompy.connect`.
 
-        A lost link is not replaced: who receives or sends must know of it.
+        It does not reconnect, as receivers and the sink must handle a lost connection themselves.
 
         Args:
             name: part of thread names.
@@ -106,10 +106,10 @@ class BrokerOptions:
         )
 
     def passcode(self) -> str | None:
-        """Return the passcode, or `None` where none was named.
+        """Return the passcode, or `None` if no option names its place.
 
         Raises:
-            ConfigurationError: the place that was named has none.
+            ConfigurationError: the environment variable or the file does not exist or cannot be read.
         """
         if self.passcode_env is not None:
             found = os.environ.get(self.passcode_env)
@@ -123,7 +123,7 @@ class BrokerOptions:
         return None if self.passcode_file is None else _first_line("passcodeFile", self.passcode_file)
 
     def _tls(self) -> Tls | None:
-        """Return the settings of TLS, `None` where none were given."""
+        """Return the TLS settings, or `None` if no option sets them."""
         ca, cert, key = (None if path is None else Path(path) for path in (self.tls_ca, self.tls_cert, self.tls_key))
         file = self.tls_password_file
         password = None if file is None else _first_line("tlsPasswordFile", file)
@@ -132,7 +132,7 @@ class BrokerOptions:
         return Tls(ca=ca, cert=cert, key=key, password=password, server_name=self.tls_server_name)
 
     def _login(self) -> str | None:
-        # A passcode goes out only beside a login that was given outside the address.
+        # `connect` only combines a passcode with a login that is given outside the address.
         if self.login is not None or (self.passcode_env is None and self.passcode_file is None):
             return self.login
         return next((address.login for address in self._addresses() if address.login is not None), None)
@@ -158,7 +158,7 @@ def _first_line(option: str, path: str) -> str:
 
 
 def refuse_secrets(given: Mapping[str, str]) -> None:
-    """Refuse a passcode among the options, whatever its case.
+    """Check that no option is a passcode; names are compared without case.
 
     Raises:
         ConfigurationError: there is one.

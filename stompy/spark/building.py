@@ -1,7 +1,7 @@
-"""Functions that build the options of source and sink: checked at once, with names in Python's manner.
+"""Functions that build the options of source and sink, with Python names, and check them.
 
-Their keywords are the tables of options, at run time. Type checkers and editors know them from `building.pyi`, which is
-made from the tables: `python -m tests.documentation.spark_building`. They need neither Spark nor pyarrow.
+At run time their keywords come from the tables of options. Type checkers and editors use `building.pyi`, which is
+generated from the tables: `python -m tests.documentation.spark_building`. They need neither Spark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def options_for_stream(**options: Any) -> dict[str, str]:
 
         spark.readStream.format("stomp").options(**options_for_stream(url=..., destination=..., spool_dir=...)).load()
 
-    Durations are seconds; sizes are bytes, or text such as `"8m"`. What is not given is left to its default. A
-    passcode is no option, since options travel and are printed: name its place.
+    Durations are seconds; sizes are bytes, or text such as `"8m"`. Omitted options have their defaults. The passcode is
+    not an option, as options are sent to executors and often printed: see `passcode_env` and `passcode_file`.
 
     Raises:
-        ConfigurationError: an option is unknown, missing or wrong; its value is not shown.
+        ConfigurationError: an option is unknown, missing or invalid; its value is not shown.
     """
     return _checked(STREAM_TABLE, stream_options, options)
 
 
 def options_for_read(**options: Any) -> dict[str, str]:
-    """Return options for `spark.read`, which takes messages out of a queue as a table; as `options_for_stream`."""
+    """Return options for `spark.read`, which consumes the messages of a queue as a table; as `options_for_stream`."""
     return _checked(BATCH_TABLE, batch_options, options)
 
 
@@ -50,7 +50,7 @@ def _checked(
 
 
 def _signature(table: Sequence[Option]) -> inspect.Signature:
-    """Return what `help` and notebooks show; what is required comes first."""
+    """Return the signature for `help` and notebooks; required options come first."""
     required, keyword = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([
         inspect.Parameter(option.field, keyword, default=required if option.required else None)

@@ -1,4 +1,4 @@
-"""What failed, out of the thousands of characters in which Spark says it."""
+"""Find the cause of a failure in the long error messages of Spark."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 def cause(error: BaseException) -> str:
-    """Return the one line that says why Spark failed.
+    """Return the cause of an error of Spark, in one line.
 
-    That is the error that stompy raised, on the driver or an executor, by class and text; else the last line of a
-    traceback of Python; else the innermost cause that Java names; else the first line there is.
+    It is the error that stompy raised, on the driver or an executor, as class and text; or else the last line of a
+    Python traceback, the innermost cause in a Java traceback, or the first line of the error message.
 
     Args:
-        error: what Spark raised, such as a `StreamingQueryException`, or `query.exception()`.
+        error: an error that Spark raised, such as a `StreamingQueryException`, or `query.exception()`.
     """
     found: BaseException | None = error
     while found is not None:
@@ -40,7 +40,7 @@ def cause(error: BaseException) -> str:
 
 @contextmanager
 def pipeline_errors() -> Iterator[None]:
-    """Raise what Spark raises as a `PipelineError` that says why."""
+    """Raise errors of Spark as a `PipelineError` with their cause."""
     from pyspark.errors import PySparkException
 
     try:
@@ -50,7 +50,7 @@ def pipeline_errors() -> Iterator[None]:
 
 
 def _after_traceback(lines: list[str]) -> str | None:
-    """Return the line with which the last traceback ends."""
+    """Return the last line of the last Python traceback, or `None`."""
     starts = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     rest = lines[starts[-1] + 1 :] if starts else []
     return next((match[1] for line in rest if (match := _PYTHON.match(line))), None)

@@ -1,4 +1,4 @@
-"""STOMP as a data source of Spark: what `format("stomp")` stands for."""
+"""The data source of Spark behind `format("stomp")`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NO_TABLE = (
 
 
 class StompBatchReader(DataSourceReader):
-    """The messages that lie in a queue, as a table.
+    """The messages in a queue, as a table.
 
     Args:
-        options: what was asked.
-        load: an id of this `load()`; Spark pickles it once, so that all actions on the DataFrame have the same.
+        options: of the batch read.
+        load: the id of this `load()`; Spark pickles it once, so all actions on the DataFrame use the same one.
     """
 
     def __init__(self, options: BatchOptions, load: str) -> None:
@@ -37,9 +37,9 @@ class StompBatchReader(DataSourceReader):
         self._load = load
 
     def partitions(self) -> Sequence[SpoolPart]:
-        """Take the messages, on the driver, if that was not done; return what each task reads."""
+        """Receive the messages, on the driver, unless that was done before; return the partition of each task."""
         spool, parts = drain(self._options, self._load)
-        # Spark would make a part of its own for none.
+        # Without a partition, Spark would add one of its own.
         return [SpoolPart(spool.files.url, spool.identity, part) for part in parts or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -49,9 +49,9 @@ class StompBatchReader(DataSourceReader):
 
 
 class StompDataSource(DataSource):
-    """A STOMP broker as source and sink; `stompy.spark.register` makes it known to a session.
+    """A STOMP broker as source and sink; registered by `stompy.spark.register`.
 
-    Spark makes one for each `load()` or write, and pickles it; options are checked when it is known what for.
+    Spark creates one for each `load()` or write, and pickles it; options are checked when their use is known.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -60,40 +60,40 @@ class StompDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` is called with."""
+        """Return the name for `format`."""
         return "stomp"
 
     def schema(self) -> str:
         """Return the columns of a message.
 
         Raises:
-            ConfigurationError: the options fit neither a stream nor a table. For a stream Spark would otherwise raise
-                it only when the query runs, in the background.
+            ConfigurationError: the options are valid neither for a stream nor for a table. Checked here, as Spark would
+                otherwise raise it for a stream only when the query runs, in the background.
         """
         return ddl(**_form(column_options(self._given())))
 
     def reader(self, schema: Any) -> StompBatchReader:
-        """Return what `spark.read` reads with."""
+        """Return the reader for `spark.read`."""
         options = batch_options(self._given())
         _check_schema(schema, options.columns)
         return StompBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> StompStreamReader:  # noqa: N802  # Spark's name
-        """Return what `spark.readStream` reads with."""
+        """Return the reader for `spark.readStream`."""
         options = stream_options(self._given())
         _check_schema(schema, options.columns)
         return StompStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-        """Return what `df.write` writes with."""
+        """Return the writer for `df.write`."""
         return batch_writer(SinkOptions.of(self._given()), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-        """Return what `df.writeStream` writes with."""
+        """Return the writer for `df.writeStream`."""
         return stream_writer(SinkOptions.of(self._given()), schema, overwrite=overwrite)
 
     def _given(self) -> dict[str, str]:
-        # Of a table of the catalog Spark hands on the options when it is created, and none when it is used.
+        # For a table of the catalog, Spark passes the options when it is created, and none when it is used.
         if "provider" in self.options:
             raise ConfigurationError(f"CREATE TABLE ... USING stomp is not possible{_NO_TABLE}")
         if not self.options:

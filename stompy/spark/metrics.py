@@ -1,7 +1,7 @@
-"""What a running query says about its STOMP sources: backlog, rate, losses, duplicates.
+"""Metrics of the STOMP sources of a running query: backlog, rate, losses, duplicates.
 
-Spark's `sources[].metrics` stays empty: Spark 4.3 asks no Python source for it (none of the classes that run one
-implements `ReportsSourceMetrics`). What there is to tell travels in the offsets of `query.lastProgress` instead.
+Spark's `sources[].metrics` stays empty, as Spark 4.3 does not request it from Python sources (the classes that run them
+do not implement `ReportsSourceMetrics`). The metrics are part of the offsets in `query.lastProgress` instead.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _LOG = logging.getLogger("stompy.spark")
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
-    """What is known of one source of a query, as of a micro-batch.
+    """Metrics of one source of a query, as of a micro-batch.
 
     Attributes:
-        query: its name, or else its id.
+        query: the name of the query, or its id if it has no name.
         batch: the number of the micro-batch.
-        rows: in the micro-batch.
-        rate: rows that were processed a second.
-        backlog: messages in the spool after the micro-batch; 0 with Spark before 4.2, which does not ask for it.
-        lost: messages that were given up so far (`failOnDataLoss=false`).
-        dropped: duplicates that were dropped since the process that fills the spool began.
-        flagged: possible duplicates that it has kept.
+        rows: rows in the micro-batch.
+        rate: rows processed per second.
+        backlog: messages in the spool after the micro-batch; 0 with Spark before 4.2, which does not request it.
+        lost: messages lost so far (`failOnDataLoss=false`).
+        dropped: duplicates dropped since the process that fills the spool began.
+        flagged: possible duplicates kept since then.
     """
 
     query: str
@@ -50,10 +50,10 @@ class SourceMetrics:
 
 
 def metrics_of(progress: Any) -> list[SourceMetrics]:
-    """Return what a progress says of its STOMP sources, in their order.
+    """Return the metrics of the STOMP sources of a query, in order.
 
     Args:
-        progress: a `StreamingQueryProgress`, as a listener gets it, or as `query.lastProgress` is it.
+        progress: a `StreamingQueryProgress`, from a listener or from `query.lastProgress`.
     """
     document = json.loads(progress.json)
     found = []
@@ -78,23 +78,23 @@ def metrics_of(progress: Any) -> list[SourceMetrics]:
 
 
 def _offset(found: Any) -> dict[str, Any] | None:
-    """Return an offset of this source as it is in a progress, `None` for another source's."""
+    """Return an offset of a STOMP source in a progress; `None` for another source."""
     if isinstance(found, str):
         found = json.loads(found)
     return found if isinstance(found, dict) and {"v", "spool", "next"} <= found.keys() else None
 
 
 def watch(spark: SparkSession) -> Any:
-    """Log what each query of a session says about its STOMP sources, after each micro-batch.
+    """Log the metrics of all STOMP sources of a session, after each micro-batch.
 
-    A line goes to the log `stompy.spark`: a warning where messages were lost since the last one, else of level INFO.
+    The logger is `stompy.spark`; the level is WARNING if messages were lost since the last micro-batch, else INFO.
 
     Args:
-        spark: the session; it may be one of Spark Connect.
+        spark: the session; may be one of Spark Connect.
 
     Returns:
-        The `StreamingQueryListener`, which `spark.streams.removeListener` takes. Its `metrics` is a dict of the latest
-        `SourceMetrics` of the queries that run, by the id of the query and the number of the source.
+        The `StreamingQueryListener`, for `spark.streams.removeListener`. Its `metrics` is a dict of the latest
+        `SourceMetrics` of all running queries, by the query's id and the number of the source.
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 

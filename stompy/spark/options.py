@@ -1,11 +1,11 @@
-"""Options of the source and the sink: one table each, from which they are parsed, refused and documented.
+"""Parsing the options of the source and the sink, by one table for each, which is also the source of their docs.
 
-Spark gives options as text under names without case. An option is written in camelCase in docs; `max_messages`,
-`maxMessages` and `maxmessages` are the same. A name that is not in the table is refused with the nearest one.
+Spark passes options as text, and their names without case. Docs write names in camelCase; `max_messages`, `maxMessages`
+and `maxmessages` are the same. An unknown name raises an error that suggests the nearest one.
 
-Who adds an option adds a field to its dataclass (`broker_options.py`, `source_options.py`, ...), of which the table is
-made. The page of options in the documentation and the types of the functions in `building.py` are made from the tables
-(`python -m tests.documentation.spark_options`, `python -m tests.documentation.spark_building`).
+To add an option, add a field to its dataclass (`broker_options.py`, `source_options.py`, ...), from which the table is
+made. The page of options in the documentation and the types of the functions in `building.py` are generated from the
+tables (`python -m tests.documentation.spark_options`, `python -m tests.documentation.spark_building`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KAFKAS = {
     "assign": "destination", "topic": "destination", "maxoffsetspertrigger": "maxMessagesPerTrigger",
     "minoffsetspertrigger": "minMessagesPerTrigger", "minpartitions": "numPartitions", "kafka.group.id": "durable",
 }  # fmt: skip
-"""What Kafka's source and sink call an option, and its name here."""
+"""The name of an option of Kafka's source and sink, in lower case, to its name here."""
 _KAFKAS_OFFSETS = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -45,10 +45,10 @@ class Option:
 
     Attributes:
         name: in camelCase.
-        parse: from text to value; raises `ValueError` with what the value must be.
-        default: as text; `None` for none, so that the value is `None`.
+        parse: converts text to the value; raises `ValueError` with a description of valid values.
+        default: as text; `None` means that the value is `None`.
         description: what it does, for the page of options.
-        required: whether there is no default to go on with.
+        required: whether it must be given.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Option:
 
     @property
     def field(self) -> str:
-        """The name of the value in Python."""
+        """The name in Python, in snake_case."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
 
 
@@ -72,13 +72,13 @@ def option(parse: Parse, default: str | None, description: str, *, required: boo
 
 
 def table_of(kind: Any) -> tuple[Option, ...]:
-    """Return the options of a dataclass; fields that hold other options have none."""
-    return tuple(Option(_camel(one.name), **one.metadata) for one in fields(kind) if one.metadata)
+    """Return the options of a dataclass; fields that hold other options are ignored."""
+    return tuple(Option(_camel(each.name), **each.metadata) for each in fields(kind) if each.metadata)
 
 
 def picked(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the parsed values that a dataclass of options has."""
-    return {one.name: values[one.name] for one in fields(kind) if one.metadata and one.name in values}
+    """Return the parsed values of the options of a dataclass."""
+    return {each.name: values[each.name] for each in fields(kind) if each.metadata and each.name in values}
 
 
 def parse(
@@ -88,17 +88,17 @@ def parse(
     ignored: Iterable[str] = (),
     elsewhere: tuple[Iterable[Option], str] = ((), ""),
 ) -> dict[str, Any]:
-    """Return the value of each option of a table, by field.
+    """Return the value of each option of a table, by its field name.
 
     Args:
-        table: what there is.
-        given: what was given.
-        ignored: names that Spark adds by itself.
-        elsewhere: the table of something else, and what that is, to name an option that was given to the wrong thing.
+        table: the known options.
+        given: the given options, by name.
+        ignored: names that Spark itself adds.
+        elsewhere: another table and its use, to explain an option that was passed to the wrong function.
 
     Raises:
-        ConfigurationError: an unknown name, a wrong value, or a required option is missing. No value is ever shown: it
-            may be a secret under a wrong name.
+        ConfigurationError: an unknown name, an invalid value, or a missing required option. Values are never shown, as
+            one may be a secret under a wrong name.
     """
     options = {_key(option.name): option for option in table}
     values: dict[str, Any] = {}
@@ -121,14 +121,14 @@ def parse(
 
 
 def written(table: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that Spark would be given for values, those that are `None` left out.
+    """Return Python values as options of Spark, without those that are `None`.
 
     Args:
-        table: what there is.
-        values: by field; what is not in the table keeps its name, for `parse` to refuse.
+        table: the known options.
+        values: by field name; unknown names are kept, and `parse` rejects them.
 
     Raises:
-        ConfigurationError: a value is of a kind that no option has, or is given twice.
+        ConfigurationError: the type of a value is one that no option has, or an option is given twice.
     """
     names = {option.field: option.name for option in table}
     options: dict[str, str] = {}
@@ -176,7 +176,7 @@ def _parsed(option: Option, text: str) -> Any:
 
 
 def _written(name: str, value: object) -> str:
-    """Return a value as text that the option's own parser takes; what it says about that is its affair."""
+    """Return a value as text; the option's parser then checks it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -189,9 +189,9 @@ def _written(name: str, value: object) -> str:
         with contextlib.suppress(TypeError):
             return json.dumps(dict(value))
     if isinstance(value, (tuple, list)):
-        if all(isinstance(one, (int, float)) for one in value):
+        if all(isinstance(item, (int, float)) for item in value):
             return ",".join(map(_decimal, value))
-        if all(isinstance(one, str) for one in value):
+        if all(isinstance(item, str) for item in value):
             return ",".join(value)
     raise ConfigurationError(f"option {name} cannot be a {type(value).__name__}")
 
@@ -201,7 +201,7 @@ def _decimal(value: float) -> str:
     return f"{Decimal(repr(value)):f}" if math.isfinite(value) else str(value)
 
 
-# What values are.
+# Parsers of values.
 
 
 def text(value: str) -> str:
@@ -212,7 +212,7 @@ def text(value: str) -> str:
 
 
 def texts(value: str) -> tuple[str, ...]:
-    """Return one or several different texts, which commas separate."""
+    """Return one or more different texts, separated by commas."""
     found = tuple(part.strip() for part in value.split(","))
     if not all(found) or len(set(found)) < len(found):
         raise ValueError("one or several different texts, separated by commas")
@@ -220,7 +220,7 @@ def texts(value: str) -> tuple[str, ...]:
 
 
 def path(value: str) -> str:
-    """Return a path or URL, as it is."""
+    """Return a path or URL, unchanged."""
     if not value:
         raise ValueError("a path")
     return value
@@ -248,7 +248,7 @@ def _whole(value: str, *, least: int) -> int:
 
 
 def seconds(value: str) -> float:
-    """Return a duration: `30`, `1.5s`, `200ms`, `5m`, `2h`, `1d`."""
+    """Return a duration in seconds, from text such as `30`, `1.5s`, `200ms`, `5m`, `2h` or `1d`."""
     found = _DURATION.fullmatch(value.lower())
     duration = float(found[1]) * _SECONDS[found[2]] if found else math.nan
     if not 0 <= duration < math.inf:
@@ -257,7 +257,7 @@ def seconds(value: str) -> float:
 
 
 def size(value: str) -> int:
-    """Return a size: `4096`, `64k`, `8m`, `1g`."""
+    """Return a size in bytes, from text such as `4096`, `64k`, `8m` or `1g` (powers of 1024)."""
     found = _SIZE.fullmatch(value.lower())
     if not found:
         raise ValueError("a size such as 4096, 64k, 8m or 1g")
@@ -280,12 +280,12 @@ def flag(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several words."""
+    """Parser of one of several words, in any case."""
 
     choices: tuple[str, ...]
 
     def __call__(self, value: str) -> str:
-        """Return the word."""
+        """Return the word in lower case."""
         if value.lower() not in self.choices:
             raise ValueError(f"one of {', '.join(self.choices)}")
         return value.lower()
@@ -297,12 +297,12 @@ def choice(*choices: str) -> Choice:
 
 
 def headers(value: str) -> dict[str, str]:
-    """Return headers from a JSON object of text to text; as option names they would lose their case."""
+    """Return headers from a JSON object; not separate options, as Spark's names of options lose their case."""
     try:
         found = json.loads(value)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
         raise ValueError('a JSON object of text, such as {"selector": "region = \'EU\'"}')
     return found
 

@@ -1,22 +1,22 @@
-"""The columns of a message: for Spark as DDL, for Arrow by hand.
+"""The columns of a message, as DDL for Spark and as an Arrow schema.
 
-The Arrow schema is written out, since Spark takes a batch only if it is the same to the letter, and Spark's own
-function that would make it is internal and changes between releases.
+The Arrow schema is not derived by Spark, whose function for that is internal and changes between releases; Spark only
+accepts batches whose schema is exactly equal to its own.
 
-| column | type | is |
+| column | type | value |
 |---|---|---|
-| sequence | BIGINT | its place in the spool; names the row for good |
+| sequence | BIGINT | the sequence number in the spool; identifies the row permanently |
 | message_id | STRING | header `message-id` |
 | destination | STRING | header `destination` |
 | headers | MAP | every header; of a repeated one the first value (`headersAs=array`: all, as Kafka's source has them) |
 | body | BINARY | the bytes as received |
 | content_type | STRING | header `content-type`, or null |
 | redelivered | BOOLEAN | header `redelivered` is `true` |
-| possible_duplicate | BOOLEAN | it may be in the spool twice; see the page on delivery |
+| possible_duplicate | BOOLEAN | whether it may be in the spool twice; see the page on delivery |
 | broker_timestamp | TIMESTAMP | header `timestamp` (milliseconds), or null |
-| received_at | TIMESTAMP | when the receiver took it; stored, so that a replay has the same |
+| received_at | TIMESTAMP | when it was received; stored, so that it is the same when read again |
 | subscription | STRING | header `subscription` |
-| broker | STRING | the address it came from, without credentials |
+| broker | STRING | the address of the broker, without credentials |
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 """Name and type of every column of a message."""
 
 ORDER = ("sequence",)
-"""The columns by which the messages of a micro-batch are in the order of receipt."""
+"""The columns that sort the messages of a micro-batch in the order of receipt."""
 
 TEXT = ("text", "STRING")
 """The column that `bodyAs=text` adds: the body, decoded."""
@@ -53,28 +53,28 @@ _MAP, _ARRAY = "MAP<STRING, STRING>", "ARRAY<STRUCT<key: STRING, value: BINARY>>
 
 
 def columns(*, text: bool = False, array: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return name and type of the columns that a query gets.
+    """Return name and type of each column of a query.
 
     Args:
-        text: with the column `text`.
-        array: with `headers` in the form of Kafka's source.
+        text: whether to add the column `text`.
+        array: whether `headers` has the type that Kafka's source uses.
     """
     found = ((name, _ARRAY if array and kind == _MAP else kind) for name, kind in COLUMNS)
     return (*found, *((TEXT,) if text else ()))
 
 
 def ddl(*, text: bool = False, array: bool = False) -> str:
-    """Return them as Spark writes a schema."""
+    """Return the columns as a DDL schema of Spark."""
     return ", ".join(f"{name} {kind}" for name, kind in columns(text=text, array=array))
 
 
 def arrow_schema(*, text: bool = False, array: bool = False) -> pa.Schema:
-    """Return them as an Arrow schema."""
+    """Return the columns as an Arrow schema."""
     return _arrow(columns(text=text, array=array))
 
 
 def stored_schema() -> pa.Schema:
-    """Return what a spool holds: all columns, and the values of repeated headers after the first, mostly null."""
+    """Return the schema of a spool: all columns, and the further values of repeated headers, which is usually null."""
     return _arrow((*COLUMNS, ("repeated_headers", _MAP)))
 
 

@@ -1,4 +1,4 @@
-"""A session of Spark that knows `format("stomp")`, with clear errors for what is missing."""
+"""Making `format("stomp")` available in a Spark session, with clear errors for missing requirements."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _JAVA_NEEDED = 17
 _SPARK_NEEDED = (4, 1)
 _PROBE_TIMEOUT = 60.0
-"""Seconds for a Python or Java to say what it is."""
+"""Seconds for Python or Java to print its version."""
 _INSTALL = "pip install 'stompy-client[spark]'"
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Writes a checkpoint's files as safely as Spark's default, which starts a process of the shell for each of them."""
+"""As safe as Spark's default, but does not start a shell process for each file of a checkpoint."""
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 """Spark's log4j configuration, unless the user has one."""
 
@@ -42,14 +42,14 @@ print("%d.%d" % sys.version_info[:2], ",".join(missing))
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("stomp")` known to a session, as a source and a sink.
+    """Make `format("stomp")` available in a session, as a source and a sink.
 
     Args:
         spark: the session.
 
     Raises:
-        ConfigurationError: Spark, pyarrow or the Python of the workers does not fit; it says what to do. Spark itself
-            would only say that it does not find a data source of that name.
+        ConfigurationError: Spark, pyarrow or the Python of the workers is missing or too old; the error says what to
+            do. Spark itself would only report that there is no data source of that name.
     """
     check_packages()
     check_worker_python(spark)
@@ -61,28 +61,28 @@ def register(spark: SparkSession) -> None:
 def session(
     name: str = "stompy", *, master: str | None = None, remote: str | None = None, **settings: str
 ) -> SparkSession:
-    """Return a session that knows `format("stomp")`: the running one, or a new one.
+    """Return a session with `format("stomp")`: the running one, or a new one.
 
-    A Spark that it starts shows errors only, and no progress bars. `spark__log__level="WARN"` and
-    `spark__ui__showConsoleProgress="true"` show more; a `log4j2.properties` in `SPARK_CONF_DIR` is used as it is. With
-    a local master it writes checkpoints by Spark's `FileSystemBasedCheckpointFileManager`, which is several times
-    faster on a directory than the default; `spark__sql__streaming__checkpointFileManagerClass` names another one.
+    A new session logs errors only, and shows no progress bars. `spark__log__level="WARN"` and
+    `spark__ui__showConsoleProgress="true"` change this; a `log4j2.properties` in `SPARK_CONF_DIR` takes precedence.
+    With a local master, checkpoints are written by Spark's `FileSystemBasedCheckpointFileManager`, which is several
+    times faster on a directory than the default; `spark__sql__streaming__checkpointFileManagerClass` sets another one.
 
     Args:
         name: of the application.
-        master: such as `local[2]`; `None` leaves it to the environment.
-        remote: the address of a Spark Connect server, such as `sc://host`, on which stompy is installed too; `None`
-            leaves it to the environment (`SPARK_REMOTE`).
-        settings: of Spark, dots written as two underscores: `spark__sql__shuffle__partitions="2"`.
+        master: such as `local[2]`; `None` uses that of the environment.
+        remote: the address of a Spark Connect server, such as `sc://host`, on which stompy must be installed too;
+            `None` uses that of the environment (`SPARK_REMOTE`).
+        settings: of Spark, with two underscores for each dot: `spark__sql__shuffle__partitions="2"`.
 
     Raises:
-        ConfigurationError: Java, Spark or pyarrow is missing, or does not fit.
+        ConfigurationError: Java, Spark or pyarrow is missing or too old.
     """
     check_packages()
     if remote is None and "SPARK_REMOTE" not in os.environ:
         check_java()
         _set_defaults(local=(master or "").startswith("local"))
-    # Else Spark starts whatever `python3` is first on the path, often one without pyarrow.
+    # By default Spark starts the first `python3` on the path, which often lacks pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -99,10 +99,10 @@ def session(
 
 
 def _set_defaults(*, local: bool) -> None:
-    """Give the Java that Spark starts defaults, which any setting of the user's overrides.
+    """Set defaults for the Java process that Spark starts; any setting of the user overrides them.
 
     Args:
-        local: whether all of Spark is in that Java, so that checkpoints are in a directory, and not in HDFS.
+        local: whether Spark runs in that process only, so that checkpoints are in a directory, not in HDFS.
     """
     from pyspark.find_spark_home import _find_spark_home
 
@@ -148,7 +148,7 @@ def check_java() -> None:
 
 
 def _java_major(java: str) -> int | None:
-    """Return the version of a Java, `None` where it does not say it."""
+    """Return the major version of a Java, or `None` if it cannot be determined."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT, check=False, errors="replace"
@@ -162,16 +162,16 @@ def _java_major(java: str) -> int | None:
 def check_worker_python(spark: SparkSession) -> None:
     """Raise `ConfigurationError` if the Python that Spark starts for the data source cannot run it.
 
-    Of a remote session (Spark Connect) nothing is known here, so that nothing is checked.
+    A remote session (Spark Connect) is not checked, as it does not reveal its Python.
     """
     try:
         python = spark.sparkContext.pythonExec
-    except Exception:  # a remote session refuses with an error of its own
+    except Exception:  # the error of a remote session
         return
     _check_python(python)
 
 
-@functools.cache  # what fits once is not started again for every `register`
+@functools.cache  # so that `register` starts each Python only once
 def _check_python(python: str) -> None:
     advice = (
         f"Set PYSPARK_PYTHON={sys.executable} (or the setting spark.pyspark.python) before the session starts; on a "

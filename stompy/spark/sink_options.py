@@ -42,10 +42,10 @@ class SinkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Return what was given to Spark.
+        """Return the options that Spark passed.
 
         Raises:
-            ConfigurationError: an option is unknown, wrong or missing; its value is never shown.
+            ConfigurationError: an option is unknown, invalid or missing; its value is never shown.
         """
         refuse_secrets(given)
         values = parse(SINK_TABLE, given, ignored=("checkpointLocation",))
@@ -53,15 +53,15 @@ class SinkOptions:
 
     @property
     def chunk(self) -> Chunk:
-        """How much goes into one transaction."""
+        """The limits of one transaction."""
         return Chunk(self.transaction_size, self.transaction_bytes)
 
     def publisher(self, *, name: str, identify: Identify) -> Publisher:
-        """Return what sends as these options say.
+        """Return a publisher with these options.
 
         Args:
             name: part of thread names.
-            identify: gives each message its id.
+            identify: returns the id of each message.
         """
         return Publisher(
             lambda: self.broker.connect(name=name),

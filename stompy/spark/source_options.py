@@ -14,7 +14,7 @@ from stompy.spark.options import option, parse, picked, table_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolOptions:
-    """What receivers need to know; picklable. Durations in seconds."""
+    """The options of receivers; picklable. Durations in seconds."""
 
     broker: BrokerOptions
     # fmt: off
@@ -59,13 +59,13 @@ class SpoolOptions:
 
     @property
     def origin(self) -> str:
-        """All destinations as one text, the same in whatever order they were given."""
+        """All destinations as one text, sorted, so that their order does not matter."""
         return ",".join(sorted(self.destination))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOptions:
-    """The columns that messages have; picklable."""
+    """The options for the columns of a query; picklable."""
 
     # fmt: off
     body_as: str = option(kinds.choice("binary", "text"), "binary", "`text` adds a column with the body decoded "
@@ -152,7 +152,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Return the options of a streaming query.
 
     Raises:
-        ConfigurationError: one is unknown, missing or wrong.
+        ConfigurationError: an option is unknown, missing or invalid.
     """
     refuse_secrets(given)
     values = parse(STREAM_TABLE, given, elsewhere=(BATCH_TABLE, "of spark.read, not of spark.readStream"))
@@ -177,7 +177,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
 
 
 def column_options(given: Mapping[str, str]) -> ColumnOptions:
-    """Return the columns that a stream or a table has; raises as `stream_options` for options that fit neither."""
+    """Return the column options of a stream or a table; raises as `stream_options` for options that fit neither."""
     try:
         return stream_options(given).columns
     except ConfigurationError as wrong:
@@ -209,11 +209,11 @@ def _check(values: Mapping[str, Any]) -> None:
 
 
 _TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "multicast://")
-"""What the names of destinations begin with whose every subscription gets every message, at the brokers known."""
+"""Prefixes of destinations of which every subscription gets every message, for the known brokers."""
 
 
 def _is_topic(destination: str, values: Mapping[str, Any]) -> bool:
-    """Whether several subscriptions would each get every message."""
+    """Return whether every subscription to a destination gets every message."""
     routing = {name.lower(): value.lower() for name, value in values["subscribe_headers"].items()}
     return (
         destination.lower().startswith(_TOPICS)

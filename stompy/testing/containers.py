@@ -1,4 +1,4 @@
-"""Real brokers for tests: `start_broker` for one of a kind from wherever it can be had, and a class for each kind.
+"""Real brokers for tests: `start_broker` starts any kind from any available source, and each kind has a class.
 
 A kind is tried in this order: the project's own image, if it is there or can be pulled; the image that
 `tools/broker_images.py` builds. `STOMPY_BROKERS_FROM` (`official`, `local`, several with commas, or `none`) leaves out
@@ -112,7 +112,7 @@ def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
 
 
 def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
-    """Yield the brokers that may be started, best first; why the others are none goes to `reasons`."""
+    """Yield the brokers that can be started, best first; add the reasons against the others to `reasons`."""
     sources = chosen_sources()
     if not sources:
         reasons.append(f"{FROM_VARIABLE} is none")
@@ -145,7 +145,7 @@ def _image(product: Product, source: str) -> str:
 
 
 def chosen_sources() -> tuple[str, ...]:
-    """Return where brokers may be taken from, best first: all there are, or what `STOMPY_BROKERS_FROM` leaves."""
+    """Return the sources of brokers, best first: all, or those that `STOMPY_BROKERS_FROM` allows."""
     known = (*IMAGES, *OTHER_SOURCES)
     wanted = os.environ.get(FROM_VARIABLE) or ",".join(known)
     if wanted == "none":
@@ -173,7 +173,7 @@ class BrokerOptions(TypedDict, total=False):
 
 
 class _OfKind(ContainerBroker):
-    """A container of one kind, from the image that is given or the best that there is."""
+    """A container of one kind, from the given image or the best available one."""
 
     _kind = ""
 
@@ -184,7 +184,7 @@ class _OfKind(ContainerBroker):
         super().__init__(product, settings, image=image or "", flavour=image or "")
 
     def start(self) -> None:
-        """Start it, again too; see `RunningBroker`.
+        """Start it, also after `stop`; see `RunningBroker`.
 
         Raises:
             BrokerUnavailable: docker cannot be used, no image can be had, or the broker did not start.
@@ -217,7 +217,7 @@ class ActiveMQContainer(_OfKind):
 
 
 class ArtemisContainer(_OfKind):
-    """Artemis in a container; see `ActiveMQContainer`. `/queue/` and `/topic/` before a name say which it is."""
+    """Artemis in a container; see `ActiveMQContainer`. The prefixes `/queue/` and `/topic/` select the type."""
 
     _kind = "artemis"
 

@@ -1,4 +1,4 @@
-"""The two directions of a proxied connection: what is wrong with each, and the bytes on their way.
+"""The two directions of a proxied connection: the faults of each, and the bytes in flight.
 
 `ProxyDirection` is used by the proxy's thread alone; only its counters are read by others.
 """
@@ -26,7 +26,7 @@ DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 
 HELD = 65_536
-"""Bytes that a direction holds; with so many it does not read, so that the sender's TCP window fills up."""
+"""Maximum bytes that a direction buffers; then it stops reading, so that the sender's TCP window fills up."""
 
 _SLICE = 0.01
 """Seconds of a throttled direction's bytes that go out in one write."""
@@ -36,7 +36,7 @@ _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 @dataclass(frozen=True, slots=True)
 class DirectionFaults:
-    """What is wrong with one direction.
+    """The faults of one direction.
 
     Attributes:
         stalled: nothing is read or forwarded.
@@ -63,7 +63,7 @@ class FaultControls:
         self._set(direction, stalled=True)
 
     def resume(self, direction: Which = "both") -> None:
-        """Go on after `stall`."""
+        """Resume after `stall`."""
         self._set(direction, stalled=False)
 
     def chop(self, count: int = 1, *, direction: Which = "both") -> None:
@@ -85,7 +85,7 @@ class FaultControls:
         self._set(direction, rate=rate)
 
     def delay(self, seconds: float, *, direction: Which = "both") -> None:
-        """Forward each byte that comes from now on so many seconds later; 0 for at once.
+        """Forward each byte that arrives from now on with a delay in seconds; 0 for none.
 
         Of each direction 64 KiB are on their way at most.
 
@@ -172,7 +172,7 @@ class ProxyDirection:
         return not self.faults.stalled and not self.source_ended and self._held < HELD
 
     def wants_to_write(self, now: float) -> bool:
-        """Whether something, if only the end of the stream, may go out now."""
+        """Whether bytes, or the end of the stream, may be written now."""
         due = self.due()
         return due is not None and due <= now
 
@@ -186,11 +186,11 @@ class ProxyDirection:
 
     @property
     def is_cut(self) -> bool:
-        """Whether all bytes have passed that may pass."""
+        """Whether all bytes that may be forwarded were forwarded."""
         return self._left() == 0
 
     def read(self, now: float) -> None:
-        """Take what the source has.
+        """Read from the source.
 
         Raises:
             OSError: the source is broken; `BlockingIOError` if it has nothing yet.
@@ -203,7 +203,7 @@ class ProxyDirection:
             self.source_ended = True
 
     def write(self, now: float) -> None:
-        """Give the sink what is due, in one write, or the end of the stream after everything.
+        """Write the bytes that are due to the sink, in one write, and the end of the stream after the last ones.
 
         Raises:
             OSError: the sink is broken; `BlockingIOError` if its window is full.

@@ -1,4 +1,4 @@
-"""A listener that remembers what it heard."""
+"""A listener that records its events."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RecordingListener(ConnectionListener):
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Everything so far, in order."""
+        """All events so far, in order."""
         with self._heard:
             return tuple(self._events)
 
@@ -87,7 +87,7 @@ class RecordingListener(ConnectionListener):
         matching: Callable[[Event], object] = lambda event: True,
         timeout: float = 5.0,
     ) -> Event:
-        """Wait until there were `count` such events, those before the call included, and return that one of them.
+        """Wait until there were `count` such events, including those before the call; return the last of these.
 
         Args:
             name: of the event.
@@ -115,7 +115,7 @@ class RecordingListener(ConnectionListener):
                     raise StompTimeout(f"no {name!r} number {count} within {timeout:g} s; heard: {heard}")
 
     def clear(self) -> None:
-        """Forget everything so far."""
+        """Discard all events so far."""
         with self._heard:
             self._events.clear()
             self._changes += 1

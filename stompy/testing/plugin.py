@@ -1,4 +1,4 @@
-"""pytest fixtures: a broker, a connection to it and a failing proxy before it, fresh for each test; and real brokers.
+"""pytest fixtures: a broker, a connection to it and a fault proxy in front of it, new for each test; and real brokers.
 
 The real ones (`stomp_activemq`, `stomp_artemis`, `stomp_rabbitmq`) are started once in a session, by the first test
 that asks; each has a fixture of options, to be overridden with `scope="session"`. Where one cannot be had, its tests
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stomp_broker_options() -> dict[str, Any]:
-    """Arguments of the broker of `stomp_broker`; override the fixture to give some."""
+    """Arguments of the broker of `stomp_broker`; override this fixture to set them."""
     return {}
 
 
@@ -46,12 +46,12 @@ def stomp_broker(stomp_broker_options: dict[str, Any], stomp_faults: FaultPlan) 
 
     with Broker(**{"faults": stomp_faults, **stomp_broker_options}) as broker:
         yield broker
-        stomp_faults.clear()  # what it holds back would hold up the end
+        stomp_faults.clear()  # otherwise delayed frames would delay the end
 
 
 @pytest.fixture
 def stomp_connection(stomp_broker: Broker, stomp_broker_options: dict[str, Any]) -> Iterator[Connection]:
-    """A connection to `stomp_broker`; one whose broker no longer answers is given up after a second.
+    """A connection to `stomp_broker`; if the broker no longer answers, it is abandoned after a second.
 
     Where the broker has users, it is that of the first one, whose passcode must not be given as a hash.
     """
@@ -65,7 +65,7 @@ def stomp_connection(stomp_broker: Broker, stomp_broker_options: dict[str, Any])
 
 @pytest.fixture
 def stomp_proxy(stomp_broker: Broker) -> Iterator[FaultProxy]:
-    """A proxy before `stomp_broker`: a client of `stomp_proxy.url` meets the faults that the test switches on."""
+    """A proxy in front of `stomp_broker`: the faults that the test sets apply to clients of `stomp_proxy.url`."""
     from stompy.testing.proxy import FaultProxy
 
     with FaultProxy(stomp_broker.url) as proxy:
@@ -90,7 +90,7 @@ def stomp_worker(stomp_broker: Broker) -> Iterator[Callable[[Worker], RunningWor
 
 @pytest.fixture(scope="session")
 def stomp_activemq_options() -> dict[str, Any]:
-    """What `stomp_activemq` is asked for: fields of `BrokerSettings`; override the fixture to give some."""
+    """Settings of `stomp_activemq`, as fields of `BrokerSettings`; override this fixture to set them."""
     return {}
 
 
@@ -105,7 +105,7 @@ def stomp_activemq(stomp_activemq_options: dict[str, Any]) -> Iterator[RunningBr
 
 @pytest.fixture(scope="session")
 def stomp_artemis_options() -> dict[str, Any]:
-    """What `stomp_artemis` is asked for: fields of `BrokerSettings`; override the fixture to give some."""
+    """Settings of `stomp_artemis`, as fields of `BrokerSettings`; override this fixture to set them."""
     return {}
 
 
@@ -120,7 +120,7 @@ def stomp_artemis(stomp_artemis_options: dict[str, Any]) -> Iterator[RunningBrok
 
 @pytest.fixture(scope="session")
 def stomp_rabbitmq_options() -> dict[str, Any]:
-    """What `stomp_rabbitmq` is asked for: fields of `BrokerSettings`; override the fixture to give some."""
+    """Settings of `stomp_rabbitmq`, as fields of `BrokerSettings`; override this fixture to set them."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""One connection through a proxy. What is not said to be for tests runs on the proxy's thread."""
+"""One connection through a proxy. Methods that are not marked as for tests run on the proxy's thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stompy.transport.tcp import Endpoint
 State = Literal["dialing", "open", "black-hole", "ending", "closed"]
 
 LINGER = 2.0
-"""Seconds that both peers get to close, after the proxy has ended the connection in order."""
+"""Seconds to wait for both peers to close after the proxy has ended the connection in order."""
 
 _SOON = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 _RESET = struct.pack("ii", 1, 0)
@@ -84,7 +84,7 @@ class ProxyLink(FaultControls):
 
     @property
     def running(self) -> bool:
-        """Whether it is not over, nor about to be."""
+        """Whether it has neither ended nor started to end."""
         return self._state in ("dialing", "open", "black-hole")
 
     @property
@@ -93,15 +93,15 @@ class ProxyLink(FaultControls):
         return self._state == "closed"
 
     def forwarded(self, direction: Direction) -> int:
-        """Return how many bytes went through."""
+        """Return the number of bytes forwarded."""
         return self._directions[direction].forwarded
 
     def recorded(self, direction: Direction) -> bytes:
-        """Return the first bytes that went through, as many as the proxy records."""
+        """Return the first forwarded bytes, as many as the proxy records."""
         return bytes(self._directions[direction].recorded)
 
     def cut(self, ending: Ending = "fin") -> None:
-        """End the connection both ways, now; nothing happens if it is over.
+        """End both directions of the connection, now; no effect if it has ended.
 
         `"fin"` closes in order: both peers find the end of the stream, and who goes on sending is reset after a while.
         `"rst"` resets at once.
@@ -124,7 +124,7 @@ class ProxyLink(FaultControls):
         self._end_if_due()
 
     def dial(self) -> None:
-        """Begin to connect to the broker, where there is one to connect to."""
+        """Start to connect to the broker, if the proxy has one."""
         if self._target is None or self.closed:
             return
         code = self._broker.connect_ex(self._target.sockaddr)
@@ -132,7 +132,7 @@ class ProxyLink(FaultControls):
             self.end("rst")
 
     def wanted(self, now: float) -> Mapping[socket.socket, int]:
-        """Watch what the state and the faults let through."""
+        """Return the socket events that the state and the faults allow."""
         if self._state == "dialing":
             return {self._client: 0, self._broker: WRITE}
         if self._state == "open":
@@ -149,9 +149,9 @@ class ProxyLink(FaultControls):
         return self._give_up_at
 
     def ready(self, sock: socket.socket, events: int, now: float) -> None:
-        """Forward, or throw away, what can be."""
+        """Forward or discard available bytes."""
         if sock not in self._sockets:
-            return  # closed by what the other one of the same moment brought about
+            return  # closed by an earlier event of the same poll
         try:
             if self._state == "dialing":
                 self._dialed()
@@ -162,16 +162,16 @@ class ProxyLink(FaultControls):
         except BlockingIOError:
             pass
         except OSError:
-            self.end("rst")  # what one peer broke is broken for the other
+            self.end("rst")  # if one peer resets, so does the proxy to the other
         self._end_if_due()
 
     def look(self, now: float) -> None:
-        """Close at last what was ended in order, if a peer does not."""
+        """Close a connection that was ended in order, if a peer does not close it in time."""
         if self._state == "ending" and self._give_up_at is not None and self._give_up_at <= now:
             self.close()
 
     def end(self, ending: Ending) -> None:
-        """End the connection; also in the midst of an ending in order, by a reset."""
+        """End the connection; a reset also ends one that is already ending in order."""
         if self.closed or (self._state == "ending" and ending == "fin"):
             return
         if ending == "rst":
@@ -184,7 +184,7 @@ class ProxyLink(FaultControls):
             self._drop(self._broker)
         self._state = "ending"
         self._give_up_at = time.monotonic() + LINGER
-        # Closed with bytes unread, the socket would be reset, and what was sent before could be lost.
+        # Closing with unread bytes would reset the connection, and earlier bytes could be lost.
         for sock in list(self._sockets):
             try:
                 sock.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""A TCP proxy that fails on demand, to stand between a program under test and its broker.
+"""A TCP proxy that fails on demand, between a program under test and its broker.
 
 ::
 
@@ -40,7 +40,7 @@ from stompy.transport.tcp import Endpoint, resolve
 _LOG = logging.getLogger("stompy.testing")
 
 _REMEMBERED = 256
-"""Connections that are over and can still be asked."""
+"""Number of ended connections whose data is kept."""
 
 _RESOLVE_TIMEOUT = 10.0
 
@@ -126,11 +126,11 @@ class FaultProxy(FaultControls):
         self._listener: ProxyListener | None = None
         self._changed = threading.Condition(threading.Lock())
         self._turns = 0
-        # Replaced as a whole, by the proxy's thread, so that anybody may read it.
+        # Replaced as a whole by the proxy's thread, so that any thread may read it.
         self._links = _Links((), accepted=0, up=0, down=0)
 
     def start(self) -> FaultProxy:
-        """Listen, and forward from now on; return the proxy. It can be started once.
+        """Start to listen and forward; return the proxy. It can be started once only.
 
         Raises:
             ConfigurationError: the address cannot be listened on, or the proxy was started before.
@@ -148,7 +148,7 @@ class FaultProxy(FaultControls):
         return self
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop listening, close all connections and wait for the thread, as often as you like.
+        """Stop listening, close all connections and wait for the thread. Idempotent.
 
         Raises:
             StompTimeout: the thread did not end, as an `on_connection` does not return.
@@ -191,12 +191,12 @@ class FaultProxy(FaultControls):
 
     @property
     def running(self) -> tuple[ProxyLink, ...]:
-        """The connections that are not over, oldest first."""
+        """The open connections, oldest first."""
         return tuple(link for link in self._links.links if link.running)
 
     @property
     def links(self) -> tuple[ProxyLink, ...]:
-        """All connections, oldest first; of those that are over the latest 256."""
+        """All open connections and the latest 256 ended ones, oldest first."""
         return self._links.links
 
     @property
@@ -205,7 +205,7 @@ class FaultProxy(FaultControls):
         return self._upcoming
 
     def stats(self) -> ProxyStats:
-        """Return the counters of this moment."""
+        """Return the counters."""
         state = self._links
         return ProxyStats(
             accepted=state.accepted,
@@ -233,19 +233,19 @@ class FaultProxy(FaultControls):
         return self._call(cut)
 
     def refuse(self) -> None:
-        """Stop listening: who dials is refused, until `listen`. Running connections go on."""
+        """Refuse new connections, until `listen`. Open connections continue."""
         self._call(self._the_listener().refuse)
 
     def black_hole(self) -> None:
-        """Accept connections and say nothing on them, now or ever; those that run already go on."""
+        """Accept new connections and never answer on them. Open connections continue."""
         self._call(lambda: self._welcome(swallow=True))
 
     def listen(self) -> None:
-        """Take connections as usual, after `refuse` or `black_hole`; the port is the same."""
+        """Accept connections again, after `refuse` or `black_hole`; on the same port."""
         self._call(lambda: self._welcome(swallow=False))
 
     def heal(self) -> None:
-        """End all faults, of open and future connections; connections that were cut or swallowed stay so."""
+        """End all faults of open and future connections; connections that were cut or black-holed stay so."""
         super().heal()
         if self._listener is not None:
             self.listen()
@@ -331,7 +331,7 @@ class _Links:
     down: int
 
     def with_link(self, link: ProxyLink) -> _Links:
-        """Return this with one more connection, and with fewer of those that are over."""
+        """Return a copy with another connection, and with at most the kept number of ended ones."""
         over = [link for link in self.links if link.closed]
         forgotten = set(over[: max(0, len(over) - _REMEMBERED)])
         return _Links(

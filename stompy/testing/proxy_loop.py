@@ -1,4 +1,4 @@
-"""The one thread of a proxy, which alone touches its sockets.
+"""The thread of a proxy, which alone uses its sockets.
 
 | thread | owns | may block on |
 |---|---|---|
@@ -34,7 +34,7 @@ _LOG = logging.getLogger("stompy.testing")
 
 _TRIES = 100
 _PAUSE = 0.01
-"""Seconds between two tries to have the port back, or to accept while the system refuses."""
+"""Seconds between two attempts to listen again, or to accept after an error of the system."""
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
@@ -43,11 +43,11 @@ T = TypeVar("T")
 
 
 class Member(Protocol):
-    """Something with sockets that the loop serves; all of it runs on the loop's thread."""
+    """An object with sockets that the loop serves; its methods run on the loop's thread."""
 
     @property
     def closed(self) -> bool:
-        """Whether it is over; the loop then removes it."""
+        """Whether it has ended; the loop then removes it."""
         ...
 
     def wanted(self, now: float) -> Mapping[socket.socket, int]:
@@ -55,15 +55,15 @@ class Member(Protocol):
         ...
 
     def due(self, now: float) -> float | None:
-        """Return when, later than now, to look again though nothing is ready."""
+        """Return the time of the next call of `look`, if no socket is ready before."""
         ...
 
     def ready(self, sock: socket.socket, events: int, now: float) -> None:
-        """Act on a socket that is ready."""
+        """Handle a ready socket."""
         ...
 
     def look(self, now: float) -> None:
-        """Act on the time."""
+        """Handle what is due."""
         ...
 
     def close(self) -> None:
@@ -108,14 +108,14 @@ class ProxyEventLoop(DaemonThread):
                 raise NotConnected("the proxy is closed")
             self._calls.append((function, future))
         self._wake()
-        return future.result()  # the loop answers every call that it took, at the latest when it ends
+        return future.result()  # the loop answers every call, at the latest when it ends
 
     def add(self, member: Member) -> None:
         """Serve a member from now on; on the loop's thread, or before its start."""
         self._members[member] = None
 
     def stop(self) -> None:
-        """End the thread, from any thread; what the members have is closed."""
+        """End the loop's thread, from any thread; all members' sockets are closed."""
         self._stopping = True
         self._wake()
 
@@ -126,7 +126,7 @@ class ProxyEventLoop(DaemonThread):
         sock.close()
 
     def release(self) -> None:
-        """Close what the loop holds, where its thread was never started."""
+        """Close the loop's sockets, if its thread was never started."""
         for member in list(self._members):
             member.close()
         self._selector.close()
@@ -161,7 +161,7 @@ class ProxyEventLoop(DaemonThread):
         self._after_turn()
 
     def _prepare(self, now: float) -> float | None:
-        """Watch what members want; return the seconds until one of them must look at the time."""
+        """Watch the members' sockets; return the seconds until one of them has something due."""
         soonest: float | None = None
         for member in list(self._members):
             if member.closed:
@@ -233,16 +233,16 @@ class ProxyListener:
             raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {describe_os_error(error)}") from error
 
     def join(self, loop: ProxyEventLoop) -> None:
-        """Let a loop serve it from now on; before the loop's start."""
+        """Add it to a loop, before the loop starts."""
         self._loop = loop
         loop.add(self)
 
     def refuse(self) -> None:
-        """Stop listening: who dials, or waits to be accepted, is refused."""
+        """Stop listening: new connections, and those not accepted yet, are refused."""
         if self._listening:
             self._listening = False
             self._close_socket()
-            # Bound without listening, the port stays ours, and the system refuses who dials it.
+            # A bound socket that does not listen keeps the port, and the system refuses connections.
             self._sock = self._bind_again()
 
     def listen(self) -> None:
@@ -267,7 +267,7 @@ class ProxyListener:
         return sock
 
     def _bind_again(self) -> socket.socket:
-        # Somebody who dials just now may have been given this very port for his own end, for a moment.
+        # A connecting client may have this port as its own for a moment.
         for _ in range(_TRIES):
             try:
                 return self._bind(self.port)
@@ -287,7 +287,7 @@ class ProxyListener:
         """Nothing depends on the time."""
 
     def ready(self, sock: socket.socket, events: int, now: float) -> None:
-        """Let a client in."""
+        """Accept a client."""
         if not self._listening or sock is not self._sock:
             return
         try:
@@ -301,7 +301,7 @@ class ProxyListener:
         self._enter(client)
 
     def close(self) -> None:
-        """Give the port up."""
+        """Release the port."""
         self.closed = True
         self._close_socket()
 

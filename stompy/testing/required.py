@@ -1,4 +1,4 @@
-"""A broker for a test, or the test's end: skipped where none can be had, failed where it must not be missed."""
+"""A broker for a test; if there is none, the test is skipped, or fails if the broker is required."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def required(kind: str) -> bool:
 
 
 def missing(kind: str, reason: str) -> NoReturn:
-    """Skip the test, or fail it where `STOMPY_REQUIRE_BROKERS` names the kind."""
+    """Skip the test, or fail it if `STOMPY_REQUIRE_BROKERS` names the kind."""
     if required(kind):
         pytest.fail(f"the {kind} broker is required: {reason}", pytrace=False)
     pytest.skip(f"no {kind} broker: {reason}")

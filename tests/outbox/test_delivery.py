@@ -18,7 +18,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.frames.frame import Frame
-from stompy.outbox.delivery import Delivery, Verdict, words_of
+from stompy.outbox.delivery import Delivery, Verdict, error_text
 from tests.outbox.conftest import a_row
 
 ROWS = [a_row(body, id=f"id-{seq}", seq=seq) for seq, body in enumerate((b"1", b"2", b"3"), start=1)]
@@ -117,11 +117,11 @@ def test_confirmed_messages_are_taken_from_the_front() -> None:
     assert sending.delivery.take_confirmed() == ROWS[1:]
 
 
-def test_a_message_that_cannot_be_written_is_hopeless_and_the_others_go() -> None:
+def test_a_message_that_cannot_be_written_is_refused_for_good_and_the_others_go() -> None:
     sending = Sending()
     bad = a_row(b"!", seq=2)
     (refusal,) = sending.delivery.send([ROWS[0], bad, ROWS[2]])
-    assert (refusal.row, refusal.hopeless) == (bad, True)
+    assert (refusal.row, refusal.permanent) == (bad, True)
     assert refusal.error_message == "it cannot be sent in STOMP 1.0: a line end in a header"
     assert [sent["body"] for sent in sending.connection.sent] == [b"1", b"3"]
     assert sending.delivery.last_seq == 3
@@ -225,6 +225,6 @@ def test_a_receipt_that_never_came_says_nothing() -> None:
 
 
 def test_the_brokers_words_are_header_and_body_cut() -> None:
-    assert words_of(an_error(None, b"The frame was SEND.\n")) == "no such queue\nThe frame was SEND."
-    assert len(words_of(an_error(None, b"x" * 10_000))) == 4_000
-    assert words_of(ConnectionLost("cut")) == "cut"
+    assert error_text(an_error(None, b"The frame was SEND.\n")) == "no such queue\nThe frame was SEND."
+    assert len(error_text(an_error(None, b"x" * 10_000))) == 4_000
+    assert error_text(ConnectionLost("cut")) == "cut"

@@ -43,7 +43,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "testing": CORE | {"worker", "outbox", "broker"},
     "cli": CORE | {"worker", "outbox", "broker", "spark"},
     "__main__": frozenset({"cli"}),
-    # The public package shows what users hold; what only some of them need has a path of its own.
+    # The public package exports what most users need; the rest is imported from its own module.
     "": CORE | {"worker", "outbox"},
 }
 """Folder or root module to the folders it may import besides SHARED and itself; the public package is ""."""
@@ -213,7 +213,7 @@ def _impure_reach(tree: Tree, start: str) -> str:
     seen, waiting = {start}, [start]
     while waiting:
         module = tree.get(waiting.pop())
-        # Breaches of a pure module are told where they stand.
+        # Violations in a pure module are reported with their line.
         if module is None or module.folder in PURE:
             continue
         for target in (found.target for found in module.imports if not found.types_only):

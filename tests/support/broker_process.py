@@ -1,4 +1,4 @@
-"""The embedded broker in a process of its own, so that its threads do not share a lock with those of the test.
+"""The embedded broker in a separate process, so that its threads do not share the GIL with those of the test.
 
 `python -m tests.support.broker_process` prints its address, then what it holds, as JSON, for each line that it reads.
 """
@@ -18,12 +18,12 @@ from stompy.broker import Broker
 from tests.support.printed import TOP
 
 WITHIN: Final = 30.0
-"""Seconds that the process gets for an answer, and to end by itself."""
+"""Seconds to wait for an answer of the process, and for its end."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """The messages in the broker's queues: those that wait, and those that somebody has and has not acknowledged."""
+    """The messages in the broker's queues, including those that are delivered and not acknowledged."""
 
     ready: int
     unacked: int

@@ -1,4 +1,4 @@
-"""The brokers that the scenarios run against, each kind behind the same face."""
+"""The brokers that the scenarios run against, each kind with the same interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stompy.transport.tls.options import Tls, TlsVersion
 
 LOGIN, PASSCODE = "scenario", "sesame"
 ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
-"""Somebody whose passcode is another one when it is unescaped."""
+"""A user whose passcode changes when it is unescaped."""
 
 USERS = {LOGIN: PASSCODE, ODD_LOGIN: ODD_PASSCODE}
 
@@ -71,7 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "activemq5": {"configuration": _FULL_ACTIVEMQ},
     "artemis": {"configuration": _FULL_ARTEMIS},
 }
-"""What a kind is told beyond what all are: mostly, that the queues `full.*` hold little."""
+"""Further settings of a kind of broker: mostly, small limits for the queues `full.*`."""
 
 TRANSPORT = os.environ.get("STOMPY_SCENARIO_TRANSPORT", "tcp")
 
@@ -151,7 +151,7 @@ class Candidate:
         return f"{found[1]} {found[2]}" if found else self.broker.server
 
     def options_in(self, version: object) -> dict[str, Any]:
-        """Return what `stompy.connect` must be told beside the address in a version of STOMP."""
+        """Return the arguments of `stompy.connect`, besides the address, for a version of STOMP."""
         # In 1.0 Artemis does not say what it is.
         nameless = self.kind in ("artemis", "like-artemis") and version == "1.0"
         return {**self.options, "dialect": DIALECTS[self.kind]} if nameless else self.options

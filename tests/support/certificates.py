@@ -53,7 +53,7 @@ class Certificates:
 
     @property
     def unknown_client(self) -> str:
-        """Certificate and key of a client whom nobody knows."""
+        """Certificate and key of a client from an unknown authority."""
         return self._issue("unknown-client", self._other, "client@example.org")
 
     @property
@@ -63,7 +63,7 @@ class Certificates:
 
     @property
     def of_unknown_chain(self) -> str:
-        """A server's, signed by somebody whom the other authority vouches for."""
+        """A server's certificate, signed by an intermediate of the other authority."""
         return self._issue("of-unknown-chain", self._other.create_child_ca(), *NAMES)
 
     @property
@@ -88,7 +88,7 @@ class Certificates:
 
     @property
     def with_intermediate(self) -> str:
-        """A server's, signed by somebody whom the authority vouches for; the whole chain."""
+        """A server's certificate, signed by an intermediate of the authority, with the whole chain."""
         return self._issue("with-intermediate", self._authority.create_child_ca(), *NAMES)
 
     @property
@@ -99,7 +99,7 @@ class Certificates:
 
     @property
     def self_signed(self) -> str:
-        """A server's, signed by itself."""
+        """A self-signed certificate of a server."""
         path = self.folder / "self-signed.pem"
         if not path.exists():
             key = ec.generate_private_key(ec.SECP256R1())

@@ -148,7 +148,7 @@ def expected_endings(up: bytes, down: bytes, ways: Ways, *, cut: Direction | Non
             endings[call.name] = DONE
             dead = cut is not None and wires[cut].exhausted
             if dead and call.down in (("CONNECTED",), ("MESSAGE",)):
-                # The end of the stream is right behind it: the link may be over before anybody could take it.
+                # The end of the stream follows at once: the link may have ended before the test could read it.
                 endings[call.name] |= call.broken
         else:
             endings[call.name] = call.broken
@@ -223,7 +223,7 @@ def converse(proxy: FaultProxy, version: str, ways: Ways, **options: Any) -> dic
 
 
 class _Talk:
-    """The calls behind `connect`."""
+    """The calls that `connect` makes."""
 
     def __init__(self, conn: stompy.Connection, ways: Ways) -> None:
         self._conn = conn

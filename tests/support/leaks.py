@@ -100,7 +100,7 @@ def watching() -> Iterator[Watch]:
     ) -> None:
         if self.name.startswith("stompy"):
             watch.emit(record)
-        # Without us nobody would have seen it, and so it stays.
+        # Without this hook it would have gone unnoticed, so it is reported.
         if record.levelno >= self.getEffectiveLevel() and record.levelno > self.manager.disable:
             usual(self, record)
 

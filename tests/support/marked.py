@@ -12,12 +12,12 @@ from pathlib import Path
 
 MARK = "STOMPY_MARK"
 ENDED_WITHIN = 20.0
-"""Seconds that processes on their way out get behind the end of the one that started them."""
+"""Seconds for child processes to end after the process that started them."""
 
 
 @contextlib.contextmanager
 def marked() -> Iterator[dict[str, str]]:
-    """Yield what to add to an environment; fail behind the block if a process that has it still runs, and end it."""
+    """Yield variables for an environment; after the block, end processes that have them, and fail if there are any."""
     value = uuid.uuid4().hex
     try:
         yield {MARK: value}

@@ -55,7 +55,7 @@ class Matrix:
         self._seconds[kind] += seconds
 
     def lines(self, order: Iterable[str]) -> Iterator[str]:
-        """Yield the table; scenarios come in this order, and those that it does not have behind."""
+        """Yield the table; scenarios are in this order, followed by those that it does not contain."""
         seen = list(dict.fromkeys(scenario for scenario, _, _ in self._cells))
         rows = [name for name in order if name in seen]
         rows += [name for name in seen if name not in rows]

@@ -79,7 +79,7 @@ class Peer:
         self._frames: list[Frame] = []
         self._numbers = 0
         self.beats = 0
-        """Bytes that came while no frame was incomplete, line ends behind frames left out."""
+        """Bytes received while no frame was incomplete, without line ends after frames."""
 
     # Out
 
@@ -116,7 +116,7 @@ class Peer:
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> bytes:
-        """Return a MESSAGE frame with an id of its own."""
+        """Return a MESSAGE frame with a unique id."""
         self._numbers += 1
         fields = {"destination": destination, "message-id": id or f"m{self._numbers}"}
         if subscription is not None:
@@ -228,7 +228,7 @@ class Peer:
 
 
 class Served(threading.Thread):
-    """A peer that serves by itself: it confirms what asks for a receipt and keeps what it was sent.
+    """A peer with its own thread: it confirms frames that request a receipt, and stores all frames.
 
     Args:
         peer: has greeted.
@@ -291,7 +291,7 @@ class PairDialer:
 
 
 class RecordingOwner:
-    """A link's owner that keeps what it is told; callbacks run at once, on the thread that asks."""
+    """A link's owner that records its callbacks; `call_soon` runs callbacks immediately, in the calling thread."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -369,7 +369,7 @@ def link_over(
     dialect: Dialect = GENERIC,
     **settings: Any,
 ) -> Linked:
-    """Return a link over a stream whose other end is a scripted broker that has greeted.
+    """Return a link to a scripted broker that has sent CONNECTED.
 
     Args:
         ours: the client's end; it must be able to hold the handshake without a reader.

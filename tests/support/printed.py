@@ -16,7 +16,7 @@ from stompy.deadline import Deadline
 
 TOP = Path(__file__).parents[2]
 _END = "\x1e"
-"""Closes what a command says, with its exit code behind it."""
+"""Ends the output of a command, and is followed by its exit code."""
 
 JAVAS_OWN = re.compile(r"Picked up JAVA_TOOL_OPTIONS: |WARNING: Using incubator modules: ")
 """What no setting takes away: the first is of the tests, the second of the flags that Spark's launcher gives Java."""

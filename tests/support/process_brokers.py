@@ -1,4 +1,4 @@
-"""Brokers as processes of this machine, for where there is no docker: a source of `start_broker` in our own tests.
+"""Brokers as local processes, for machines without Docker; implements `start_broker` for this project's tests.
 
 ActiveMQ runs from the folder that `STOMPY_ACTIVEMQ_HOME` names (`.ci/activemq` obtains one), with Java; RabbitMQ as
 Debian's package `rabbitmq-server` installs it.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stompy.testing.brokers.product import Product
 
 HOME_VARIABLE = "STOMPY_ACTIVEMQ_HOME"
-"""Names the folder whose lib/ holds ActiveMQ's jars."""
+"""The environment variable with the folder whose lib/ has ActiveMQ's jars."""
 
 _LOGGING = """\
 rootLogger.level = INFO
@@ -57,7 +57,7 @@ _LISTENING = re.compile(r"Listening for connections at: ([a-z+]+)://[^\s:]+:(\d+
 RABBITMQ = Path("/usr/lib/rabbitmq")
 """Where Debian's package and RabbitMQ's own have it."""
 
-# Erlang's port mapper would outlive a broker that starts it by itself; here it ends with the rest of the group.
+# Erlang's port mapper would outlive a broker that starts it; here it ends with the process group.
 _START = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
 
 _STOP_TIMEOUT = 20.0

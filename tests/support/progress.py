@@ -1,4 +1,4 @@
-"""Progress in ten lines instead of a dot for each test; failures, errors and skips are told as usual."""
+"""Progress in ten lines instead of a dot for each test; failures, errors and skips are reported as usual."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class RawClient:
 
     @property
     def pending(self) -> bool:
-        """Whether frames were read that nobody has taken."""
+        """Whether there are received frames that the test has not taken."""
         return bool(self._frames)
 
     def recv(self, seconds: float) -> bytes:

@@ -59,7 +59,7 @@ class Reference:
         return self.profile != "1.1" or Leniency.CRLF_IN_1_1 in self.leniency
 
     def line(self, stream: bytes) -> tuple[bytes, bytes]:
-        """Split behind the first LF; the line loses its line end, CR included where that belongs to it."""
+        """Split after the first LF; the line is returned without its line end, including a CR that belongs to it."""
         line, lf, rest = stream.partition(b"\n")
         if self.takes_crlf() and line.endswith(b"\r"):
             line = line[:-1]

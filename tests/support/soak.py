@@ -1,4 +1,4 @@
-"""Producers and consumers that go on while their links are cut and their broker is restarted; nothing may get lost.
+"""Producers and consumers that continue while their links are cut and their broker is restarted, without losses.
 
 The schedule of faults comes from a seed: at which confirmed message, which connection, in which direction, behind how
 many more bytes, by which ending. How the threads interleave does not, so that a replay meets the same faults at the
@@ -256,10 +256,10 @@ class Soak:
                 raise SoakError(f"{message.body!r} came twice, without a flag and as {identity!r}")
 
     def _check_order(self, body: bytes) -> None:
-        """See that each message comes for the first time behind those that were sent before it, where that is due."""
+        """Check that first deliveries are in the order of sending, where order is guaranteed."""
         producer, number = map(int, body.split())
         due, self._next[producer] = self._next[producer], number + 1
-        # Several consumers overtake each other, and so do copies that the program sends behind later messages.
+        # Several consumers may overtake each other, as may copies that the program resends after later messages.
         if self.plan.consumers == 1 and self.plan.resending == "connection" and number != due:
             raise SoakError(f"message {number} of producer {producer} came where {due} was to come")
 

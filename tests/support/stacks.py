@@ -1,4 +1,4 @@
-"""Where a test hangs, shown by a worker too: pytest-timeout writes to standard output, which a worker does not have."""
+"""Show where a test hangs, also in a worker: pytest-timeout writes to standard output, which a worker does not have."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _looks(name: str) -> bool:
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a `__del__` is running: what is raised there is printed by Python and reaches nobody."""
+    """Whether a `__del__` is running: Python prints exceptions raised there, and they reach no caller."""
     while frame is not None:
         if frame.f_code.co_name == "__del__":
             return True

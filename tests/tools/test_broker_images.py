@@ -116,7 +116,8 @@ def machine(tmp_path: Path) -> Machine:
     (tmp_path / "bin").mkdir()
     (tmp_path / "tools").mkdir()
     (tmp_path / ".ci").mkdir()
-    (tmp_path / "tools" / SCRIPT.name).write_bytes(SCRIPT.read_bytes())
+    for script in (SCRIPT, SCRIPT.with_name("broker_parts.py")):
+        (tmp_path / "tools" / script.name).write_bytes(script.read_bytes())
     (tmp_path / "broken").write_text("")
     (tmp_path / "log").write_text("")
     for name, body in PROGRAMS.items():

@@ -1,8 +1,8 @@
-"""Two ready pipelines: a destination into Parquet files, and those files back to a destination.
+"""Two complete pipelines: archive a destination in Parquet files, and replay those files to a destination.
 
 ::
 
-    archive.py    destination → Parquet by date, messages that cannot be read kept apart
-    replay.py     Parquet → destination, in order, resumable, by rate and filter; without Spark
-    progress.py   what a terminal shows meanwhile, and the summary at its end
+    archive.py    destination → Parquet by date, with invalid messages in a separate folder
+    replay.py     Parquet → destination, in order, resumable, with rate limit and filter; without Spark
+    progress.py   the progress line on a terminal, and the summary at the end
 """

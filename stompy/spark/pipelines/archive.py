@@ -1,16 +1,15 @@
-"""A destination into Parquet files: each message once, by date, and those that cannot be read kept apart.
+"""Archive a destination in Parquet files: each message once, by date, with invalid messages in a separate folder.
 
 ::
 
     PATH/messages/date=2026-01-31/part=<query>-<batch>/*.parquet
     PATH/bad/date=2026-01-31/part=<query>-<batch>/*.parquet      with the column `reason`
 
-A micro-batch writes into folders that bear its name. Where it is run again, since the process died on the way, it
-replaces them: what is under PATH has each message once, for any reader of Parquet, whenever the pipeline stands still.
-Each file is in the order of receipt.
+A micro-batch writes into folders with its number. If it is repeated after a crash, it replaces them: while the pipeline
+is not running, PATH has each message exactly once, for any reader of Parquet. Each file is in the order of receipt.
 
-The function that writes a micro-batch may run in a process of its own, on a Spark Connect server: it holds nothing but
-text, and what it has written is counted by Spark.
+The function that writes a micro-batch may run in a separate process, on a Spark Connect server, so it only refers to
+text; Spark counts the written rows.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ BodyKind = Literal["binary", "text", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a body has to be, or the message is bad.
+    """The required format of bodies; other messages are invalid ("bad").
 
     Attributes:
-        kind: `"binary"` takes everything; `"text"` wants UTF-8, and adds the column `text`; `"json"` wants JSON that
-            fits `schema`, and adds the column `value`; Spark's parser judges, which ignores text after the value.
+        kind: `"binary"` accepts everything; `"text"` requires UTF-8, and adds the column `text`; `"json"` requires JSON
+            with `schema`, and adds the column `value`. Spark's parser checks it, which ignores text after the value.
         schema: of JSON, as DDL (`"id BIGINT, at TIMESTAMP"`).
     """
 
@@ -65,9 +64,9 @@ class Archive:
     _counts: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
     def rows(self) -> Mapping[str, int]:
-        """Return how many rows this run has written so far, under `"messages"` and, where bodies are checked, `"bad"`.
+        """Return the numbers of rows written so far: `"messages"` and, if bodies are checked, `"bad"`.
 
-        Spark remembers the last 100 micro-batches: who asks less often misses those before.
+        Spark stores the last 100 micro-batches, so call this at least once every 100 of them.
         """
         for progress in self.query.recentProgress:
             observed = (progress.observedMetrics or {}).get(_COUNTS)
@@ -81,7 +80,7 @@ _COUNTS = "stompy_archived"
 
 
 def _values(observed: Row) -> tuple[int, ...]:
-    # A Spark Connect server tells the row as its values and their schema.
+    # A Spark Connect server returns the row as its values and their schema.
     found = observed.asDict()
     return tuple(found["values"] if "schema" in found else found.values())
 
@@ -102,13 +101,13 @@ def archive(
         spark: with the data source `stomp` registered.
         source: options of the source `stomp`.
         path: the folder of the archive.
-        checkpoint: the folder of the query's state; one for each archive, kept between runs, as the spool is.
-        body: what bodies have to be.
-        interval: between micro-batches.
-        available_now: end when what is there now was archived.
+        checkpoint: the folder of the query's state; one for each archive, and kept between runs, like the spool.
+        body: the required format of bodies; `None` accepts everything.
+        interval: between micro-batches, as Spark writes it.
+        available_now: whether to end when the messages that are available now are archived.
 
     Raises:
-        ConfigurationError: an option is wrong.
+        ConfigurationError: an option is invalid.
     """
     rows = spark.readStream.format("stomp").options(**source).load()
     return archive_rows(
@@ -135,8 +134,8 @@ def archive_rows(
     counted = _checked(_dated(rows), body or Body()).observe(_COUNTS, *counts)
 
     def write(batch: DataFrame, number: int) -> None:
-        # The session is the query's own. Spark's default for times is a type of Parquet that is deprecated, and whose
-        # least and greatest values no file tells, so that a reader cannot pass over what it does not want.
+        # The session is the query's own. Spark's default type for times is deprecated in Parquet, and has no statistics
+        # in the file, which readers use to skip data.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         named = batch.withColumn("part", sql.lit(f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}"))
         _write(named.where("reason IS NULL").drop("reason"), f"{root}/{MESSAGES}")
@@ -149,16 +148,16 @@ def archive_rows(
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query that a checkpoint belongs to: the same after each restart.
+    """Return the id of the query of a checkpoint, which is the same after each restart.
 
     Raises:
-        ConfigurationError: the folder is no checkpoint.
+        ConfigurationError: the folder is not a checkpoint.
     """
     try:
         text = "".join(row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect())
         return str(json.loads(text)["id"])
     except Exception as error:
-        # What a file system says comes as some error of Java's.
+        # Errors of the file system are Java errors of many kinds.
         raise ConfigurationError(
             f"{checkpoint}/metadata is not that of a checkpoint: {type(error).__name__}"
         ) from error
@@ -181,7 +180,7 @@ def _dated(rows: DataFrame) -> DataFrame:
 
 
 def _checked(rows: DataFrame, body: Body) -> DataFrame:
-    """Add what is made of the body, and `reason`: why the message is bad, or null."""
+    """Add the column of the decoded body, and `reason`: why the message is invalid, or null."""
     if body.kind == "binary":
         return rows.withColumn("reason", sql.lit(None).cast("string"))
     readable = sql.is_valid_utf8(sql.col("body").cast("string"))

@@ -1,4 +1,4 @@
-"""What a terminal shows while a pipeline runs, and the summary at its end."""
+"""The progress line on a terminal while a pipeline runs, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _POLL_INTERVAL = 0.5
-"""Seconds between looks."""
+"""Seconds between updates."""
 
 
 class ProgressLine:
-    """One line that says how far a pipeline got: written anew on a terminal, else written once at the end.
+    """A line with the progress of a pipeline: rewritten on a terminal, else written once at the end.
 
     Args:
-        to: where to.
-        verb: what is done with a row, such as `archived`.
-        clock: seconds, monotonic.
+        to: the stream to write to.
+        verb: such as `archived`.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, to: TextIO, verb: str, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,11 +59,11 @@ def show_progress(
 
     Args:
         query: a running query.
-        rows: returns the rows done so far, by kind.
-        line: where it is shown.
+        rows: returns the numbers of rows so far, by kind.
+        line: shows them.
 
     Returns:
-        The rows that were done, by kind.
+        The final numbers of rows, by kind.
 
     Raises:
         PipelineError: the query failed.

@@ -1,11 +1,12 @@
-"""An archive back to a destination: in order, at a rate, from where it stopped. It needs pyarrow, but no Spark.
+"""Replay an archive to a destination: in order, resumable, with an optional rate limit. Needs pyarrow, but not Spark.
 
 Messages are sent by date, within a date by micro-batch, and within a micro-batch in the order of receipt. Where several
 queries have written to one archive, the one that received first on a date comes first there.
 
-A query writes its micro-batches of a date in the order of their numbers. So for each date and query one place says how
-far the replay got, and what is archived later is found by the next run, whatever its date. The places are written to
-the checkpoint after each transaction that the broker has confirmed; what was in doubt is sent again with the same ids.
+A query writes its micro-batches of a date in the order of their numbers. So one position for each date and query is
+enough to resume, and messages that are archived later are found by the next run, whatever their date. The positions are
+written to the checkpoint after each confirmed transaction; messages whose outcome is unknown are resent with the same
+ids.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import open_files
 
 MESSAGES, BAD = "messages", "bad"
-"""The folders of an archive: the messages, and those that could not be read."""
+"""The folders of an archive: valid and invalid messages."""
 
 _SENT = (("body", "binary"), ("headers", "map<string,string>"), ("content_type", "string"))
 _DESTINATION = ("destination", "string")
 _ROWS = 1000
-"""Rows of a file that are decoded at once."""
+"""Rows that are decoded at once."""
 _PLACES = "replay.json"
 
 Place = tuple[int, ...]
@@ -46,12 +47,12 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages of an archive are sent; by default all.
+    """The messages of an archive to send; by default all.
 
     Attributes:
-        since: from this moment on, by the broker's timestamp or, where it gave none, by the time of receipt.
-        until: before this moment.
-        headers: header to the value it must have.
+        since: earliest time, by the broker's timestamp or, if there is none, by the time of receipt.
+        until: time before which messages are sent.
+        headers: required headers and their values.
         where: a condition on the columns of the archive, such as `pyarrow.compute.field("redelivered")`.
     """
 
@@ -67,7 +68,7 @@ class Selection:
                 raise ConfigurationError(f"{name} must say its time zone: {moment.isoformat()}+00:00 for UTC")
 
     def condition(self) -> pc.Expression:
-        """Return all of it as one condition, from which pyarrow leaves out whole dates and parts of files."""
+        """Return one condition for pyarrow, which uses it to skip whole dates and parts of files."""
         found = pc.scalar(True)
         if self.since is not None:
             moment, date = _moment(self.since)
@@ -86,7 +87,7 @@ def _moment(moment: datetime) -> tuple[pa.Scalar[Any], pa.Scalar[Any]]:
 
 
 def _timed(fits: Callable[[pc.Expression], pc.Expression]) -> pc.Expression:
-    # Not coalesce(): it would keep pyarrow from comparing with the least and the greatest value that a file tells.
+    # Not coalesce(), which would keep pyarrow from using the statistics of a file.
     sent, received = pc.field("broker_timestamp"), pc.field("received_at")
     return fits(sent) | (sent.is_null() & fits(received))
 
@@ -100,24 +101,24 @@ def replay(
     bad: bool = False,
     on_sent: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Send an archive, and return when the broker has confirmed everything that was there at the start.
+    """Send an archive; return when the broker has confirmed all messages that it had at the start.
 
     Args:
-        path: the folder of the archive, or a URL that pyarrow knows.
-        sink: options of the sink `stomp`: `rateLimit` for a rate, `jobId` to name the ids by which copies are known.
-            Without `destination`, each message goes to where it came from.
-        checkpoint: the folder for how far the replay got; a replay that finds its checkpoint goes on from there.
-        selection: the messages that are meant.
-        bad: send the messages that could not be read, instead of the others.
+        path: the folder of the archive, or a URL that pyarrow supports.
+        sink: options of the sink `stomp`, such as `rateLimit`, and `jobId` as part of the dedupe ids. Without
+            `destination`, each message is sent to its original destination.
+        checkpoint: the folder for the progress; a replay with an existing checkpoint continues from there.
+        selection: the messages to send; `None` sends all.
+        bad: whether to send the invalid messages instead of the valid ones.
         on_sent: called after each transaction, in this thread, with the number of messages sent so far.
 
     Returns:
-        How many messages were sent.
+        The number of messages sent.
 
     Raises:
-        ConfigurationError: an option is wrong, there is no archive, or another replay uses the checkpoint.
+        ConfigurationError: an option is invalid, there is no archive, or another replay uses the checkpoint.
         PipelineError: a file of the archive or the checkpoint cannot be read.
-        PublishError: the broker refuses, has stopped reading, or stays away.
+        PublishError: the broker rejected messages, has stopped reading, or is unreachable.
         SpoolError: the checkpoint cannot be written.
     """
     table = BAD if bad else MESSAGES
@@ -158,12 +159,12 @@ def _archive(folder: str) -> ds.Dataset:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a replay got.
+    """The progress of a replay.
 
     Attributes:
-        id: part of the ids by which copies are known.
-        table: of the archive.
-        places: the last message that was taken, by date and query.
+        id: part of the dedupe ids.
+        table: the folder of the archive, `messages` or `bad`.
+        places: the position of the last message taken, by date and query.
     """
 
     id: str
@@ -172,7 +173,7 @@ class _Progress:
 
     @classmethod
     def read(cls, files: Files, table: str, named: str | None) -> _Progress:
-        """Return what was written, or a new one; `named` is the id to take."""
+        """Return the stored progress, or a new one with the id `named`, or a random id."""
         data = files.read(_PLACES)
         if data is None:
             progress = cls(named or uuid.uuid4().hex, table)
@@ -196,7 +197,7 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """What one micro-batch has written of one date."""
+    """The files of one micro-batch and one date."""
 
     date: str
     query: str
@@ -205,7 +206,7 @@ class _Folder:
 
     @property
     def name(self) -> str:
-        """What its place is kept under."""
+        """The key of its position."""
         return f"{self.date}/{self.query}"
 
     @property
@@ -218,7 +219,7 @@ class _Folder:
 
 
 class _Rows:
-    """The messages of an archive that are meant and not yet sent, in order."""
+    """The selected messages of an archive that are not sent yet, in order."""
 
     def __init__(
         self, archive: ds.Dataset, condition: pc.Expression, progress: _Progress, options: SinkOptions
@@ -232,7 +233,7 @@ class _Rows:
         self._ids = options.dedup != "none"
 
     def messages(self) -> Iterator[Outgoing]:
-        """Yield each message, its place noted as the last one that was taken."""
+        """Yield each message, after recording its position."""
         places = self._progress.places
         for folder, place, message in self._rows():
             if place > places.get(folder.name, ()):
@@ -242,7 +243,7 @@ class _Rows:
     def _rows(self) -> Iterator[_Row]:
         done = {name: place[0] for name, place in self._progress.places.items()}
         folders = (one for one in _in_order(self._archive, self._condition) if one.batch >= done.get(one.name, 0))
-        # Files that follow one another are read by one scan, which costs half as much as one for each.
+        # Consecutive single files are read by one scan, at half the cost of one scan for each.
         for alone, some in groupby(folders, key=lambda folder: len(folder.files) == 1):
             if alone:
                 yield from self._read([(folder, folder.files[0]) for folder in some])
@@ -251,7 +252,7 @@ class _Rows:
                     yield from heapq.merge(*(self._read([(folder, file)]) for file in folder.files), key=_place)
 
     def _read(self, files: list[tuple[_Folder, ds.ParquetFileFragment]]) -> Iterator[_Row]:
-        """Yield the rows of files, in the order of these."""
+        """Yield the rows of files, in the given order."""
         at = {file.path: number for number, (_, file) in enumerate(files)}
         last: tuple[int, Place] = (0, ())
         try:
@@ -298,7 +299,7 @@ def _place(row: _Row) -> Place:
 
 
 def _in_order(archive: ds.Dataset, condition: pc.Expression) -> Iterator[_Folder]:
-    """Yield the folders of an archive that can hold what is meant."""
+    """Yield the folders that may have selected messages, in order."""
     dates: dict[str, dict[str, dict[int, list[ds.ParquetFileFragment]]]]
     dates = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for file in archive.get_fragments(filter=condition):

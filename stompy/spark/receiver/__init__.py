@@ -1,9 +1,9 @@
-"""Receivers: from a broker into a spool, each with a connection and a thread, and one writer for all.
+"""Receivers: each fills a spool from a broker with a connection and a thread; all share one writer.
 
 ::
 
-    health.py     whether one receives, for those who wait for its messages
+    health.py     the state of one receiver, and waiting for a change of it
     receiver.py   the loop of one receiver
     pool.py       the receivers of a spool, as threads of this process
-    process.py    the same in a process of its own
+    process.py    the receivers of a spool, in a separate process
 """

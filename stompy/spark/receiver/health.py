@@ -1,4 +1,4 @@
-"""Whether a receiver receives: written by its thread, asked by those who wait for its messages, and their waiting.
+"""The state of a receiver, which its thread updates and other threads check, and waiting for a change of it.
 
 | who | does | lock |
 |---|---|---|
@@ -22,7 +22,7 @@ from stompy.locks import Rank, make_lock
 _LOG = logging.getLogger("stompy.spark")
 
 _MAX_WAIT = 3600.0
-"""Seconds of one wait; what is waited for is looked at again then."""
+"""Maximum seconds of one wait, after which the state is checked again."""
 
 
 class Wakeup:
@@ -32,7 +32,7 @@ class Wakeup:
         self._changed = threading.Event()
 
     def wake(self) -> None:
-        """Have the waiting thread look again, now or as soon as it waits."""
+        """Make the waiting thread check again, now or when it next waits."""
         self._changed.set()
 
     def watch(self, look: Callable[[], float]) -> None:
@@ -42,7 +42,7 @@ class Wakeup:
             look: called at once, after each `wake`, and when the seconds that it returned are over.
         """
         while True:
-            # First: what changes while it looks is looked at again.
+            # Cleared first, so that a change during the check causes another check.
             self._changed.clear()
             left = look()
             if left <= 0:
@@ -55,7 +55,7 @@ class Health:
 
     Args:
         name: of the receiver, for the log and errors.
-        changed: called, without the lock, when the receiver gets or loses its broker, and when it ends.
+        changed: called, without the lock, when the receiver connects, loses its connection, or ends.
     """
 
     def __init__(self, name: str, *, changed: Callable[[], None] = lambda: None) -> None:
@@ -68,12 +68,12 @@ class Health:
         self._quiet_since: float | None = None
         self._subscribed_at: float | None = None
         self.links = 0
-        """How many sessions there were."""
+        """The number of sessions so far."""
         self.ended = False
-        """Whether the receiver receives no more, for whatever reason."""
+        """Whether the receiver has ended, for whatever reason."""
 
     def subscribed(self) -> None:
-        """Note that the broker has confirmed the subscription."""
+        """Record that the broker has confirmed the subscription."""
         now = time.monotonic()
         with self._lock:
             self.links += 1
@@ -84,17 +84,17 @@ class Health:
         self._changed()
 
     def arrived(self) -> None:
-        """Note that messages came: until they are `kept` it is not quiet, however long the disk takes."""
+        """Record that messages arrived: until they are `stored` the receiver is not idle, however slow the disk is."""
         with self._lock:
             self._quiet_since = None
 
     def stored(self) -> None:
-        """Note that what came is in the spool; the broker could not send while it waited for the ACK."""
+        """Record that the messages are stored; idle time starts now, as the broker may have waited for the ACK."""
         with self._lock:
             self._quiet_since = time.monotonic()
 
     def lost(self, reason: StompError) -> None:
-        """Note that there is no session now."""
+        """Record that there is no session now."""
         with self._lock:
             if self._lost_since is None:
                 self._lost_since = time.monotonic()
@@ -104,7 +104,7 @@ class Health:
         self._changed()
 
     def fail(self, error: StompError) -> None:
-        """Note that the receiver has ended for good."""
+        """Record that the receiver has ended with an error, and will not retry."""
         with self._lock:
             if self._error is None:
                 self._error = error
@@ -113,24 +113,24 @@ class Health:
         self._changed()
 
     def end(self) -> None:
-        """Note that the receiver receives no more."""
+        """Record that the receiver has ended."""
         self.ended = True
         self._changed()
 
     @property
     def error(self) -> StompError | None:
-        """Why it has ended, or `None`."""
+        """The error that ended it, or `None`."""
         return self._error
 
     def check(self, broker_timeout: float) -> None:
-        """Raise what keeps messages from coming.
+        """Raise if no messages can arrive.
 
         Args:
-            broker_timeout: seconds that there may be no broker.
+            broker_timeout: seconds without a session that are tolerated.
 
         Raises:
-            ConnectTimeout: there was none for longer.
-            StompError: the receiver has ended.
+            ConnectTimeout: there was no session for longer.
+            StompError: the receiver has ended with this error.
         """
         with self._lock:
             error, since, reason = self._error, self._lost_since, self._reason
@@ -142,20 +142,20 @@ class Health:
             )
 
     def patience(self, broker_timeout: float) -> float:
-        """Return after how many seconds `check` may raise for want of a broker; infinity while there is one."""
+        """Return the seconds after which `check` may raise `ConnectTimeout`; infinity while there is a session."""
         with self._lock:
             since = self._lost_since
         return math.inf if since is None else max(0.0, broker_timeout - (time.monotonic() - since))
 
     def quiet_for(self) -> float:
-        """Return for how many seconds no message has come although there is a subscription.
+        """Return the seconds since the last message, or since the subscription began.
 
-        0 where there is none, and while messages are on their way into the spool.
+        Return 0 without a subscription, and while messages are being written to the spool.
         """
         with self._lock:
             return 0.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
 
     def subscribed_for(self) -> float:
-        """Return for how many seconds there has been a subscription, with interruptions; 0 where there never was."""
+        """Return the seconds since the first subscription, including interruptions; 0 before it."""
         with self._lock:
             return 0.0 if self._subscribed_at is None else time.monotonic() - self._subscribed_at

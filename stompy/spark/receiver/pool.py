@@ -1,9 +1,9 @@
-"""The receivers of a spool: threads of this process that share its one writer.
+"""The receivers of a spool, as threads of this process that share one writer.
 
 | thread | owns | may block on |
 |---|---|---|
 | `stompy-spool-<number>` | see `receiver.py` | |
-| `stompy-spool-maintenance` | the marks, the heartbeat, the removal of what was processed | the disk |
+| `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk |
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
 
 _STOP_TIMEOUT = 5.0
-"""Seconds that receivers get for their end."""
+"""Seconds to wait for receivers to end."""
 _MIN_WAIT = 0.01
-"""Seconds, the least that are waited for."""
+"""Minimum seconds of a wait."""
 _PERIOD, _PERIOD_FULL = 1.0, 0.1
-"""Seconds between two looks at the marks; while the spool is full, its receivers wait for them."""
+"""Seconds between checks of the marks: usually, and while the spool is full and its receivers wait."""
 
 
 class Receivers(Protocol):
-    """What fills a spool, wherever it runs."""
+    """The receivers of a spool: in this process, in another one, or none."""
 
     def check(self) -> None:
-        """Raise what keeps messages from coming."""
+        """Raise if no messages can arrive."""
         ...
 
     def quiet_for(self) -> float:
-        """Return for how many seconds none of the receivers, all of them subscribed, has got a message."""
+        """Return the seconds since any receiver got a message; 0 unless all of them are subscribed."""
         ...
 
     def subscribed_for(self) -> float:
-        """Return for how many seconds all of them have had a subscription."""
+        """Return the seconds since all of them were subscribed for the first time."""
         ...
 
     def watch(self, left: Callable[[], float]) -> None:
-        """Wait until `left` returns 0 or less; raises as `check`, as soon as there is something to raise.
+        """Wait until `left` returns 0 or less; raises as `check`, as soon as that raises.
 
         Args:
-            left: seconds after which it is to be asked again; it is also when a receiver gets or loses its broker, or
-                ends.
+            left: returns the seconds until its next call; it is also called when a receiver connects, loses its
+                connection, or ends.
         """
         ...
 
     def stop(self) -> None:
-        """End them; idempotent."""
+        """End the receivers. Idempotent."""
         ...
 
 
@@ -66,13 +66,13 @@ class ReceiverPool:
     """Receivers as threads of this process.
 
     Args:
-        options: how many, and what they do.
+        options: of the receivers.
         spool: to fill.
-        limit: messages in the spool after which a receiver is done.
+        limit: number of messages in the spool at which the receivers end; `None` for no limit.
         closing: ends the wait for a predecessor.
 
     Raises:
-        SpoolError: the spool cannot be opened; nothing was begun.
+        SpoolError: the spool cannot be opened; no receiver was started.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class ReceiverPool:
             fail_on_loss=options.fail_on_data_loss,
             closing=closing,
         )
-        """Shared by all of them."""
+        """Shared by all receivers."""
         self._wakeup = Wakeup()
         names = [f"receiver {number} of {options.origin}" for number in range(options.receivers)]
         self.healths = [Health(name, changed=self._wakeup.wake) for name in names]
-        """One a receiver."""
+        """The state of each receiver, by its number."""
         self._receivers = [
             Receiver(options, self.writer, number, health, limit=limit) for number, health in enumerate(self.healths)
         ]
@@ -106,26 +106,26 @@ class ReceiverPool:
 
     @property
     def finished(self) -> bool:
-        """Whether all receivers have ended, as they do at their limit."""
+        """Whether all receivers have ended, such as at the limit."""
         return all(health.ended for health in self.healths)
 
     def check(self) -> None:
-        """Raise what keeps messages from coming; see `Health.check`."""
+        """Raise if no messages can arrive; see `Health.check`."""
         if self._maintenance.error is not None:
             raise self._maintenance.error.with_traceback(None)
         for health in self.healths:
             health.check(self._options.broker_timeout)
 
     def quiet_for(self) -> float:
-        """Return for how many seconds none of the receivers, all of them subscribed, has got a message."""
+        """Return the seconds since any receiver got a message; 0 unless all of them are subscribed."""
         return min(health.quiet_for() for health in self.healths)
 
     def subscribed_for(self) -> float:
-        """Return for how many seconds all of them have had a subscription."""
+        """Return the seconds since all of them were subscribed for the first time."""
         return min(health.subscribed_for() for health in self.healths)
 
     def watch(self, left: Callable[[], float]) -> None:
-        """Wait until `left` returns 0 or less; raises as `check`, as soon as there is something to raise."""
+        """Wait until `left` returns 0 or less; raises as `check`, as soon as that raises."""
 
         def look() -> float:
             self.check()
@@ -136,7 +136,7 @@ class ReceiverPool:
         self._wakeup.watch(look)
 
     def stop(self) -> None:
-        """End the receivers and close the spool; idempotent."""
+        """End the receivers and close the spool. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -145,14 +145,14 @@ class ReceiverPool:
         deadline = Deadline(_STOP_TIMEOUT)
         ended = [receiver.join_until(deadline) for receiver in self._receivers]
         self._maintenance.close()
-        # A thread that hangs in a dead file system keeps the spool: two must not write to it.
+        # If a thread is blocked in a file system, the claim is kept, as only one process may write to the spool.
         if self._maintenance.join_until(deadline) and all(ended):
             with contextlib.suppress(OSError):
                 self.writer.close()
 
 
 class _Maintenance(DaemonThread):
-    """Looks after a spool as long as it is being filled, also while there is no broker."""
+    """Runs `SpoolWriter.maintain` and `compact` regularly, also while there is no session."""
 
     def __init__(self, writer: SpoolWriter, options: SpoolOptions, *, changed: Callable[[], None]) -> None:
         super().__init__("stompy-spool-maintenance")
@@ -161,14 +161,14 @@ class _Maintenance(DaemonThread):
         self._changed = changed
         self._closing = threading.Event()
         self.error: StompError | None = None
-        """Why it has ended before it was closed."""
+        """The error that ended it, or `None`."""
 
     def close(self) -> None:
-        """Let it come to an end."""
+        """Ask the thread to end; does not wait."""
         self._closing.set()
 
     def run(self) -> None:
-        """Look after the spool until closed."""
+        """Maintain the spool until closed."""
         try:
             while not self._closing.wait(_PERIOD_FULL if self._writer.is_full(*self._limits) else _PERIOD):
                 self._writer.maintain()
@@ -179,11 +179,11 @@ class _Maintenance(DaemonThread):
 
 
 class NoReceivers:
-    """Another process fills the spool.
+    """Stands for receivers in another process, which fills the spool on its own.
 
     Args:
         view: of the spool.
-        patience: seconds without a heartbeat of that process.
+        patience: seconds without a heartbeat of that process that are tolerated.
     """
 
     def __init__(self, view: SpoolView, patience: float) -> None:
@@ -191,10 +191,10 @@ class NoReceivers:
         self._patience = patience
 
     def check(self) -> None:
-        """Raise if nobody fills the spool.
+        """Raise if no process fills the spool.
 
         Raises:
-            ConnectTimeout: no process has shown a heartbeat for `patience` seconds.
+            ConnectTimeout: there was no heartbeat for `patience` seconds.
         """
         if self._view.silent_for() > self._patience:
             raise ConnectTimeout(
@@ -203,11 +203,11 @@ class NoReceivers:
             )
 
     def quiet_for(self) -> float:
-        """Return that it has always been quiet: what is in the spool is all there is."""
+        """Return infinity: a query only processes what is already in the spool."""
         return math.inf
 
     def subscribed_for(self) -> float:
-        """Return the same."""
+        """Return infinity, as `quiet_for`."""
         return math.inf
 
     def watch(self, left: Callable[[], float]) -> None:

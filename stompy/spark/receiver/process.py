@@ -1,12 +1,13 @@
-"""Receivers in a process of their own, which shares no core with the driver's Python.
+"""Receivers in a separate process, so that they do not share the driver's Python and its GIL.
 
 | thread | owns | may block on |
 |---|---|---|
 | `stompy-spool-watch`, in the parent | the status that the child reports | reading from the child |
 | main, in the child | the receivers | reading from the parent, whose end is the child's |
 
-The parent sends the options, which hold secrets, through a pipe and leaves it open; when it closes, the child stops. So
-a child never outlives its parent, however that dies. The child writes a line of JSON now and then: how it is.
+The parent sends the options through a pipe, as they may hold secrets, and leaves it open; when the pipe closes, the
+child stops. So a child never outlives its parent, however that ends. The child regularly writes its status as a line of
+JSON.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from stompy.spark.spool.spool import make_spool, open_files
 from stompy.threads import DaemonThread
 
 _STATUS_INTERVAL = 0.2
-"""Seconds between two lines of a child."""
+"""Seconds between two status lines of the child."""
 _STOP_TIMEOUT = 5.0
-"""Seconds that a child gets for its end."""
+"""Seconds to wait for the child to end."""
 
 
 class ReceiverProcess(DaemonThread):
-    """A process that fills a spool, and the status that it reports. The thread ends with the process.
+    """A child process that fills a spool, and the thread that reads its status; the thread ends with the process.
 
     Args:
-        options: of its receivers.
+        options: of the receivers.
     """
 
     def __init__(self, options: SpoolOptions) -> None:
@@ -55,7 +56,7 @@ class ReceiverProcess(DaemonThread):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # then it has ended, which `run` finds out
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which `run` reports
             pickle.dump(options, self._process.stdin)
             self._process.stdin.flush()
         self.start()
@@ -66,7 +67,7 @@ class ReceiverProcess(DaemonThread):
         return self._process.pid
 
     def run(self) -> None:
-        """Take what the child tells, to its end."""
+        """Read the child's status until it ends."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._status = json.loads(line)
@@ -78,7 +79,7 @@ class ReceiverProcess(DaemonThread):
         self._wakeup.wake()
 
     def check(self) -> None:
-        """Raise what keeps messages from coming."""
+        """Raise if no messages can arrive."""
         error = self._status["error"]
         if error is None:
             return
@@ -89,15 +90,15 @@ class ReceiverProcess(DaemonThread):
         raise ConnectTimeout(text) if kind == "ConnectTimeout" else ConnectionLost(text)
 
     def quiet_for(self) -> float:
-        """Return for how many seconds none of the receivers, all of them subscribed, has got a message."""
+        """Return the seconds since any receiver got a message; 0 unless all of them are subscribed."""
         return float(self._status["quiet"])
 
     def subscribed_for(self) -> float:
-        """Return for how many seconds all of them have had a subscription."""
+        """Return the seconds since all of them were subscribed for the first time."""
         return float(self._status["subscribed"])
 
     def watch(self, left: Callable[[], float]) -> None:
-        """Wait until `left` returns 0 or less; raises as `check`. What the child says is looked at."""
+        """Wait until `left` returns 0 or less; raises as `check`. Checked at each status line of the child."""
 
         def look() -> float:
             self.check()
@@ -106,7 +107,7 @@ class ReceiverProcess(DaemonThread):
         self._wakeup.watch(look)
 
     def stop(self) -> None:
-        """End the process; idempotent."""
+        """End the process. Idempotent."""
         self._stopping = True
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -119,8 +120,8 @@ class ReceiverProcess(DaemonThread):
 
 
 def main(stdin: IO[bytes], stdout: IO[str]) -> int:
-    """Be the child: receive until the parent hangs up; return the exit code."""
-    options: SpoolOptions = pickle.load(stdin)  # noqa: S301 - of the parent
+    """Run in the child: receive until the parent closes its pipe; return the exit code."""
+    options: SpoolOptions = pickle.load(stdin)  # noqa: S301 - from the parent
     try:
         pool = ReceiverPool(options, make_spool(open_files(options.spool_dir), options.origin))
     except StompError as error:
@@ -143,14 +144,14 @@ def _send_status(
     stdout: IO[str], *, quiet: float = 0.0, subscribed: float = 0.0, error: StompError | None = None
 ) -> None:
     failure = None if error is None else [type(error).__name__, str(error)]
-    # A parent that is gone is found out by its other pipe.
+    # If the parent has ended, `_parent_closed` finds it out.
     with contextlib.suppress(BrokenPipeError):
         stdout.write(json.dumps({"quiet": quiet, "subscribed": subscribed, "error": failure}) + "\n")
         stdout.flush()
 
 
 def _parent_closed(stdin: IO[bytes]) -> bool:
-    """Wait a moment, and return whether the parent has closed its end: nothing else ever comes."""
+    """Wait for `_STATUS_INTERVAL`; return whether the parent has closed its pipe, to which it writes nothing more."""
     readable, _, _ = select.select([stdin], [], [], _STATUS_INTERVAL)
     return bool(readable)
 

@@ -1,16 +1,16 @@
-"""The loop of one receiver: messages come, become durable, are acknowledged.
+"""The loop of one receiver: receive messages, make them durable, acknowledge them.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 
-Group commit without a timer: whenever the writer is free, what has come meanwhile is made durable and acknowledged
-by one cumulative ACK for each subscription. A broker that pages (ActiveMQ: 200 messages) delivers no more until it gets
-one; who waits for a full group waits for a broker that waits for it.
+Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile are made durable and
+acknowledged by one cumulative ACK for each subscription. It never waits for a full group, as some brokers (ActiveMQ:
+after 200 messages) deliver no more until they get an ACK.
 
-An ACK asks for a receipt, and some may be pending. When the link is lost, what was not confirmed may come again and
-is remembered as suspect. What was not yet durable just comes again. A receiver that has nothing to do makes a round
-trip now and then, so that the others' ids can be forgotten (`redelivery.py`).
+Each ACK requests a receipt, and several may be pending. When the link is lost, unconfirmed messages may be redelivered,
+and their ids are stored as suspects. Messages that were not yet durable are simply redelivered. An idle receiver makes
+a round trip from time to time, so that other receivers' ids are no longer needed (`redelivery.py`).
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from stompy.threads import DaemonThread
 _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
-"""Seconds of silence after which to look at receipts, the closing flag and the limit."""
+"""Maximum seconds between checks of receipts, the closing flag and the limit."""
 _MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
-"""Bounds of the wait between attempts, in seconds."""
+"""Bounds of the random delay between attempts, in seconds."""
 _MAX_UNREADABLE = 3
-"""Sessions in a row that end by a frame that cannot be read, with nothing received in between."""
+"""Consecutive sessions that end by an unreadable frame, with no ACK confirmed in between, until the receiver fails."""
 _DISCONNECT_TIMEOUT = 2.0
-"""Seconds for leaving the broker."""
+"""Seconds for disconnecting."""
 _ROUND_TRIP_INTERVAL = 0.5
 """Seconds between two round trips of an idle session."""
 
@@ -68,11 +68,11 @@ class Receiver(DaemonThread):
     """One connection that fills a spool.
 
     Args:
-        options: of the spool.
-        writer: shared with the other receivers; the caller's to close.
+        options: of the receivers.
+        writer: shared with the other receivers; closed by the caller.
         number: of this receiver.
-        health: updated by it.
-        limit: messages in the spool after which it is done; what was sent ahead goes back to the broker.
+        health: updated by this receiver.
+        limit: number of messages in the spool at which it ends; prefetched messages go back to the broker.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Receiver(DaemonThread):
         self._failures = 0
 
     def close(self) -> None:
-        """Let it come to an end: what is durable is acknowledged, what is not goes back to the broker."""
+        """Ask the thread to end: durable messages are acknowledged, all others go back to the broker."""
         self._closing.set()
 
     def run(self) -> None:
-        """Receive until closed, or until it makes no sense any more."""
+        """Receive until closed, until the limit is reached, or until a permanent error."""
         try:
             while not self._closing.is_set() and self._room() > 0:
                 try:
@@ -105,15 +105,15 @@ class Receiver(DaemonThread):
                     self._after(error)
         except StompError as error:
             self._health.fail(error)
-        except BaseException as error:  # a thread that ends silently would look like an empty queue
+        except BaseException as error:  # without a report, the queue would look empty
             self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
-            if isinstance(error, Exception):  # anything else has nobody to end here but this thread
+            if isinstance(error, Exception):  # others, such as SystemExit, only end this thread
                 raise
         finally:
             self._health.end()
 
     def _after(self, error: StompError) -> None:
-        """Wait before the next session, or raise where another one would be no better."""
+        """Wait before the next session, or raise if another one would fail too."""
         never_connected = self._health.links == 0
         if isinstance(error, (SpoolError, ConfigurationError)):
             raise error
@@ -134,7 +134,7 @@ class Receiver(DaemonThread):
     def _session(self) -> None:
         connection = self._options.broker.connect(name=f"spool-{self._number}")
         try:
-            # Before the first message can come.
+            # Before the first message can arrive.
             self._writer.begin(self._number)
             subscriptions = self._subscribe(connection)
             self._health.subscribed()
@@ -148,11 +148,11 @@ class Receiver(DaemonThread):
     def _subscribe(self, connection: Connection) -> deque[Subscription]:
         options = self._options
         dialect = dialect_named(connection.dialect)
-        # After a frame that cannot be read one message at a time: those before it must get their ACK through.
+        # After an unreadable frame one message at a time, so that those before it are acknowledged.
         prefetch = 1 if self._unreadable else min(options.prefetch, self._room())
         countable = dialect.supports("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
         explicit = dialect.headers.get("prefetch") in options.subscribe_headers
-        # At RabbitMQ an ACK in mode `client` would settle what the other subscriptions were sent before.
+        # With RabbitMQ an ACK in mode `client` would also settle earlier messages of the other subscriptions.
         alone = len(options.destination) == 1 or dialect.ack_reaches == "subscription"
         subscriptions: deque[Subscription] = deque()
         for destination in options.destination:
@@ -180,7 +180,7 @@ class Receiver(DaemonThread):
                 self._closing.set()
                 return
             if self._writer.is_full(options.max_spool_messages, options.max_spool_bytes):
-                # Nothing is taken, so that the prefetch stops the broker; the link may end meanwhile.
+                # Nothing is received, so that the broker stops at the prefetch; the link may end meanwhile.
                 if not connection.connected:
                     raise ConnectionLost("the link was lost while the spool was full")
                 self._round_trip(connection)
@@ -195,12 +195,12 @@ class Receiver(DaemonThread):
                 self._round_trip(connection)
 
     def _take(self, subscriptions: deque[Subscription]) -> list[tuple[Message, Subscription]]:
-        """Return what waits, from all in turn, up to the limits of a segment; after a moment of silence, nothing."""
+        """Return queued messages of all subscriptions in turn, up to the limits of a segment; wait a moment if none."""
         self._arrived.clear()
-        if not any(one.queued or one.closed for one in subscriptions):
+        if not any(each.queued or each.closed for each in subscriptions):
             self._arrived.wait(_POLL_INTERVAL)
         most = min(self._options.segment_max_messages, self._room())
-        waiting = deque(one for one in subscriptions if one.queued or one.closed)
+        waiting = deque(each for each in subscriptions if each.queued or each.closed)
         taken: list[tuple[Message, Subscription]] = []
         size = 0
         while waiting and len(taken) < most and size < self._options.segment_max_bytes:
@@ -214,10 +214,10 @@ class Receiver(DaemonThread):
         return taken
 
     def _keep(self, taken: list[tuple[Message, Subscription]], rows: list[tuple[Record, Identity | None]]) -> None:
-        """Make a group durable, and acknowledge all of it: what is only dropped would fill the prefetch."""
+        """Make a group durable and acknowledge all of it; duplicates too, as they count towards the prefetch."""
         delivery = self._writer.store(self._number, rows)
         last = {subscription: message for message, subscription in taken}
-        # Also when it was closed meanwhile: what is durable and not acknowledged comes again.
+        # Even if the receiver was closed meanwhile: durable messages without an ACK would be redelivered.
         try:
             for message, subscription in taken:
                 if subscription.ack == "client-individual" and message is not last[subscription]:
@@ -229,7 +229,7 @@ class Receiver(DaemonThread):
         self._acks.append((receipts, delivery))
 
     def _round_trip(self, connection: Connection) -> None:
-        """Make a round trip if it lets others' ids be forgotten; a pending ACK does the same."""
+        """Make a round trip if it makes other receivers' ids unnecessary; a pending ACK has the same effect."""
         waited = time.monotonic() - self._round_trip_at
         if self._acks or waited < _ROUND_TRIP_INTERVAL or not self._writer.needs_receipt(self._number):
             return
@@ -243,7 +243,7 @@ class Receiver(DaemonThread):
         self._round_trip_at = time.monotonic()
 
     def _take_receipts(self) -> None:
-        """Note the ACKs that the broker has confirmed; wait for the oldest where too many are pending."""
+        """Process the receipts that have arrived; wait for the oldest if too many are pending."""
         while self._acks:
             receipts, delivery = self._acks[0]
             if not all(receipt.done for receipt in receipts) and len(self._acks) < _MAX_PENDING_ACKS:
@@ -258,15 +258,15 @@ class Receiver(DaemonThread):
             self._failures = self._unreadable = 0
 
     def _room(self) -> int:
-        """Return how many more messages are wanted."""
+        """Return the number of messages up to the limit."""
         return sys.maxsize if self._limit is None else self._limit - self._writer.next
 
     def _leave(self, connection: Connection) -> None:
-        """Disconnect, and remember what the broker may deliver again."""
+        """Disconnect, and store the ids of messages that the broker may redeliver."""
         connection.disconnect(timeout=_DISCONNECT_TIMEOUT)
         try:
             # DISCONNECT is confirmed after all ACKs.
-            while self._acks and all(one.done and one.error is None for one in self._acks[0][0]):
+            while self._acks and all(receipt.done and receipt.error is None for receipt in self._acks[0][0]):
                 self._writer.confirm(self._acks.popleft()[1])
         finally:
             self._acks.clear()
@@ -274,9 +274,9 @@ class Receiver(DaemonThread):
 
 
 def _rows(messages: list[Message], broker: str, identifier: Identifier) -> list[tuple[Record, Identity | None]]:
-    """Return what is stored of messages, each with what it can be recognised by.
+    """Return the records of messages, each with its identity.
 
-    A message that nothing can be recognised by may be a copy whenever the broker has delivered it before.
+    A redelivered message without an identity is marked as a possible duplicate.
     """
     now = now_us()
     rows = []

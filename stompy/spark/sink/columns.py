@@ -1,22 +1,22 @@
-"""The columns of a row that is sent, and the messages they make.
+"""The columns of a row to send, and the message that they make.
 
-| column | type | is |
+| column | type | value |
 |---|---|---|
 | body (or value) | BINARY or STRING | the body, never null; STRING is sent as UTF-8 text |
-| destination | STRING | where to; needed where the option `destination` is not set, wins where it is |
+| destination | STRING | the destination; overrides the option `destination`, required if that is not set |
 | headers | MAP<STRING, STRING> | further headers; a null value leaves the header out |
-| | ARRAY<STRUCT<key: STRING, value: BINARY>> | the same as Kafka has them; the first of each name is sent |
+| | ARRAY<STRUCT<key: STRING, value: BINARY>> | the same in Kafka's type; the first of each name is sent |
 | content_type | STRING | header `content-type` |
 | persistent | BOOLEAN | whether the message survives a restart of the broker |
 | priority | TINYINT to BIGINT | 0 to 9 |
 | expires | TIMESTAMP or BIGINT | when it expires; BIGINT in milliseconds since the epoch |
 | correlation_id | STRING | header `correlation-id` |
 | reply_to | STRING | header `reply-to` |
-| dedup_id | STRING | the id by which a copy is known, instead of the one that is made |
+| dedup_id | STRING | the dedupe id, instead of a generated one |
 
-Only the body is a must; an unknown column is refused. What a broker itself writes on a MESSAGE (`message-id`,
-`subscription`, ...) is left out of `headers`, so that rows of the source can be sent as they are; so is `_AMQ_DUPL_ID`,
-by which Artemis would take them for copies of what they were.
+Only the body is required; an unknown column raises. Headers that a broker adds to a MESSAGE (`message-id`,
+`subscription`, ...) are removed from `headers`, so that rows of the source can be sent unchanged; so is `_AMQ_DUPL_ID`,
+as Artemis would otherwise drop them as duplicates of the original messages.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "reply_to": _TEXT,
     "dedup_id": _TEXT,
 }
-"""Column to the types it may have, as Spark writes them."""
+"""The allowed types of each column, as Spark writes them."""
 
 OF_THE_FRAME = frozenset({
     "destination", "content-type", "content-length", "message-id", "subscription", "ack", "redelivered", "receipt",
     "receipt-id", "transaction", "timestamp", "_AMQ_DUPL_ID",
 })  # fmt: skip
-"""Headers that belong to one frame on one link, or have a column of their own; never taken from `headers`."""
+"""Headers that belong to one frame of one session, or have their own column; removed from `headers`."""
 
 _IN_HEADERS = {"correlation_id": "correlation-id", "reply_to": "reply-to"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -62,14 +62,14 @@ class Outgoing:
     """One message to send.
 
     Attributes:
-        destination: where to.
+        destination: the destination.
         body: bytes, or text that is sent as UTF-8.
         headers: further headers.
-        content_type: `None` leaves it to the body.
-        persistent: `None` leaves it to the broker.
-        priority: `None` leaves it to the broker.
+        content_type: `None` uses the default for the body's type.
+        persistent: `None` uses the default of the sink.
+        priority: `None` uses the broker's default.
         expires: milliseconds since the epoch; `None` for never.
-        dedup_id: the caller's own id for copies.
+        dedup_id: the dedupe id; `None` if the row has none.
     """
 
     destination: str
@@ -83,22 +83,22 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """About the bytes it takes on the wire."""
+        """The approximate size in bytes on the wire."""
         return (
             len(self.body) + len(self.destination) + sum(len(name) + len(self.headers[name]) for name in self.headers)
         )
 
 
 class Table(Protocol):
-    """Some rows by column; `pyarrow.RecordBatch` is one."""
+    """Rows by column, such as a `pyarrow.RecordBatch`."""
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         ...
 
     def column(self, i: int, /) -> Column:
-        """Return the column at a place."""
+        """Return the column with an index."""
         ...
 
 
@@ -106,7 +106,7 @@ class Column(Protocol):
     """The values of one column."""
 
     def to_pylist(self) -> list[object]:
-        """Return them as objects of Python."""
+        """Return the values as Python objects."""
         ...
 
 
@@ -115,10 +115,10 @@ class Columns:
 
     Args:
         columns: name and type of each, the type as Spark writes it (`string`, `map<string,string>`).
-        destination: of rows that name none.
+        destination: of rows without one; `None` if all must have one.
 
     Raises:
-        ConfigurationError: a column is unknown, missing, given twice or of another type; the text names it.
+        ConfigurationError: a column is unknown, missing, duplicate or of a wrong type; the error names it.
     """
 
     def __init__(self, columns: Sequence[tuple[str, str]], *, destination: str | None) -> None:
@@ -134,7 +134,7 @@ class Columns:
             raise ConfigurationError("say where to: the option destination, or a column destination (STRING)")
 
     def messages(self, tables: Iterable[Table]) -> Iterator[Outgoing]:
-        """Return the messages of rows, one by one.
+        """Yield the message of each row.
 
         Raises:
             ConfigurationError: a row has no destination, or a null body.
@@ -177,7 +177,7 @@ class Columns:
 
 
 def _pairs(given: Any) -> Iterator[tuple[str, str | None]]:
-    """Yield the headers of a row: Arrow gives a map as its pairs, and structs as mappings."""
+    """Yield the headers of a row, which Arrow returns as pairs for a map, and as mappings for structs."""
     for pair in given.items() if isinstance(given, Mapping) else given:
         name, value = pair.values() if isinstance(pair, Mapping) else pair
         try:

@@ -1,17 +1,17 @@
-"""The id of a row: the same each time the row is sent, so that a consumer can know the copy.
+"""Dedupe ids of rows: the same each time a row is sent, so that consumers can detect duplicates.
 
-Spark runs a task again that failed, and a batch again that was not finished; what the first run had committed is then
-sent twice. Both copies carry the same id in the header `stompy-dedupe-id`.
+Spark repeats failed tasks and unfinished batches; what the first run had committed is then sent twice. Both copies have
+the same id in the header `stompy-dedupe-id`.
 
-| mode | id | is stable |
+| mode | id | stable |
 |---|---|---|
-| column `dedup_id` | what the row says | always |
-| content | job, batch, partition, digest of the message, how many like it came before | in any order of rows |
-| position | job, batch, partition, place in the partition | only if the order of rows is |
+| column `dedup_id` | the value in the row | always |
+| content | job, batch, partition, digest of the message, number of equal messages before it | in any order of rows |
+| position | job, batch, partition, index in the partition | only if the order of rows is the same |
 | none | - | - |
 
-Both need the partitions to be the same in each run: a change of `spark.sql.shuffle.partitions` between a crash and the
-restart gives the rows other ids.
+The modes `content` and `position` also need the same partitions in each run: if `spark.sql.shuffle.partitions` changes
+between a crash and the restart, the rows get other ids.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SEPARATOR = b"\0"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which rows these are.
+    """The partition that rows belong to.
 
     Attributes:
-        job: the streaming query, or the one write of a batch job.
+        job: the id of the streaming query, or of one write of a batch job.
         batch: the micro-batch; `None` for a batch job.
-        partition: of the job or micro-batch.
+        partition: the number of the partition.
     """
 
     job: str
@@ -52,9 +52,9 @@ Identify = Callable[[Outgoing], "str | None"]
 
 
 def identifier(part: Part, mode: DedupMode) -> Identify:
-    """Return what gives each message of `part` its id; to be asked once for each, in the order of the rows.
+    """Return the function that returns the id of each message of `part`; call it once per message, in order.
 
-    The mode `content` remembers 16 bytes and a count for each different message of the partition.
+    The mode `content` stores 16 bytes and a count for each different message of the partition.
     """
     seen: Counter[bytes] = Counter()
     place = 0

@@ -1,10 +1,10 @@
-"""Messages of one partition to the broker: in chunks, each confirmed before the next one begins.
+"""Send the messages of one partition in chunks, each of which is confirmed before the next one begins.
 
-A chunk is a transaction, but not at a broker that drops duplicates (Artemis): there each message goes by itself, with
-its id. Artemis looks an id up when the SEND comes and notes it at the COMMIT, so two open transactions with one id both
-commit (that of a task that was killed, and its successor's); and to the COMMIT of a duplicate it says only "Error
-committing", as to any failure. Of a single message it notes the id at once, and it confirms the duplicate that it drops
-like the first one.
+A chunk is a transaction, except with a broker that drops duplicates (Artemis), where each message is sent individually.
+Artemis checks an id when the SEND arrives, but stores it at the COMMIT, so two open transactions with the same id (of a
+task that was killed, and of its successor) both commit; and it answers the COMMIT of a duplicate with the same "Error
+committing" as any other failure. For an individual message it stores the id at once, and it confirms a dropped
+duplicate like the original.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 5.0
-"""Bounds of the wait between attempts to reach the broker, in seconds."""
+"""Bounds of the random delay between attempts to connect, in seconds."""
 
 _DISCONNECT_TIMEOUT = 1.0
-"""Seconds for the end of a connection that has failed: a broker that has stopped reading answers no DISCONNECT."""
+"""Seconds for disconnecting after an error; a broker that has stopped reading does not answer DISCONNECT."""
 
 Persistence = Literal["auto", "true", "false"]
 Transactions = Literal["auto", "true", "false"]
@@ -49,16 +49,19 @@ Item = tuple[Outgoing, "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """How much goes into one transaction, whichever is reached first; it holds at least one message."""
+    """Limits of one transaction, which has at least one message.
+
+    Attributes:
+        max_messages: number of messages.
+        max_bytes: approximate bytes of bodies, headers and destinations, at which a transaction ends.
+    """
 
     max_messages: int = 1000
     max_bytes: int = 4 * 1024 * 1024
 
 
 class RateLimiter:
-    """Limits the rate of one thread that sends.
-
-    Unused rate is not saved up: there is no burst after a pause.
+    """Limits the rate at which one thread sends, without bursts after a pause.
 
     Args:
         rate: messages per second; `None` for no limit.
@@ -80,7 +83,7 @@ class RateLimiter:
 
     @property
     def burst(self) -> float:
-        """How many messages may go at once: what goes in one second, at least one."""
+        """The maximum number of messages to send at once: those of one second, at least one."""
         return math.inf if self._rate is None else max(1.0, self._rate)
 
     def wait(self, messages: int) -> None:
@@ -97,18 +100,18 @@ class RateLimiter:
 class Publisher:
     """Sends messages; used as a context manager, by one thread.
 
-    Nothing is connected before the first message. A chunk whose fate is unknown because the link died is sent again
-    with the same ids as soon as the broker is back, for at most `retry_timeout` seconds.
+    It connects at the first message. If the connection is lost before a chunk is confirmed, the chunk is resent with
+    the same ids as soon as the broker is reachable again, for at most `retry_timeout` seconds.
 
     Args:
-        connect: makes a connection.
-        identify: gives each message its id.
-        chunk: how much goes into one transaction.
-        transactions: make each chunk one; without, each message of a chunk is confirmed by itself. `"auto"` does
-            without where the broker drops duplicates by their ids.
-        persistent: of messages that do not say; `"auto"` is `"true"` where the broker can be asked.
-        retry_timeout: seconds to go on trying to reach the broker.
-        rate_limiter: by default, without a limit.
+        connect: opens a connection.
+        identify: returns the id of each message.
+        chunk: limits of one transaction.
+        transactions: whether each chunk is a transaction; otherwise each message is confirmed individually. `"auto"`
+            uses none if the broker drops duplicates by their ids.
+        persistent: for messages that do not set it; `"auto"` means `"true"` if the broker supports the option.
+        retry_timeout: seconds to retry connecting.
+        rate_limiter: `None` for no limit.
     """
 
     def __init__(
@@ -131,11 +134,11 @@ class Publisher:
         self._rate_limiter = rate_limiter or RateLimiter(None)
         self._connection: Connection | None = None
         self.confirmed = 0
-        """Messages that the broker has confirmed."""
+        """Number of messages that the broker has confirmed."""
         self.size = 0
         """Bytes of their bodies and headers."""
         self.chunks = 0
-        """Chunks that the broker has confirmed."""
+        """Number of chunks that the broker has confirmed."""
 
     def __enter__(self) -> Publisher:
         return self
@@ -146,16 +149,16 @@ class Publisher:
         self._drop()
 
     def publish(self, messages: Iterable[Outgoing], on_confirmed: Callable[[], None] = lambda: None) -> None:
-        """Send messages in their order, and return when the broker has confirmed them all.
+        """Send messages in order; return when the broker has confirmed all of them.
 
         Args:
             messages: to send.
-            on_confirmed: called after each chunk, when exactly the confirmed ones were taken from `messages`.
+            on_confirmed: called after each chunk; the messages taken from `messages` so far are then all confirmed.
 
         Raises:
-            PublishError: the broker refuses, has stopped reading, or cannot be reached within `retry_timeout`.
-            LocalProtocolError: a message cannot be written in the version spoken.
-            ConfigurationError: the broker does not support what a message asks for.
+            PublishError: the broker rejected a chunk, has stopped reading, or was unreachable for `retry_timeout`.
+            LocalProtocolError: the session's version cannot express a message.
+            ConfigurationError: the broker does not support an option of a message.
         """
         for chunk in self._chunks(messages):
             self._rate_limiter.wait(len(chunk))
@@ -233,11 +236,11 @@ class Publisher:
 
 
 class _Frames:
-    """What the arguments of a send are, for one broker."""
+    """Makes the arguments of a send, for one broker."""
 
     def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
         self._drops = dialect.supports("dedupe_id")
-        # Where it can be asked for, since a broker may take the STOMP default to be a message that a restart loses.
+        # Explicit if possible, as some brokers lose messages without the option at a restart.
         self._persistent = {"auto": True if dialect.supports("persistent") else None, "true": True, "false": False}[
             persistent
         ]
@@ -287,7 +290,7 @@ def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> No
 
 
 def _remaining(moment: int | None) -> float | None:
-    """Return seconds until a moment in milliseconds since the epoch, or next to none where it is past."""
+    """Return the seconds until `moment`, in milliseconds since the epoch; at least 0.001, even if it has passed."""
     return None if moment is None else max(0.001, moment / 1000 - time.time())
 
 

@@ -1,7 +1,7 @@
-"""What Spark calls: in the executors to send a partition, on the driver when a job or micro-batch is over.
+"""The writers that Spark calls: in the executors to send a partition, on the driver when a job or micro-batch ends.
 
-Sending is at least once: what a task had committed before it failed stays sent, and is sent again by the task that
-follows, with the same ids. `commit` and `abort` come too late to change that; they only log.
+Delivery is at least once: what a task committed before it failed is sent again by the next attempt, with the same ids.
+`commit` and `abort` cannot change that; they only log.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Local properties that Spark's stream execution sets for its tasks; the API itself does not tell a writer.
+# Local properties that Spark's stream execution sets for its tasks; the API does not pass them to a writer.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What one task has sent.
+    """Totals of one task.
 
     Attributes:
         messages: confirmed by the broker.
@@ -96,7 +96,7 @@ class BatchWriter(DataSourceArrowWriter):
         log.info("sent %s", _totals(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what stays sent though the job failed."""
+        """Log how much was sent although the job failed."""
         log.warning("the job failed; the broker keeps what its finished tasks had sent: %s", _totals(messages))
 
 
@@ -115,7 +115,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         log.info("micro-batch %d: sent %s", batchId, _totals(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log what stays sent though the micro-batch failed."""
+        """Log how much was sent although the micro-batch failed."""
         log.warning(
             "micro-batch %d failed; the broker keeps what its finished tasks had sent: %s", batchId, _totals(messages)
         )
@@ -125,7 +125,7 @@ def batch_writer(options: SinkOptions, schema: StructType, *, overwrite: bool) -
     """Return the writer of a batch job.
 
     Raises:
-        ConfigurationError: the mode is `overwrite`, or a column cannot be sent.
+        ConfigurationError: the mode is `overwrite`, or a column is invalid.
     """
     if overwrite:
         raise ConfigurationError("a destination cannot be overwritten: use mode('append')")

@@ -2,10 +2,10 @@
 
 ::
 
-    reading.py   which rows a task reads, and reading them, on an executor
-    engine.py    what the driver's Python does for a streaming query, and how far it is
-    stream.py    the same as pyspark calls it
-    drain.py     what the driver's Python does for a batch read
+    reading.py   splitting messages into tasks, and reading them on an executor
+    engine.py    the driver's side of a streaming query: offsets, limits, plans
+    stream.py    the interface of pyspark to that engine
+    drain.py     the driver's side of a batch read
 
 Only `stream.py` imports pyspark.
 """

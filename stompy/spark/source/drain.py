@@ -1,8 +1,8 @@
-"""What a batch read does on the driver: takes messages into the read's own spool, once.
+"""The driver's side of a batch read: receives messages once, into a spool of its own below `spoolDir`.
 
-A read has a spool of its own below `spoolDir`. When Spark plans the first action, the driver receives until the queue
-counts as empty and leaves the file `done`; tasks only read. Every later action on the same DataFrame finds `done` and
-reads the same rows. A read that finds no `done` goes on where its predecessor died. Two at once wait for each other.
+When Spark plans the first action, the driver receives until the queue counts as empty, then creates the file `done`;
+tasks only read. Later actions on the same DataFrame find `done` and read the same rows. Without `done`, a read
+continues where a previous process stopped. Of two concurrent reads, one waits for the other.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 
 DONE = "done"
-"""The file that says how many messages a finished read has."""
+"""The file with the number of messages of a finished read."""
 _PATIENCE = ClaimTimeouts(wait=1.0)
-"""With another process, before a look whether it is done."""
+"""How long to wait for another process between checks whether it has finished."""
 _OTHER_TIMEOUT = 3600.0
-"""Seconds to wait for another process that takes the same read."""
+"""Seconds to wait for another process that executes the same read."""
 
 
 def read_folder(options: BatchOptions, load: str) -> str:
     """Return the folder of a read.
 
     Args:
-        options: what was asked.
-        load: an id of this `load()`, for a read that has no `readId`.
+        options: of the read.
+        load: the id of this `load()`, for a read without `readId`.
     """
     return f"{options.spool.spool_dir.rstrip('/')}/read-{options.read_id or load}"
 
 
 def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
-    """Take messages from the broker if that was not done yet; return their spool, and what each task reads.
+    """Receive the messages, unless that was done before; return their spool, and the pieces for each task.
 
-    Everything is in the spool before the first row leaves: Spark may end a task in the middle of a row.
+    All messages are in the spool before a task reads the first row, as Spark may end a task at any time.
 
     Raises:
         StompError: the broker cannot be reached, or the spool cannot be used.
@@ -61,7 +61,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
 
 
 def _taken(options: BatchOptions, spool: Spool) -> int:
-    """Take messages, and return how many the spool then has."""
+    """Receive messages, here or in another process; return the number of messages in the spool."""
     deadline = Deadline(_OTHER_TIMEOUT)
     while True:
         try:
@@ -79,7 +79,7 @@ def _taken(options: BatchOptions, spool: Spool) -> int:
 def _receive(options: BatchOptions, spool: Spool) -> int:
     asked = replace(
         options.spool,
-        # Several could not tell when they have so many together.
+        # One, as several receivers cannot stop at an exact total.
         receivers=options.spool.receivers if options.max_messages is None else 1,
         max_spool_bytes=None,
         lock_timeout=_PATIENCE.wait,
@@ -94,7 +94,7 @@ def _receive(options: BatchOptions, spool: Spool) -> int:
 
 
 def _browse(options: BatchOptions, spool: Spool) -> int:
-    """Copy messages into the spool and leave them in the queue; raises `ConfigurationError` where a broker cannot."""
+    """Copy messages into the spool without consuming them; raises `ConfigurationError` if the broker cannot browse."""
     writer = SpoolWriter(spool, patience=_PATIENCE)
     connection: Connection | None = None
     try:
@@ -115,20 +115,20 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
         subscription = connection.subscribe(
             destination, browse=True, selector=asked.selector, headers=asked.subscribe_headers
         )
-        # The broker marks the end of the queue; the wait is for one that forgets to.
+        # The broker marks the end of the queue; the timeout is for one that does not.
         with contextlib.suppress(ReceiveTimeout, NotConnected):
             while options.max_messages is None or len(waiting) < options.max_messages:
                 waiting.append(subscription.receive(options.idle_timeout))
     now = now_us()
-    rows = [(record_of(one, broker=connection.address, received_at=now), None) for one in waiting]
+    rows = [(record_of(message, broker=connection.address, received_at=now), None) for message in waiting]
     writer.begin(0)
     for start in range(0, len(rows), asked.segment_max_messages):
-        # Nothing is acknowledged, so that nothing comes again.
+        # Confirmed at once: nothing is acknowledged or redelivered.
         writer.confirm(writer.store(0, rows[start : start + asked.segment_max_messages]))
 
 
 def _end_of(files: Files) -> int | None:
-    """Return how many messages a finished read has, `None` for one that is not finished."""
+    """Return the number of messages of a finished read; `None` if it is not finished."""
     document = read_document(files, DONE)
     return None if document is None else int(document["end"])
 

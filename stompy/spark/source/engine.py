@@ -1,12 +1,12 @@
-"""What the driver's Python does for a streaming query: has the spool filled, and tells Spark what is in it.
+"""The driver's side of a streaming query: starts the receivers, and reports offsets and partitions to Spark.
 
-Spark calls from one thread, one call at a time, in this order: `initial` or `prepare_available_now`, `latest`, and for
-each micro-batch `commit` of the one before, then `plan`. After a restart with an unfinished batch it begins with
-`plan`. Whoever fills the spool, the query looks at it through a `SpoolView`.
+Spark calls it in one thread, in this order: `initial` or `prepare_available_now`, `latest`, and for each micro-batch
+`commit` of the previous one, then `plan`. After a restart with an unfinished batch it begins with `plan`. Whichever
+process fills the spool, the query reads it through a `SpoolView`.
 
 | thread | owns | may block on |
 |---|---|---|
-| the one that Spark calls | offsets, the view | the disk; in `prepare_available_now` the broker |
+| Spark's | offsets, the view | the disk; in `prepare_available_now` the broker |
 | `stompy-spool-<number>` | see `receiver.py` | |
 """
 
@@ -33,13 +33,13 @@ from stompy.spark.spool.view import SpoolView
 _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
-"""Seconds after which to look for a first message that is late."""
+"""Seconds between checks of the spool while waiting."""
 _SKIP_AHEAD_TIMEOUT = 5.0
-"""Seconds that a writer gets to number its messages above the checkpoint, before Spark gets an empty batch."""
+"""Seconds to wait until the writer numbers messages above the checkpoint; then Spark gets an empty batch."""
 INLINE_BYTES = 4 << 20
-"""Bytes of a part that the driver sends itself: what it sends, Spark's own memory must hold several times."""
+"""Maximum bytes of a partition that the driver sends, as Spark holds several copies of them in memory."""
 _VERSION = 2
-"""Of an offset."""
+"""The version of the format of offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Offset:
     """A position in a spool.
 
     Attributes:
-        spool: its identity.
-        next: the number of the next message.
-        again: first and end of what is read once more, since the spool is an older copy than the checkpoint.
-        lost: messages up to here that were given up.
+        spool: the spool's identity.
+        next: the sequence number of the next message.
+        again: start and end of messages that are read again, as the spool is an older copy than the checkpoint.
+        lost: number of lost messages before this position.
     """
 
     spool: str
@@ -59,7 +59,7 @@ class Offset:
     lost: int = 0
 
     def json(self) -> dict[str, Any]:
-        """Return what Spark stores."""
+        """Return the offset as a JSON object, which Spark stores."""
         stored: dict[str, Any] = {"v": _VERSION, "spool": self.spool, "next": self.next}
         if self.again is not None:
             stored["again"] = list(self.again)
@@ -69,14 +69,14 @@ class Offset:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], *, path: str) -> Offset:
-        """Return what Spark had stored.
+        """Return the offset in a JSON object.
 
         Args:
             stored: from the checkpoint.
-            path: of the spool, named by the error.
+            path: of the spool, for the error.
 
         Raises:
-            SpoolMismatch: it is not an offset of this source, or of another version.
+            SpoolMismatch: it is an offset of another source, or of another version.
         """
         if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
             raise SpoolMismatch(
@@ -91,12 +91,12 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one micro-batch; `None` for none.
+    """Limits of one micro-batch; `None` for no limit.
 
     Attributes:
-        max_messages: of the micro-batch.
-        max_bytes: approximately.
-        min_messages: that are waited for.
+        max_messages: maximum number of messages.
+        max_bytes: approximate maximum of bytes.
+        min_messages: number of messages to wait for, up to `max_trigger_delay`.
     """
 
     max_messages: int | None = None
@@ -108,7 +108,7 @@ class StreamEngine:
     """The driver's side of one streaming query.
 
     Args:
-        options: of the query. Nothing happens before the first call.
+        options: of the query; the spool is opened at the first call.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -120,22 +120,22 @@ class StreamEngine:
         self._last_batch = time.monotonic()
         self._valid: dict[Segment, bool] = {}
 
-    # What Spark asks.
+    # For Spark.
 
     def initial(self) -> dict[str, Any]:
-        """Return where a query without a checkpoint begins: with the oldest message in the spool."""
+        """Return the first offset of a query without a checkpoint: that of the oldest message in the spool."""
         spool, view, _ = self._open()
         return Offset(spool.identity, view.index.low).json()
 
     def latest(self, start: Mapping[str, Any] | None, limits: Limits) -> dict[str, Any]:
-        """Return how far the next micro-batch goes; where the last one ended if there is nothing for it.
+        """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
 
         Args:
-            start: where the last one ended; `None` where Spark (before 4.2) does not say it.
+            start: the end offset of the previous one; `None` before Spark 4.2, which does not pass it.
             limits: of the micro-batch.
 
         Raises:
-            StompError: no messages can come, and why.
+            StompError: no messages can arrive; the error says why.
             SpoolDataLoss: the checkpoint is ahead of the spool.
         """
         spool, view, receivers = self._open()
@@ -162,23 +162,23 @@ class StreamEngine:
         return end.json()
 
     def report(self) -> dict[str, Any] | None:
-        """Return how far the spool goes, for the query's progress: the difference to `endOffset` is the backlog.
+        """Return the end offset of the spool for the query's progress; the difference to `endOffset` is the backlog.
 
-        With it go the duplicates that its receivers have dropped, and those that they have flagged and kept.
+        It includes the numbers of duplicates that the receivers have dropped, and of possible ones that they kept.
         """
         if self._opened is None:
             return None
         spool, view, _ = self._opened
         counts = read_counts(spool.files)
-        dropped, flagged = (sum(getattr(one, name) for one in counts) for name in ("dropped", "flagged"))
+        dropped, flagged = (sum(getattr(each, name) for each in counts) for name in ("dropped", "flagged"))
         return {**Offset(spool.identity, view.next).json(), "dropped": dropped, "flagged": flagged}
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Piece]]:
-        """Return what the tasks of a micro-batch read, one list a task.
+        """Return the pieces that each task of a micro-batch reads.
 
         Raises:
-            SpoolMismatch: the checkpoint was made with another spool.
-            SpoolDataLoss: not everything is there (option failOnDataLoss).
+            SpoolMismatch: the checkpoint belongs to another spool.
+            SpoolDataLoss: messages are missing (option failOnDataLoss).
         """
         spool, view, receivers = self._open()
         begin, until = self._checked(start, spool), self._checked(end, spool)
@@ -199,20 +199,20 @@ class StreamEngine:
         return split(pieces, max_parts=self._options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Note what was processed; raises as `SpoolView.note_processed`."""
+        """Record that everything before `end` was processed; raises as `SpoolView.note_processed`."""
         spool, view, _ = self._open()
         done = self._checked(end, spool).next
         view.note_processed(done, retention=self._options.spool_retention)
         self._valid = {segment: sound for segment, sound in self._valid.items() if segment.end > done}
 
     def prepare_available_now(self) -> None:
-        """Receive until the queue counts as empty, and let the query end there.
+        """Receive until the queue counts as empty, and make the query end there.
 
-        Waits for the broker, then until nothing has come for `idleTimeout`, but no longer than `availableNowTimeout`
-        once there is a message: a run that ended without one would say that the queue was empty.
+        Wait for a session, then until no message has arrived for `idleTimeout`. `availableNowTimeout` limits this wait,
+        but only once there is a message, as a run without one would imply that the queue was empty.
 
         Raises:
-            StompError: no messages can come, and why.
+            StompError: no messages can arrive; the error says why.
         """
         _, view, receivers = self._open()
         self._refresh(view, receivers)
@@ -231,24 +231,24 @@ class StreamEngine:
         self._target = view.next
 
     def stop(self) -> None:
-        """End the receivers; idempotent."""
+        """End the receivers. Idempotent."""
         if self._opened is not None:
             self._opened[2].stop()
 
     @property
     def url(self) -> str:
-        """Where the spool is."""
+        """The path or URL of the spool."""
         return self._options.spool.spool_dir if self._opened is None else self._opened[0].files.url
 
     @property
     def identity(self) -> str:
-        """Which spool it is; only once something was asked."""
+        """The identity of the spool."""
         return self._open()[0].identity
 
-    # How.
+    # Internals.
 
     def _open(self) -> tuple[Spool, SpoolView, Receivers]:
-        """Open the spool and start the receivers, if that was not done."""
+        """Open the spool and start the receivers at the first call."""
         if self._opened is None:
             options = self._options.spool
             spool = make_spool(open_files(options.spool_dir), options.origin)
@@ -259,10 +259,10 @@ class StreamEngine:
         return self._opened
 
     def _refresh(self, view: SpoolView, receivers: Receivers) -> None:
-        """Look what is there now; waits for an owner that is about to begin.
+        """Refresh the view; wait for an owner that is about to begin.
 
         Raises:
-            SpoolBusy: it does not begin.
+            SpoolBusy: the owner did not begin in time.
         """
         deadline = Deadline(self._options.spool.lock_timeout)
         while not view.refresh():
@@ -279,11 +279,11 @@ class StreamEngine:
     def _start(self, stored: Mapping[str, Any] | None, spool: Spool, view: SpoolView) -> Offset:
         if stored is not None:
             return self._checked(stored, spool)
-        # What was handed out before is at most a little behind; Spark goes on from its own checkpoint in any case.
+        # May be somewhat behind, but Spark continues from its own checkpoint in any case.
         return self._position or Offset(spool.identity, max(view.planned, view.index.low))
 
     def _skip_ahead(self, start: int, view: SpoolView, receivers: Receivers) -> bool:
-        """Have new messages numbered from the checkpoint on; return whether the writer does it.
+        """Make the writer number new messages from the checkpoint on; return whether it does.
 
         Raises:
             SpoolDataLoss: the option failOnDataLoss is true.
@@ -310,7 +310,7 @@ class StreamEngine:
         return view.refresh()
 
     def _admitted(self, view: SpoolView, start: int, end: int, limits: Limits) -> int:
-        """Return up to where the next micro-batch goes; not beyond `start` while more is waited for."""
+        """Return the end of the next micro-batch within the limits; `start` while waiting for more messages."""
         waited = time.monotonic() - self._last_batch
         too_few = limits.min_messages is not None and self._target is None and end - start < limits.min_messages
         if too_few and waited < self._options.max_trigger_delay:
@@ -320,7 +320,7 @@ class StreamEngine:
         return end if limits.max_messages is None else min(end, start + limits.max_messages)
 
     def _pieces(self, view: SpoolView, start: int, end: int) -> list[Piece]:
-        """Return what is read of some messages; without what is gone or damaged, if that is given up."""
+        """Return the pieces that cover some messages, without lost ones if the option failOnDataLoss is false."""
         pieces = view.index.pieces(start, end, fail=self._fail)
         return pieces if self._fail else [piece for piece in pieces if self._is_valid(piece.segment)]
 

@@ -1,4 +1,4 @@
-"""Which rows of a spool a task reads, and reading them, on an executor."""
+"""Splitting messages of a spool into tasks, and reading them on an executor."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from stompy.spark.spool.spool import check_identity, find_spool, open_files
 ROWS_PER_TASK = 10_000
 BYTES_PER_TASK = 32 << 20
 _ROWS = 10_000
-"""Rows in one batch for Spark, at most."""
+"""Approximate rows in one Arrow batch for Spark."""
 
 
 def split(pieces: Sequence[Piece], *, max_parts: int | None, max_bytes: int = BYTES_PER_TASK) -> list[list[Piece]]:
-    """Return the pieces in parts of about the same number of rows; a segment may be cut.
+    """Return the pieces in parts of about the same number of rows; a piece may be split.
 
     Args:
         pieces: in order.
-        max_parts: `None` makes one for each 10,000 rows or `max_bytes`.
-        max_bytes: of a part, where `max_parts` is `None`.
+        max_parts: maximum number of parts; `None` makes one for every 10,000 rows or `max_bytes`.
+        max_bytes: approximate bytes of a part, if `max_parts` is `None`.
     """
     rows = sum(piece.rows for piece in pieces)
     if not rows:
@@ -40,7 +40,7 @@ def split(pieces: Sequence[Piece], *, max_parts: int | None, max_bytes: int = BY
 
 
 def _cut(pieces: Sequence[Piece], bounds: Sequence[int]) -> Iterator[list[Piece]]:
-    """Yield the pieces between bounds, which are counts of rows from the beginning."""
+    """Yield the pieces between bounds, which are numbers of rows from the start."""
     done = 0
     part: list[Piece] = []
     left = list(bounds)
@@ -66,14 +66,14 @@ def read_pieces(
 
     Args:
         url: of the spool.
-        identity: that it must have.
-        pieces: what to read, in order.
-        columns: that the rows get; `None` leaves them as they are stored.
+        identity: the expected identity of the spool.
+        pieces: the rows to read, in order.
+        columns: the columns of the result; `None` keeps the stored ones.
 
     Raises:
-        SpoolError: the spool cannot be seen from this machine.
-        SpoolDamaged, SpoolMismatch: a segment is not what was written.
-        BodyDecodeError: a body is no text, and must be.
+        SpoolError: the spool is not visible on this machine.
+        SpoolDamaged, SpoolMismatch: a segment is corrupt, missing, or of another spool.
+        BodyDecodeError: a body is not UTF-8, with the option invalidText=fail.
     """
     files = open_files(url)
     spool = find_spool(files)
@@ -98,27 +98,27 @@ def read_pieces(
 
 
 def _flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose messages may all be copies."""
+    """Return a batch with all messages marked as possible duplicates."""
     column = batch.schema.get_field_index("possible_duplicate")
     return batch.set_column(column, batch.schema.field(column), pa.array([True] * batch.num_rows))
 
 
 def _joined(batches: Sequence[pa.RecordBatch], columns: ColumnOptions | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches as one: a batch for each segment would cost Spark more."""
+    """Yield the rows of several batches as one batch, which is faster in Spark than one for each segment."""
     table = pa.Table.from_batches(batches).combine_chunks()
     for batch in table.to_batches():
         yield batch if columns is None else shaped(batch, columns)
 
 
 def shaped(batch: pa.RecordBatch, columns: ColumnOptions) -> pa.RecordBatch:
-    """Return rows of a spool with the columns of a query.
+    """Return stored rows with the columns of a query.
 
     Args:
-        batch: as it is stored.
+        batch: as stored.
         columns: of the query.
 
     Raises:
-        BodyDecodeError: a body is no text, and must be; it names the message.
+        BodyDecodeError: a body is not UTF-8, with the option invalidText=fail; the error names the message.
     """
     array = columns.headers_as == "array"
     schema = arrow_schema(text=columns.body_as == "text", array=array)
@@ -131,7 +131,7 @@ def shaped(batch: pa.RecordBatch, columns: ColumnOptions) -> pa.RecordBatch:
 
 
 def _pairs(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-    """Return the headers as a list of pairs, those that were repeated at its end."""
+    """Return the headers as a list of pairs, with repeated ones at the end."""
     first, repeated = batch.column("headers"), batch.column("repeated_headers")
     if repeated.null_count == batch.num_rows:
         pairs = pa.StructArray.from_arrays([first.keys, first.items.cast(pa.binary())], names=["key", "value"])
@@ -142,7 +142,7 @@ def _pairs(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
 
 
 def _texts(batch: pa.RecordBatch, *, fail: bool) -> pa.Array:
-    """Return each body decoded from UTF-8, null where it is none."""
+    """Return each body decoded from UTF-8; invalid ones are null, or raise if `fail`."""
     try:
         return batch.column("body").cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,8 +1,8 @@
-"""The streaming source as pyspark calls it.
+"""The streaming source, as pyspark's interface.
 
-Spark makes one of these twice: one lives in a Python process of the driver as long as the query runs, and gets every
-call but `read`; the other is pickled to the executors for `read` alone. So nothing that cannot travel is made before
-the first call that needs it.
+Spark uses two instances: one in a Python process of the driver, as long as the query runs, for every method except
+`read`; the other is pickled to the executors for `read` only. So anything that cannot be pickled is created at the
+first call that needs it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ try:
 except ImportError:  # before 4.2, where Spark has no admission control for Python
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """What Spark does not look for."""
+        """Stands in for the base class, which this release does not have."""
 
     ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = None
 
 
 class SpoolPart(InputPartition):
-    """What one task reads.
+    """The partition of one task.
 
     Args:
         url: of the spool.
         identity: of the spool.
-        pieces: rows of its segments.
-        rows: the rows themselves, as an Arrow stream, where the driver sends them.
+        pieces: the rows to read from the spool.
+        rows: the rows themselves as an Arrow stream, if the driver sends them; else `None`.
     """
 
     def __init__(self, url: str, identity: str, pieces: Sequence[Piece], *, rows: bytes | None = None) -> None:
@@ -82,18 +82,18 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._engine
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a query without a checkpoint begins."""
+        """Return the first offset of a query without a checkpoint."""
         return self._running.initial()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return how far the next micro-batch goes. Spark before 4.2 gives no arguments."""
+        """Return the end offset of the next micro-batch. Spark before 4.2 passes no arguments."""
         if ReadLimit is not None and isinstance(limit, ReadAllAvailable):
-            # Trigger.Once, which asks just once: before, the queue has to count as empty.
+            # Trigger.Once calls only once, so all messages must be received before.
             self._running.prepare_available_now()
         return self._running.latest(start, self._limits(limit))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Return the limit of the options; all of them count, whichever of them is named here."""
+        """Return one of the limits in the options; all of them apply, whichever is returned."""
         options = self._options
         if options.max_messages_per_trigger is not None:
             return ReadMaxRows(options.max_messages_per_trigger)
@@ -101,19 +101,19 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes_per_trigger)
         if options.min_messages_per_trigger is not None:
             return ReadMinRows(options.min_messages_per_trigger)
-        # Not ReadAllAvailable, by which Trigger.Once is known.
+        # Not ReadAllAvailable, which identifies Trigger.Once.
         return ReadMaxRows(sys.maxsize)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return how far the spool goes, for the query's progress."""
+        """Return the end offset of the spool, for the query's progress."""
         return self._running.report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Receive until the queue counts as empty, and let the query end there."""
+        """Receive until the queue counts as empty, and make the query end there."""
         self._running.prepare_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpoolPart]:
-        """Return what the tasks of a micro-batch read."""
+        """Return the partitions of a micro-batch, one for each task."""
         engine = self._running
         parts = engine.plan(start, end)
         inline = self._options.spool_access == "driver"
@@ -128,7 +128,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; on an executor, from the pickled copy of this."""
+        """Yield the rows of a task; on an executor, in the pickled copy."""
         assert isinstance(partition, SpoolPart)
         columns = self._options.columns
         if partition.rows is not None:
@@ -136,7 +136,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_pieces(partition.url, partition.identity, partition.pieces, columns=columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note what was processed."""
+        """Record that everything before `end` was processed."""
         self._running.commit(end)
 
     def stop(self) -> None:
@@ -174,11 +174,10 @@ def _unpacked(rows: bytes, columns: ColumnOptions) -> Iterator[pa.RecordBatch]:
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM, which Spark sends twice and without waiting, unwind this process, so that it disconnects.
+    """Make SIGTERM raise `SystemExit` in this process, so that it disconnects from the broker.
 
-    By default it would end at once: nothing is lost by that, and the broker has to find out by itself. Further signals
-    are ignored: the second one would interrupt that. Only the main thread can take signals; elsewhere
-    nothing happens.
+    By default the process would end at once; no message would be lost, but the broker would not notice immediately.
+    Further signals are ignored, as Spark sends SIGTERM twice without waiting. No effect outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return

@@ -1,14 +1,13 @@
 """Who may write to a spool: claims with growing numbers, the fence, and the lock.
 
-A receiver makes a claim, then lists the segments, then notes in its claim where it begins. Before it acknowledges, a
+A receiver makes a claim, then lists the segments, then writes to its claim where it begins. Before it acknowledges, a
 receiver writes its segment and *then* looks for a newer claim. Whatever the order in which the two run, one of them
-sees the other: either the predecessor sees the claim and does not acknowledge, or its segment was there before the
-claim and the successor's listing has it. No clock and no lock is needed for that, only a listing that shows what was
-written before.
+sees the other: either the predecessor sees the claim and does not acknowledge, or its segment existed before the claim
+and is in the successor's listing. This needs neither a clock nor a lock, only a listing that shows earlier writes.
 
-On a directory there is a lock too, so that a second query on one spool is refused instead of throwing the first one
-out. A frozen process keeps its lock; so the owner also touches its claim now and then, and who waits for the lock takes
-the spool over when the claim has not been touched for long.
+A directory also has a lock, so that a second query on one spool is rejected instead of taking it over. A frozen process
+keeps its lock; so the owner also touches its claim regularly, and a process that waits for the lock takes the spool
+over if the claim has not been touched for too long.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ EPOCHS = "epoch"
 HEARTBEAT_INTERVAL = 2.0
 """Seconds between touches of a claim."""
 _POLL_INTERVAL = 0.1
-"""Seconds between looks at a lock that another has."""
+"""Seconds between attempts to take a lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,9 @@ class ClaimTimeouts:
     """How long to wait for a predecessor; durations in seconds.
 
     Attributes:
-        wait: for one that is alive, before `SpoolBusy`. A stopped query's process lives on for some seconds.
-        frozen: a predecessor that has not touched its claim for so long, and keeps its lock, is taken over from.
+        wait: for a predecessor that is alive, before `SpoolBusy`. The process of a stopped query lives for some
+            seconds more.
+        frozen: time since a predecessor that keeps its lock last touched its claim, after which it is taken over from.
     """
 
     wait: float = 30.0
@@ -57,7 +57,7 @@ class ActiveClaim:
     """The newest receiver that has begun to write.
 
     Attributes:
-        epoch: its number; 0 where there never was one.
+        epoch: its number; 0 if there never was one.
         start: the sequence number at which it began.
     """
 
@@ -66,12 +66,12 @@ class ActiveClaim:
 
 
 class Claim:
-    """The right to write to a spool, until somebody has a newer one. Any thread.
+    """The right to write to a spool, until there is a newer claim. Any thread.
 
     Args:
         files: of the spool.
-        patience: with a predecessor.
-        closing: ends the wait for one.
+        patience: how long to wait for a predecessor.
+        closing: ends the wait for a predecessor.
 
     Raises:
         SpoolBusy: another receiver fills the spool.
@@ -94,17 +94,17 @@ class Claim:
         return self._name.epoch
 
     def begin(self, start: int) -> None:
-        """Note where this receiver begins, and forget older claims, which say nothing any more."""
+        """Write where this receiver begins, and remove older claims, which are now obsolete."""
         self._files.write(self._path, dump({**_owner_info(), "start": start}))
         for claim in claims(self._files):
             if claim.epoch < self.epoch:
                 self._files.remove(f"{EPOCHS}/{claim.name}")
 
     def check(self) -> None:
-        """Look for a newer claim (W4): what was written before this call and found none may be acknowledged.
+        """Look for a newer claim (W4): if there is none, everything written before this call may be acknowledged.
 
         Raises:
-            SpoolFenced: there is one, or this claim is gone, which only a newer one's owner does.
+            SpoolFenced: there is one, or this claim was removed, which only the owner of a newer one does.
         """
         found = claims(self._files)
         newest = found[-1] if found else None
@@ -117,7 +117,7 @@ class Claim:
             )
 
     def heartbeat(self) -> None:
-        """Show that the owner is alive, if it is time to."""
+        """Show that the owner is alive, if a heartbeat is due."""
         now = time.monotonic()
         if now - self._heartbeat_at < HEARTBEAT_INTERVAL:
             return
@@ -127,12 +127,12 @@ class Claim:
             self._lock = self._files.lock(LOCK)
 
     def withdraw(self) -> None:
-        """Give the claim back before `begin`: nothing was written under it, and the predecessor's counts again."""
+        """Remove the claim before `begin`: nothing was written under it, and the predecessor's is valid again."""
         self._files.remove(self._path)
         self.release()
 
     def release(self) -> None:
-        """Let another have the spool without waiting."""
+        """Release the lock, so that another process can claim the spool without waiting."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -149,14 +149,14 @@ def claims(files: Files) -> list[ClaimName]:
 
 
 def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | None:
-    """Return the newest receiver that has begun; `None` while the newest claim's owner is about to.
+    """Return the newest receiver that has begun; `None` while the owner of the newest claim is about to begin.
 
     Args:
         files: of the spool.
-        before: look at claims with a smaller number only, and pass over those that never began.
+        before: only consider claims with a smaller number, and ignore those that never began.
 
     Raises:
-        SpoolDamaged: a claim is not what was written.
+        SpoolDamaged: a claim is corrupt.
     """
     for claim in reversed(claims(files)):
         if before is not None and claim.epoch >= before:
@@ -175,8 +175,8 @@ def _take(files: Files) -> ClaimName:
         known = claims(files)
         claim = ClaimName(known[-1].epoch + 1 if known else 1, secrets.token_hex(6))
         files.write(f"{EPOCHS}/{claim.name}", dump(_owner_info()))
-        # Two that came at once have the same number; whoever sees the other, or both, try a larger one.
-        rivals = [one for one in claims(files) if one.epoch >= claim.epoch and one != claim]
+        # Two concurrent claims may have the same number; at least one of the processes sees it and tries a larger one.
+        rivals = [other for other in claims(files) if other.epoch >= claim.epoch and other != claim]
         if not rivals:
             return claim
         files.remove(f"{EPOCHS}/{claim.name}")
@@ -184,7 +184,7 @@ def _take(files: Files) -> ClaimName:
 
 
 def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Event) -> Lock | None:
-    """Return the lock, or `None` where its holder is frozen.
+    """Return the lock, or `None` if its holder is frozen.
 
     Raises:
         SpoolBusy: its holder is alive.
@@ -214,12 +214,12 @@ def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Eve
 
 
 def last_heartbeat(files: Files) -> tuple[str, float] | None:
-    """Return what changes as long as the newest owner is alive."""
+    """Return a value that changes as long as the newest owner is alive; `None` if there is no claim."""
     return max(((entry.name, entry.modified) for entry in files.list(EPOCHS)), default=None)
 
 
 def owner_of(files: Files) -> str | None:
-    """Return who has the newest claim, for a person to read; `None` where nobody ever had one."""
+    """Return a description of the owner of the newest claim; `None` if there is no claim."""
     found = claims(files)
     return _describe(files, found[-1]) if found else None
 

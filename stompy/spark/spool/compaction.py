@@ -1,8 +1,8 @@
-"""Many small segments become one, so that a spool that is filled slowly and read late stays cheap to list and to read.
+"""Merging small segments, so that a spool that is filled slowly and read late stays cheap to list and to read.
 
-C1 read the segments of a block; C2 write the one that they become, as any segment; C3 look for a newer claim; C4 remove
-them. Between C2 and C4 both are there, and the merged one counts (`index.sound`). Only what is settled is merged, so
-that nobody needs the ids in it; and whoever finds a segment gone reads the one that holds its rows now (`Spool.read`).
+C1 read the segments of a block; C2 write the merged one like any segment; C3 look for a newer claim; C4 remove the
+originals. Between C2 and C4 both exist, and the merged one is valid (`index.sound`). Only settled segments are merged,
+as their ids are no longer needed; a reader that misses a segment reads the one that now has its rows (`Spool.read`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from stompy.spark.spool.spool import Spool
 _LOG = logging.getLogger("stompy.spark")
 
 _REST = 10.0
-"""Seconds after which segments are merged: a query that keeps up has had them removed by then."""
+"""Seconds after which segments are merged; those that a query reads in time are removed before."""
 
 
 class Compaction:
-    """Merges the small segments of a spool, a block in each call. One thread, that of `SpoolWriter.maintain`.
+    """Merges the small segments of a spool, one block per call. Used by the thread of `SpoolWriter.maintain` only.
 
     Args:
-        spool: whose they are.
+        spool: the spool.
         claim: of the writer.
         index: of the writer.
-        lock: that guards the index.
+        lock: guards the index.
         settled: the mark when the writer began.
     """
 
@@ -49,10 +49,10 @@ class Compaction:
 
         Args:
             settled: the mark, as it is on disk.
-            stopped: whether there is no time for it any more.
+            stopped: returns whether to give up.
 
         Raises:
-            SpoolFenced: a successor is at work.
+            SpoolFenced: a successor has taken over the spool.
         """
         if time.monotonic() - self._looked_at >= _REST:
             self._looked_at = time.monotonic()
@@ -73,7 +73,7 @@ class Compaction:
             spool.files.write(merged.name, data)
         except SpoolError as error:
             self._claim.check()  # a successor removes what its predecessor has not finished
-            # They can be read as they are, or whoever reads them gets the reason.
+            # They can be read unmerged, or reading them raises the reason.
             _LOG.warning("the messages %d to %d stay in small files: %s", block[0].first, block[-1].end - 1, error)
             return
         self._claim.check()

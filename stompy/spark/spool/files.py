@@ -1,7 +1,7 @@
-"""The seam to a file system, and a directory as one.
+"""The interface to a file system, and its implementation for directories.
 
-All that a spool needs of a file system: whole files that appear with their last byte or not at all, a listing that
-shows what was written before it was asked for, and for a directory a lock. Object stores are in `remote.py`.
+A spool needs from a file system: files that are created atomically, a listing that shows every earlier write and, for a
+directory, a lock. Object stores are in `remote.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 from stompy.errors import SpoolError, SpoolFull
 
 TEMPORARY = ".tmp-"
-"""What the names of unfinished files begin with."""
+"""Prefix of the names of unfinished files."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -44,22 +44,22 @@ _NOTHING: Mapping[str, Entry] = MappingProxyType({})
 
 
 class Lock(Protocol):
-    """A lock that its holder's death frees."""
+    """A lock that is released when its holder dies."""
 
     def release(self) -> None:
-        """Let another have it."""
+        """Release the lock."""
         ...
 
 
 class Files(Protocol):
-    """A folder on some file system; names are relative to it, parts separated by `/`.
+    """A folder on some file system; names are relative to it, with `/` between their parts.
 
-    Every method raises `SpoolError`, and `SpoolFull` where there is no room.
+    Every method raises `SpoolError`, and `SpoolFull` if there is no space left.
     """
 
     @property
     def url(self) -> str:
-        """Where it is, as a person would write it, without credentials."""
+        """Its path or URL, without credentials."""
         ...
 
     @property
@@ -68,40 +68,40 @@ class Files(Protocol):
         ...
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, `None` where there is none."""
+        """Return the bytes of a file, or `None` if it does not exist."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a whole file, in place of the one that may be there; it is durable when this returns."""
+        """Write a whole file, atomically and durably; replace an existing one."""
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file as `write` does, unless there is one; return whether it was written."""
+        """Write a whole file as `write` does, unless it exists; return whether it was written."""
         ...
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """Return whether a file exists."""
         ...
 
     def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return what is in a folder; nothing where there is none.
+        """Return the entries of a folder; empty if it does not exist.
 
         Args:
-            folder: to look into.
-            known: entries by name that are taken as they were, if they are still there: of files that never change.
+            folder: the folder.
+            known: by name, entries of files that never change; they are returned as given if they still exist.
         """
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens where there is none."""
+        """Remove a file, if it exists."""
         ...
 
     def make_folder(self, name: str) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
         ...
 
     def sync(self, folder: str) -> None:
-        """Make durable what another process has given a name in a folder."""
+        """Make the names in a folder durable that another process has written."""
         ...
 
     def sweep(self, folder: str) -> None:
@@ -109,23 +109,23 @@ class Files(Protocol):
         ...
 
     def lock(self, name: str) -> Lock | None:
-        """Take a lock without waiting; `None` where another has it."""
+        """Take a lock without waiting; return `None` if another process holds it."""
         ...
 
     def touch(self, name: str) -> None:
-        """Make a file's time of modification now, if it is there."""
+        """Set the modification time of a file to now, if it exists."""
         ...
 
 
 class LocalFiles:
     """A directory of this machine, or one that several machines share.
 
-    A file is written under another name, synced, linked to its name and the folder synced; so a name never stands for
-    half a file, not even after a power cut. A directory of NFS is experimental: it was not tried, and must be mounted
-    with `noac`, so that a listing is never an old one.
+    A file is written under a temporary name, synced and renamed, then the folder is synced; so no file is ever
+    incomplete, even after a power cut. NFS is experimental and untested: the directory must be mounted with `noac`, so
+    that a listing is never out of date.
 
     Args:
-        root: the directory; it need not be there.
+        root: the directory; it need not exist.
     """
 
     local = True
@@ -143,7 +143,7 @@ class LocalFiles:
         return os.path.join(self._root, *name.split("/")) if name else self._root
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, `None` where there is none."""
+        """Return the bytes of a file, or `None` if it does not exist."""
         path = self.path(name)
         with _os_errors(path):
             try:
@@ -153,7 +153,7 @@ class LocalFiles:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a whole file, in place of the one that may be there."""
+        """Write a whole file; replace an existing one."""
         path = self.path(name)
         with _os_errors(path):
             unfinished = _write_unfinished(path, data)
@@ -161,12 +161,12 @@ class LocalFiles:
             _sync_folder(os.path.dirname(path))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file, unless there is one; return whether it was written."""
+        """Write a whole file, unless it exists; return whether it was written."""
         path = self.path(name)
         with _os_errors(path):
             unfinished = _write_unfinished(path, data)
             try:
-                # A rename would take the place of another's file silently.
+                # A rename would silently replace an existing file.
                 _finish(os.link, unfinished, path)
             except FileExistsError:
                 return False
@@ -175,11 +175,11 @@ class LocalFiles:
         return True
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """Return whether a file exists."""
         return os.path.lexists(self.path(name))
 
     def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return what is in a folder, without unfinished files; only what is not known is looked at."""
+        """Return the entries of a folder without unfinished files; only unknown files are examined."""
         path = self.path(folder)
         found = []
         with _os_errors(path):
@@ -193,20 +193,20 @@ class LocalFiles:
                     continue
                 if one.name.startswith(TEMPORARY):
                     continue
-                # Another process may remove it between the listing and the look.
+                # Another process may have removed it since the listing.
                 with contextlib.suppress(FileNotFoundError):
                     state = one.stat()
                     found.append(Entry(one.name, state.st_size, state.st_mtime, one.is_dir()))
         return found
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens where there is none."""
+        """Remove a file, if it exists."""
         path = self.path(name)
         with _os_errors(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder and those above it, durably."""
+        """Create a folder and its parents, durably."""
         path = self.path(name)
         with _os_errors(path):
             missing = []
@@ -218,13 +218,13 @@ class LocalFiles:
                 _sync_folder(os.path.dirname(one))
 
     def sync(self, folder: str) -> None:
-        """Make durable what another process has given a name in a folder."""
+        """Make the names in a folder durable that another process has written."""
         path = self.path(folder)
         with _os_errors(path):
             _sync_folder(path)
 
     def sweep(self, folder: str) -> None:
-        """Remove unfinished files of segments; those of watermarks may be another process's, and are small."""
+        """Remove unfinished files of segments; those of marks are small, and may be in use by another process."""
         path = self.path(folder)
         with _os_errors(path):
             for name in os.listdir(path):
@@ -233,25 +233,25 @@ class LocalFiles:
                         os.unlink(os.path.join(path, name))
 
     def lock(self, name: str) -> Lock | None:
-        """Take a lock of the kernel's without waiting; `None` where another process has it."""
+        """Take a kernel lock without waiting; return `None` if another process holds it."""
         return FileLock.take(self.path(name))
 
     def touch(self, name: str) -> None:
-        """Make a file's time of modification now, if it is there."""
+        """Set the modification time of a file to now, if it exists."""
         path = self.path(name)
         with _os_errors(path), contextlib.suppress(FileNotFoundError):
             os.utime(path)
 
 
 class FileLock:
-    """A locked file; the kernel frees it when the process dies, however it dies."""
+    """A locked file; the kernel releases the lock when the process ends, for whatever reason."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
     @classmethod
     def take(cls, path: str) -> FileLock | None:
-        """Take the lock, or return `None` where another has it."""
+        """Take the lock, or return `None` if another process holds it."""
         try:
             import fcntl
         except ImportError:
@@ -269,7 +269,7 @@ class FileLock:
         return cls(handle)
 
     def release(self) -> None:
-        """Let another have it. The file stays: who removes a lock file takes it from under the next owner."""
+        """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             os.close(handle)
@@ -293,7 +293,7 @@ def _os_errors(path: str) -> Iterator[None]:
 
 
 def _write_unfinished(path: str, data: bytes) -> str:
-    """Write and sync a file beside `path` (W1), and return its name."""
+    """Write and sync a file in the folder of `path` (W1), and return its name."""
     folder, name = os.path.split(path)
     unfinished = os.path.join(folder, f"{TEMPORARY}{name}-{secrets.token_hex(4)}")
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

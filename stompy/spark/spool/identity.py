@@ -1,4 +1,4 @@
-"""What makes two messages the same: their ids where the broker's are stable, or a header of their own."""
+"""How duplicates are recognised: by message id, if the broker's ids are stable, or by a header of the sender."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from stompy.spark.spool.record import Record, fingerprint
 from stompy.spark.spool.redelivery import Identity
 
 _STABLE = ("activemq", "artemis", "stompy-broker")
-"""What the names of servers hold whose message ids are the messages'."""
+"""Parts of the `server` header of brokers that redeliver a message with the same message id."""
 _OF_A_CONSUMER = re.compile(r"\d+,(\d+)")
-"""What Artemis writes: the number of the consumer, another one in each session, and the message's own."""
+"""An id of Artemis: the number of the consumer, which differs in each session, and that of the message."""
 
 
 class Identifier:
-    """What makes two messages the same.
+    """Identifies messages, to recognise duplicates.
 
     Args:
-        dedup_header: the header whose value does, among the messages of a destination; without one it is the message
-            id with the content.
+        dedup_header: the header whose value identifies a message within its destination; `None` uses the message id
+            and the content.
         stable: whether a message that is delivered again has the same id; see `are_stable`.
     """
 
@@ -29,7 +29,7 @@ class Identifier:
         self._stable = stable
 
     def of(self, record: Record) -> Identity | None:
-        """Return what a message can be recognised by; `None` where nothing does."""
+        """Return the identity of a message; `None` if it has none."""
         if self._header is not None:
             value = dict(record.headers).get(self._header)
             return None if value is None else (value, record.destination or "")
@@ -38,7 +38,7 @@ class Identifier:
         return _own(record.message_id), fingerprint(record.destination, record.body, record.broker_timestamp)
 
     def of_batch(self, batch: pa.RecordBatch) -> set[Identity]:
-        """Return what the messages of a segment can be recognised by."""
+        """Return the identities of the messages of a segment."""
         if self._header is not None:
             values = (dict(headers).get(self._header) for headers in batch.column("headers").to_pylist())
             found = zip(values, batch.column("destination").to_pylist(), strict=True)
@@ -50,20 +50,20 @@ class Identifier:
 
 
 def are_stable(server: str | None, *, message_ids: str) -> bool:
-    """Whether a message that this broker delivers again has the same id.
+    """Return whether this broker redelivers a message with the same id.
 
-    RabbitMQ names deliveries, not messages; a broker that numbers the deliveries of a session would even give another
-    message the id of an earlier one.
+    RabbitMQ's ids are those of deliveries, not of messages; a broker that numbers the deliveries of a session could
+    even reuse an id for another message.
 
     Args:
         server: the `server` header of CONNECTED.
-        message_ids: the option: `stable`, `unstable`, or `auto`.
+        message_ids: the option `messageIds`: `stable`, `unstable` or `auto`.
     """
     name = (server or "").lower()
     return message_ids == "stable" or (message_ids == "auto" and any(one in name for one in _STABLE))
 
 
 def _own(message_id: str) -> str:
-    """Return the part of an id that is the message's."""
+    """Return the part of an id that identifies the message."""
     found = _OF_A_CONSUMER.fullmatch(message_id)
     return message_id if found is None else found[1]

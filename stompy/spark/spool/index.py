@@ -1,8 +1,8 @@
-"""Which segments make up a spool: the listing, made sense of; pure.
+"""Which of the listed segments are valid, and which sequence numbers they cover; pure.
 
-Between receivers that took a spool over from each other, two segments can cover the same numbers: a receiver that was
-stopped half-way may finish its file when its successor is at work already. The successor's claim says where it began
-(`start`); what an older one wrote beyond that was never acknowledged (see `claims.py`) and does not count.
+After a takeover two segments can cover the same sequence numbers: a receiver that was frozen may finish its file when
+its successor has already begun. The successor's claim says where it began (`start`); what an older receiver wrote from
+there on was never acknowledged (see `claims.py`), and is ignored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from stompy.errors import SpoolDataLoss
 from stompy.spark.spool.names import Segment
 
 BLOCK = 1000
-"""Numbers in a block, whose small segments are merged into one."""
+"""Sequence numbers in a block, whose small segments are merged into one."""
 _MANY, _SMALL = 20, 4 << 20
-"""Segments, the fewest that are merged, and bytes, the most."""
+"""The minimum number of segments to merge, and the maximum of their bytes."""
 _ADVICE = "Restore the files from a backup, or go on without these messages with the option failOnDataLoss=false"
 
 
@@ -28,8 +28,8 @@ class Piece:
 
     Attributes:
         segment: the file.
-        start: the first sequence number that is meant.
-        end: the number after the last one.
+        start: the first sequence number.
+        end: the sequence number after the last one.
         again: whether the rows may have been read before.
     """
 
@@ -40,12 +40,12 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return self.end - self.start
 
     @property
     def size(self) -> int:
-        """About how many bytes they have."""
+        """The approximate size of the rows in bytes."""
         return self.segment.size * self.rows // max(1, self.segment.count)
 
 
@@ -70,7 +70,7 @@ class SegmentIndex:
 
     @property
     def messages(self) -> int:
-        """How many messages are kept, those that were processed and not yet removed included."""
+        """The number of messages, including processed ones that were not yet removed."""
         return self._messages
 
     @property
@@ -91,9 +91,9 @@ class SegmentIndex:
         self._messages += segment.count
 
     def mergeable(self, start: int, end: int) -> Iterator[list[Segment]]:
-        """Yield the small segments of each block of BLOCK numbers that lies between two numbers and has many of them.
+        """Yield the segments of each complete block between two numbers that has many small ones.
 
-        Every process that fills the spool finds the same ones, so that what two of them merge never overlaps in part.
+        Every process finds the same ones, so merged segments of two processes never overlap partly.
         """
         position = bisect.bisect_left(self._segments, start, key=lambda one: one.first)
         inside = itertools.takewhile(lambda one: one.end <= end, itertools.islice(self._segments, position, None))
@@ -105,14 +105,14 @@ class SegmentIndex:
                 yield block
 
     def replace(self, several: Sequence[Segment], merged: Segment) -> None:
-        """Put one segment in the place of the several that it was made of."""
+        """Replace segments by the one that they were merged into."""
         position = bisect.bisect_left(self._segments, several[0].first, key=lambda one: one.first)
         assert self._segments[position : position + len(several)] == several, "they are in the index"
         self._segments[position : position + len(several)] = [merged]
         self._size += merged.size - sum(segment.size for segment in several)
 
     def followed_by(self, segments: Iterable[Segment]) -> bool:
-        """Whether some segments go on where this one ends, without a gap."""
+        """Return whether `segments` continue this index without a gap."""
         ends = self.next
         for segment in segments:
             if segment.first != ends:
@@ -121,14 +121,17 @@ class SegmentIndex:
         return True
 
     def below_gap(self, position: int) -> tuple[int, int] | None:
-        """Return the first number and the end of what lies below a position and does not reach it."""
+        """Return the first sequence number and the end of the messages before a gap that ends at or after `position`.
+
+        Return `None` if the messages reach `position`, or if there are none below it.
+        """
         count = bisect.bisect_left(self._segments, position, key=lambda one: one.first)
         if not count or self._segments[count - 1].end >= position:
             return None
         return max(self.low, self._segments[0].first), self._segments[count - 1].end
 
     def remove_below(self, low: int) -> list[Segment]:
-        """Take out the segments that lie below a new low watermark, and return them."""
+        """Remove the segments below a new low mark, and return them."""
         self.low = max(self.low, low)
         gone = list(itertools.takewhile(lambda segment: segment.end <= self.low, self._segments))
         del self._segments[: len(gone)]
@@ -137,15 +140,15 @@ class SegmentIndex:
         return gone
 
     def pieces(self, start: int, end: int, *, fail: bool = True) -> list[Piece]:
-        """Return what covers the numbers from `start` up to `end`.
+        """Return the pieces that cover the sequence numbers from `start` up to `end`.
 
         Args:
             start: the first number.
-            end: the number after the last.
-            fail: raise for a gap; else it is left out.
+            end: the number after the last one.
+            fail: whether to raise for a gap; otherwise it is ignored.
 
         Raises:
-            SpoolDataLoss: not all of them are there.
+            SpoolDataLoss: there is a gap.
         """
         return list(self._pieces(start, end, fail=fail))
 
@@ -165,7 +168,7 @@ class SegmentIndex:
             raise lost(self._path, at, end)
 
     def end_within(self, start: int, max_bytes: int) -> int:
-        """Return the number up to which there are about `max_bytes` from `start` on, at least one message's."""
+        """Return the end of about `max_bytes` of messages from `start` on, at least of one message."""
         at = start
         for piece in self._pieces(start, self.next, fail=False):
             size = piece.size
@@ -178,7 +181,7 @@ class SegmentIndex:
 
 
 def lost(path: str, start: int, end: int) -> SpoolDataLoss:
-    """Return the error for messages that are gone."""
+    """Return the error for lost messages."""
     return SpoolDataLoss(
         f"the segments with the messages {start} to {end - 1} ({end - start} in all) are gone. They were acknowledged "
         f"to the broker, which will not send them again. {_ADVICE}",
@@ -187,17 +190,17 @@ def lost(path: str, start: int, end: int) -> SpoolDataLoss:
 
 
 def sound(segments: Iterable[Segment], *, epoch: int, start: int) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments that count, in order, and those that do not.
+    """Return the valid segments, in order, and the others.
 
     Args:
-        segments: all that are listed.
+        segments: all listed segments.
         epoch: of the newest receiver that has begun.
         start: where it began.
     """
     kept: list[Segment] = []
     orphans: list[Segment] = []
-    # Of two that overlap the later receiver's counts: it knew all that its predecessors had acknowledged. Of one
-    # receiver's, the one that it merged the others into.
+    # Of two that overlap, that of the later receiver is valid, as it knew what its predecessors had acknowledged. Of
+    # one receiver's, it is the one that others were merged into.
     for segment in sorted(segments, key=lambda one: (one.first, -one.epoch, -one.count)):
         beyond = segment.epoch < epoch and segment.end > start
         unknown = segment.epoch > epoch

@@ -1,4 +1,4 @@
-"""How the name of a file says what is in it, so that the listing of a folder is the index of a spool."""
+"""The file names of a spool, which describe the contents, so that a listing of the folder is the index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 IDENTITY = "spool.json"
-"""The file that says whose spool it is."""
+"""The file that identifies the spool."""
 
 _SEGMENT = re.compile(r"seg-(\d{20})-(\d{7})-e(\d{8})-([0-9a-f]{16})\.arrow")
 _CLAIM = re.compile(r"(\d{8})-([0-9a-f]{12})")
@@ -18,11 +18,11 @@ class Segment:
 
     Attributes:
         first: the sequence number of its first message.
-        count: how many there are.
-        epoch: of the process that wrote it.
-        digest: checksum of the whole file, 16 hexadecimal digits; in its name, as it cannot be in itself.
+        count: the number of messages.
+        epoch: of the claim of the process that wrote it.
+        digest: checksum of the whole file, 16 hexadecimal digits.
         size: bytes of the file.
-        modified: when it was written, in seconds since the epoch.
+        modified: when it was written, in seconds since the Unix epoch.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClaimName:
-    """The name of a process's claim to a spool: a number that grows, and a token of chance that tells two apart."""
+    """The name of a claim to a spool: an increasing number, and a random token that makes it unique."""
 
     epoch: int
     token: str
@@ -57,7 +57,7 @@ class ClaimName:
 
 
 def segment_of(name: str, *, size: int, modified: float) -> Segment | None:
-    """Return the segment that a file's name says, or `None`."""
+    """Return the segment with a file name, or `None` if the name is not that of a segment."""
     found = _SEGMENT.fullmatch(name)
     if found is None:
         return None
@@ -66,6 +66,6 @@ def segment_of(name: str, *, size: int, modified: float) -> Segment | None:
 
 
 def claim_of(name: str) -> ClaimName | None:
-    """Return the claim that a file's name says, or `None`."""
+    """Return the claim with a file name, or `None` if the name is not that of a claim."""
     found = _CLAIM.fullmatch(name)
     return ClaimName(int(found[1]), found[2]) if found else None

@@ -10,11 +10,11 @@ from typing import Protocol
 from stompy.frames.frame import Headers
 
 _LATEST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999, which is as far as Spark's timestamps go."""
+"""The last millisecond of the year 9999, the latest timestamp of Spark."""
 
 
 class Received(Protocol):
-    """A received message, as far as a row goes; `stompy.connection.message.Message` is one."""
+    """The parts of a received message that are stored; `stompy.connection.message.Message` has them."""
 
     @property
     def headers(self) -> Headers:
@@ -29,7 +29,7 @@ class Received(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is stored of a message, but for its place; times in microseconds since the epoch, UTC."""
+    """The stored values of a message without its sequence number; times in microseconds since the epoch."""
 
     message_id: str | None
     destination: str | None
@@ -83,7 +83,7 @@ def record_of(message: Received, *, broker: str, received_at: int) -> Record:
 
 
 def storable(text: str) -> str:
-    r"""Return text as UTF-8 can hold it: bytes that were not UTF-8 on the wire become `\xff` and the like."""
+    r"""Return text that can be encoded as UTF-8: bytes that were not UTF-8 on the wire become `\xff` and the like."""
     if text.isascii():
         return text
     try:
@@ -94,12 +94,12 @@ def storable(text: str) -> str:
 
 
 def fingerprint(destination: str | None, body: bytes | None, moment: int | None = None) -> str:
-    """Return a short digest of a message, so that an id alone never makes a message a duplicate.
+    """Return a short digest of a message, so that two messages with the same id are not taken for duplicates.
 
     Args:
         destination: of the message.
         body: its bytes.
-        moment: the broker's timestamp, in microseconds: a broker that lost its disk gives the same numbers again.
+        moment: the broker's timestamp in microseconds, as a broker that lost its disk reuses message ids.
     """
     digest = blake2b((destination or "").encode(), digest_size=8)
     digest.update(b"\0" if moment is None else f"\0{moment}\0".encode())
@@ -108,12 +108,12 @@ def fingerprint(destination: str | None, body: bytes | None, moment: int | None 
 
 
 def now_us() -> int:
-    """Return the wall clock in microseconds since the epoch: the time must mean something to another machine."""
+    """Return the microseconds since the epoch; the wall clock, as other machines must understand the value."""
     return time.time_ns() // 1000
 
 
 def _timestamp(text: str | None) -> int | None:
-    """Return a header in milliseconds as microseconds; `None` for what is no moment."""
+    """Return a `timestamp` header, which has milliseconds, in microseconds; `None` if it is missing or invalid."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 15:
         return None
     milliseconds = int(text)

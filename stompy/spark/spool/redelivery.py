@@ -1,16 +1,16 @@
-"""Which messages the broker may deliver again, and how long their ids must be recognised; pure.
+"""Which messages the broker may redeliver, and how long their ids must be remembered; pure.
 
-A receiver has one session at a time. What it took is written, then acknowledged with a receipt: a `Delivery`. The
-broker sends a message to another session only after it has given up the one that had it. So, when the receipt for a
-delivery comes at time T, the message is gone at the broker, and a further copy can only lie in the inbox of a session
-that the broker had given up before T. Such a session gets no receipt for anything that it sends after T. Hence the
-rule, for every id of that delivery:
+A receiver has one session at a time. The messages that it received are written, then acknowledged with a receipt: a
+`Delivery`. The broker sends a message to another session only after it has ended the one that had it. So when the
+receipt for a delivery arrives at time T, the broker has deleted the message, and another copy can only be in the inbox
+of a session that the broker ended before T. Such a session gets no receipt for any frame that it sends after T. Hence,
+each id of that delivery is needed
 
-- **On disk** it is needed until T: a later process has only new sessions, and the broker has nothing left to send.
-- **In memory** it is needed until each *other* session that was open at T has ended, or has received the receipt for a
-  frame that it sent after T.
+- **on disk** until T: a later process has only new sessions, and the broker has nothing left to send.
+- **in memory** until each *other* session that was open at T has ended, or has received the receipt for a frame that it
+  sent after T.
 
-Time is a count of confirmed deliveries (`turn`). The state-space search in the tests drives this class.
+Time is a count of confirmed deliveries (`turn`). The tests search the state space of this class.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Identity = tuple[str, str]
-"""An id, and a digest of what the message is besides."""
+"""An id, and a digest of the rest of the message or its destination."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one ACK covers.
+    """The messages that one ACK covers.
 
     Attributes:
-        receiver: whose session it is.
-        ids: of its messages, those that were recognised included.
-        start: the sequence number of its first message that was written.
-        end: the number after the last one; `start` where nothing was.
-        turn: before its ACK was sent.
+        receiver: the number of the receiver that got them.
+        ids: of its messages, including recognised duplicates.
+        start: the sequence number of the first message that was written.
+        end: the number after the last one; `start` if none was written.
+        turn: the time before its ACK was sent.
     """
 
     receiver: int
@@ -43,13 +43,13 @@ class Delivery:
 
 @dataclass(slots=True)
 class Redelivery:
-    """The ids that are recognised, and how far the broker has confirmed what was written. One thread at a time.
+    """The remembered ids, and which deliveries the broker has confirmed. One thread at a time.
 
     Attributes:
-        known: the ids; at first those of earlier processes that may come again.
+        known: the ids; at first those of earlier processes that may be redelivered.
         turn: the current time.
-        receipts: by receiver with an open session: its newest turn that a receipt has answered.
-        confirmed: deliveries whose ids are still needed in memory, with the turn of their receipt; the oldest first.
+        receipts: by receiver with an open session, the latest turn for which a receipt has arrived.
+        confirmed: deliveries whose ids are still needed in memory, with the turn of their receipt, oldest first.
         open: deliveries without a receipt.
     """
 
@@ -61,42 +61,42 @@ class Redelivery:
 
     @property
     def settled(self) -> int | None:
-        """Below this nothing that was written waits for a receipt; `None` if nothing at all does."""
+        """The lowest sequence number whose receipt is pending; `None` if there is none."""
         return min((delivery.start for delivery in self.open if delivery.end > delivery.start), default=None)
 
     def begin(self, receiver: int) -> None:
-        """Note that a receiver is about to open a session; before it connects."""
+        """Record that a receiver is about to open a session; called before it connects."""
         self.receipts[receiver] = self.turn
 
     def wrote(self, receiver: int, ids: Sequence[Identity], start: int, end: int) -> Delivery:
-        """Note that messages are durable; before their ACK is sent."""
+        """Record that messages are durable; called before their ACK is sent."""
         delivery = Delivery(receiver, ids, start, end, self.turn)
         self.known.update(ids)
         self.open.append(delivery)
         return delivery
 
     def confirm(self, delivery: Delivery) -> list[Identity]:
-        """Note the receipt for an ACK; return the ids that are needed no more."""
+        """Record the receipt for an ACK; return the ids that are no longer needed."""
         self.open.remove(delivery)
         self.turn += 1
         self.confirmed.append((self.turn, delivery))
         return self.note_receipt(delivery.receiver, delivery.turn)
 
     def note_receipt(self, receiver: int, turn: int) -> list[Identity]:
-        """Note a receipt for what a session sent at `turn` or later; return the ids that are needed no more."""
+        """Record a receipt for a frame that was sent at `turn` or later; return the ids that are no longer needed."""
         self.receipts[receiver] = max(self.receipts[receiver], turn)
         return self._forget()
 
     def needs_receipt(self, receiver: int) -> bool:
-        """Whether a receipt for something that this session sends now lets ids be forgotten."""
+        """Return whether a receipt for a frame that this session sends now would make ids unnecessary."""
         receipts = self.receipts[receiver]
         return any(turn > receipts and delivery.receiver != receiver for turn, delivery in self.confirmed)
 
     def end(self, receiver: int) -> tuple[list[Identity], list[Identity]]:
-        """Note that a session has ended, and its inbox with it.
+        """Record that a session has ended, and its inbox with it.
 
         Returns:
-            The ids that are needed no more, and those that the broker may send to another session; when these are on
+            The ids that are no longer needed, and those that the broker may send to another session; when these are on
             disk, call `leave`.
         """
         self.receipts.pop(receiver, None)
@@ -106,7 +106,7 @@ class Redelivery:
         return forgotten, ids
 
     def leave(self, receiver: int) -> None:
-        """Wait no more for the receipts of a session that has ended."""
+        """Stop waiting for the receipts of a session that has ended."""
         self.open = [delivery for delivery in self.open if delivery.receiver != receiver]
 
     def _forget(self) -> list[Identity]:

@@ -1,13 +1,14 @@
-"""A folder on an object store or another file system that pyarrow or fsspec know. Experimental.
+"""A folder on an object store, or on another file system that pyarrow or fsspec support. Experimental.
 
-What is asked of the store: an object appears whole or not at all, and a listing shows what was written before. S3, GCS
-and Azure Blob Storage promise that. Where files grow as they are written (HDFS) they get their name by a rename.
+The store must create objects atomically, and its listings must show every earlier write, as those of S3, GCS and Azure
+Blob Storage do. On file systems where unfinished files are visible (HDFS), files are written under a temporary name and
+renamed.
 
-It holds on a server that speaks S3 (moto's), by pyarrow (`s3://`) and by fsspec (`s3a://`): the tests write and list
-by two clients, create at once, take over and kill a writer; they passed once on MinIO too. A store over a network, and
-one that fails, were not tried.
+Tested on an S3 server (moto), with pyarrow (`s3://`) and with fsspec (`s3a://`): two clients write and list, create
+concurrently, take over, and kill a writer. The tests also passed once on MinIO. A store over a network, and one that
+fails, were not tested.
 
-There is no lock there: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
+There is no lock: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from stompy.errors import SpoolError
 from stompy.spark.spool.files import TEMPORARY, Entry, Lock
 
 _WITH_RENAME = frozenset({"hdfs", "local", "mock"})
-"""What pyarrow calls file systems on which a file that is being written can be seen, and a rename is atomic."""
+"""pyarrow's names of file systems on which unfinished files are visible and a rename is atomic."""
 
 _CREATE_TIMEOUT = 60.0
-"""Seconds to wait for other processes that make the same object, while they stay the same."""
+"""Seconds to wait for other processes that create the same object; restarts when one of them comes or goes."""
 _POLL_INTERVAL = 0.1
-"""Seconds between looks for its end."""
+"""Seconds between checks whether they have finished."""
 
 
 class RemoteFiles:
     """A folder below a URL.
 
     Args:
-        url: such as `s3://bucket/folder`; pyarrow is asked first, then fsspec.
-        filesystem: a `pyarrow.fs.FileSystem` that is used instead, `url` being a path on it.
+        url: such as `s3://bucket/folder`; opened by pyarrow or, if it does not support the URL, by fsspec.
+        filesystem: a `pyarrow.fs.FileSystem` to use instead; `url` is then a path on it.
 
     Raises:
-        SpoolError: nobody knows that kind of URL, or it cannot be reached.
+        SpoolError: neither of them supports the URL, or the store cannot be reached.
     """
 
     local = False
@@ -57,11 +58,11 @@ class RemoteFiles:
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """The URL, without credentials."""
         return self._url
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of an object, `None` where there is none."""
+        """Return the bytes of an object, or `None` if it does not exist."""
         with _os_errors(self._path(name)):
             try:
                 with self._fs.open_input_file(self._path(name)) as file:
@@ -71,7 +72,7 @@ class RemoteFiles:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a whole object, in place of the one that may be there."""
+        """Write a whole object; replace an existing one."""
         path = self._path(name)
         with _os_errors(path):
             if not self._renames:
@@ -89,20 +90,21 @@ class RemoteFiles:
             with self._fs.open_output_stream(path, compression=None) as stream:
                 stream.write(data)
         except BaseException:
-            # Closing the stream may have made an object of the part that was written.
+            # Closing the stream may have created an object with the part that was written.
             with contextlib.suppress(OSError):
                 self._fs.delete_file(path)
             raise
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write an object unless there is one.
+        """Write an object unless it exists; return whether it was written.
 
-        Pyarrow and fsspec have no condition that every store knows. So each of those that come at once shows itself,
-        and then looks for others: of two, one at least sees the other. Only who sees nobody, and no object, writes it,
-        and hides again afterwards. Where others are seen, the first by name stays.
+        pyarrow and fsspec have no conditional write that every store supports. So each process first creates a marker
+        object, then lists those of the others: of two processes, at least one sees the other's marker. A process that
+        sees neither another marker nor the object writes the object, and removes its marker. A process that sees others
+        keeps its marker only if it is the first by name.
 
         Raises:
-            SpoolError: one that died in the middle of it is in the way; it says what to remove.
+            SpoolError: a process died here and left its marker; the error says what to remove.
         """
         folder, _, last = self._path(name).rpartition("/")
         prefix = f"{TEMPORARY}create-{last}-"
@@ -136,12 +138,12 @@ class RemoteFiles:
                     self._fs.delete_file(f"{folder}/{mine}")
 
     def exists(self, name: str) -> bool:
-        """Whether there is an object of that name."""
+        """Return whether an object exists."""
         with _os_errors(self._path(name)):
             return bool(self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound)
 
     def list(self, folder: str, known: Mapping[str, Entry] | None = None) -> list[Entry]:
-        """Return what is in a folder; nothing where there is none. The store tells all of it in any case."""
+        """Return the entries of a folder; empty if it does not exist. `known` has no effect."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         with _os_errors(self._path(folder)):
             infos = self._fs.get_file_info(selector)
@@ -156,17 +158,17 @@ class RemoteFiles:
         return {info.base_name for info in infos}
 
     def remove(self, name: str) -> None:
-        """Remove an object; nothing happens where there is none."""
+        """Remove an object, if it exists."""
         with _os_errors(self._path(name)), contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
 
     def make_folder(self, name: str) -> None:
-        """Make a folder, where the store has such a thing."""
+        """Create a folder, if the store has folders."""
         with _os_errors(self._path(name)):
             self._fs.create_dir(self._path(name), recursive=True)
 
     def sync(self, folder: str) -> None:
-        """Do nothing: what a store lists is durable."""
+        """Do nothing: listed objects are durable."""
 
     def sweep(self, folder: str) -> None:
         """Remove unfinished files of segments."""
@@ -178,11 +180,11 @@ class RemoteFiles:
                     self._fs.delete_file(info.path)
 
     def lock(self, name: str) -> Lock:
-        """Return a lock that nobody else respects."""
+        """Return a lock without effect."""
         return _NoLock()
 
     def touch(self, name: str) -> None:
-        """Do nothing: without a lock nobody waits for a heartbeat."""
+        """Do nothing: without a lock, no process watches the heartbeat."""
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name) if name else self._root
@@ -200,7 +202,7 @@ def _find(url: str) -> tuple[Any, str]:
         with contextlib.suppress(ImportError, ValueError, OSError):
             import fsspec
 
-            # What another process has written must be listed: the fence is nothing else.
+            # Without a cache: listings must show the claims that other processes have written.
             found, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
             return fs.PyFileSystem(fs.FSSpecHandler(found)), path
         scheme = urlsplit(url).scheme

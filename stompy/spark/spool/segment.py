@@ -1,4 +1,4 @@
-"""Rows to and from a segment: an Arrow IPC file with the table's schema, and whose it is in the schema's metadata."""
+"""Encode and decode segments: Arrow IPC files; the schema's metadata has the spool's identity and sequence numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
         records: at least one.
         spool: its identity.
         first: the sequence number of the first row.
-        epoch: of the writer.
+        epoch: of the writer's claim.
     """
     columns = {"sequence": pa.array(range(first, first + len(records)), pa.int64())}
     for field in _SCHEMA:
@@ -38,7 +38,7 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
 
 
 def join(batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int) -> tuple[Segment, bytes]:
-    """Return one segment of the rows of several, as `decode` returns them, and the bytes of its file."""
+    """Return the segment of some batches, as `decode` returns them, and the bytes of its file."""
     (batch,) = pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()
     schema = _SCHEMA.with_metadata({
         "stompy.version": _VERSION, "stompy.spool": spool,
@@ -52,17 +52,17 @@ def join(batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: in
 
 
 def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa.RecordBatch:
-    """Return the rows of a segment, with the table's schema and nothing else.
+    """Return the rows of a segment, with the stored schema and without metadata.
 
     Args:
-        data: the whole file; `None` where it is gone.
-        segment: as its name says.
-        spool: the identity of the one that it must belong to.
-        path: named by errors.
+        data: the whole file; `None` if it does not exist.
+        segment: as in the file name.
+        spool: the identity of the expected spool.
+        path: of the file, for errors.
 
     Raises:
-        SpoolDamaged: it is gone, cut or changed.
-        SpoolMismatch: it is sound, but belongs elsewhere.
+        SpoolDamaged: the file is missing, truncated or corrupt.
+        SpoolMismatch: the file is valid, but belongs to another spool or has another name.
     """
     if data is None:
         raise SpoolDamaged(f"the segment is gone. {_ADVICE}", path=path)
@@ -81,7 +81,7 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
 
 
 def digest_of(data: bytes) -> str:
-    """Return the checksum that goes into the name."""
+    """Return the checksum for the file name."""
     return blake2b(data, digest_size=8).hexdigest()
 
 

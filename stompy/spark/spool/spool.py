@@ -1,4 +1,4 @@
-"""The folder as a whole: whose spool it is, and what is in it."""
+"""The folder of a spool: its identity and its segments."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _OURS = frozenset({COUNTS, EPOCHS, LOCK, FOLDER, SETTLED, PLANNED})
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A spool that is there.
+    """An existing spool.
 
     Attributes:
         files: the folder.
-        identity: made with it, at random; offsets in a checkpoint name it.
-        destination: what it is filled from; several are sorted, with commas between them.
+        identity: a random id, created with the spool; offsets in a checkpoint contain it.
+        destination: the source of its messages; several are sorted and separated by commas.
     """
 
     files: Files
@@ -36,21 +36,21 @@ class Spool:
     destination: str
 
     def segments(self) -> list[Segment]:
-        """Return every segment that is listed.
+        """Return every listed segment.
 
-        A listing takes time. It may miss segments that are merged meanwhile, and the one that they are merged into,
-        but two listings, one after the other, do not.
+        A listing is not atomic. It may miss segments that are being merged and the one that they are merged into, but
+        two consecutive listings together do not.
         """
         found = (segment_of(one.name, size=one.size, modified=one.modified) for one in self.files.list(""))
         return [segment for segment in found if segment is not None]
 
     def read(self, segment: Segment) -> pa.RecordBatch:
-        """Return the rows of a segment, also when it was merged into another meanwhile; raises as `decode`."""
+        """Return the rows of a segment, even if it was merged into another one meanwhile; raises as `decode`."""
         data = self.files.read(segment.name)
         if data is None:
             for other in self.segments():
                 covers = other.first <= segment.first and segment.end <= other.end
-                # An older process's is one that does not count.
+                # One of an older process is not valid.
                 if covers and other.count > segment.count and other.epoch >= segment.epoch:
                     return self.read(other).slice(segment.first - other.first, segment.count)
         return decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
@@ -59,7 +59,7 @@ class Spool:
         """Return the mark below which everything was processed.
 
         Raises:
-            SpoolDamaged: it is gone.
+            SpoolDamaged: the file of the mark is missing or corrupt.
         """
         low = read_mark(self.files, LOW)
         if low is None:
@@ -68,31 +68,31 @@ class Spool:
 
 
 def open_files(url: str) -> Files:
-    """Return the seam to a path or URL: a directory, or what pyarrow or fsspec know."""
+    """Return the file interface of a path or URL: of a directory, or of a store that pyarrow or fsspec support."""
     if "://" not in url or url.startswith("file://"):
         return LocalFiles(url.removeprefix("file://"))
-    from stompy.spark.spool.remote import RemoteFiles  # what it needs is not always there
+    from stompy.spark.spool.remote import RemoteFiles  # imported late, as pyarrow may lack its file systems
 
     return RemoteFiles(url)
 
 
 def make_spool(files: Files, destination: str) -> Spool:
-    """Return the spool in a folder, made if the folder is empty or not there.
+    """Return the spool in a folder; create one if the folder is empty or does not exist.
 
     Raises:
         SpoolMismatch: it is filled from another destination.
-        SpoolDamaged: there are files of a spool, but not the one that says whose it is.
-        SpoolError: the folder holds something else.
+        SpoolDamaged: there are files of a spool, but `spool.json` is missing or corrupt.
+        SpoolError: the folder contains other files.
     """
     found = find_spool(files)
     if found is None:
         files.make_folder("")
         document = {"format": FORMAT, "version": VERSION, "id": str(uuid.uuid4()), "destination": destination}
-        # First: a spool without this mark has lost it.
+        # First, so that a spool without this mark is corrupt, not unfinished.
         files.create(LOW, dump({LOW: 0}))
         files.create(IDENTITY, dump({**document, "salt": secrets.token_hex(4)}))
         found = find_spool(files)
-        assert found is not None, "it was just made"
+        assert found is not None, "it was just created"
     if found.destination != destination:
         raise SpoolMismatch(
             f"it is filled from {found.destination!r}, not from {destination!r}. Each query needs a spool of its own: "
@@ -103,13 +103,12 @@ def make_spool(files: Files, destination: str) -> Spool:
 
 
 def find_spool(files: Files) -> Spool | None:
-    """Return the spool in a folder, `None` where the folder is empty or not there.
+    """Return the spool in a folder, or `None` if the folder is empty or does not exist.
 
     Raises:
-        SpoolDamaged: there are files of a spool, but not the one that says whose it is, or that is not what was
-            written.
-        SpoolMismatch: it is of a later version.
-        SpoolError: the folder holds something else.
+        SpoolDamaged: there are files of a spool, but `spool.json` is missing or corrupt.
+        SpoolMismatch: it has another version of the format.
+        SpoolError: the folder contains other files.
     """
     path = path_of(files, IDENTITY)
     document = read_document(files, IDENTITY)
@@ -124,7 +123,7 @@ def find_spool(files: Files) -> Spool | None:
 
 
 def get_spool(files: Files) -> Spool:
-    """Return the spool in a folder; raises as `find_spool`, and `SpoolError` where there is none."""
+    """Return the spool in a folder; raises as `find_spool`, and `SpoolError` if there is none."""
     found = find_spool(files)
     if found is None:
         raise SpoolError(
@@ -136,10 +135,10 @@ def get_spool(files: Files) -> Spool:
 
 
 def check_identity(spool: Spool, identity: str) -> None:
-    """See that offsets belong to this spool.
+    """Check that offsets belong to this spool.
 
     Raises:
-        SpoolMismatch: they were made with another one.
+        SpoolMismatch: they belong to another one.
     """
     if spool.identity != identity:
         raise SpoolMismatch(

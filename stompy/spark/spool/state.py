@@ -1,4 +1,4 @@
-"""Small documents of a spool, each with a checksum: one that is damaged is an error, never an empty one."""
+"""Small JSON documents of a spool, each with a checksum: a corrupt one raises, and is never treated as missing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stompy.errors import SpoolDamaged
 from stompy.spark.spool.files import Files
 
 LOW = "low"
-"""The mark below which everything was processed; the reader's."""
+"""The mark below which everything was processed; written by the reader."""
 PLANNED = "planned"
-"""The mark up to which messages were given to Spark; the reader's. New messages are numbered from there on."""
+"""The mark below which messages were given to Spark; written by the reader. New messages are numbered above it."""
 SETTLED = "settled"
-"""The mark below which the broker has confirmed each ACK, or the message is a suspect; the writer's."""
+"""The mark below which the broker has confirmed each ACK, or the message is a suspect; written by the writer."""
 COUNTS = "counts"
-"""What each receiver has got since the process that fills the spool began; the writer's, for people to read."""
+"""The statistics of each receiver since its process began; written by the writer, for people to read."""
 
 _ADVICE = (
     "Restore it from a backup; or, to give up what the spool holds, remove the whole folder together with the "
@@ -27,7 +27,7 @@ _ADVICE = (
 
 
 def dump(document: dict[str, Any]) -> bytes:
-    """Return a document as bytes: a line of JSON and a line with its checksum."""
+    """Return a document as bytes: a line of JSON, and a line with its checksum."""
     content = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
     return content + b"\n" + _check(content) + b"\n"
 
@@ -36,11 +36,11 @@ def load(data: bytes, path: str) -> dict[str, Any]:
     """Return the document in `data`.
 
     Args:
-        data: as `dump` made it.
-        path: named by the error.
+        data: the result of `dump`.
+        path: of the file, for the error.
 
     Raises:
-        SpoolDamaged: it is not what was written.
+        SpoolDamaged: it is corrupt.
     """
     content, _, check = data.removesuffix(b"\n").rpartition(b"\n")
     if _check(content) != check:
@@ -51,30 +51,30 @@ def load(data: bytes, path: str) -> dict[str, Any]:
 
 
 def damaged(path: str, what: str) -> SpoolDamaged:
-    """Return the error for a file that is not what was written, with what to do."""
+    """Return the error for a corrupt file, with what to do."""
     return SpoolDamaged(f"{what}. {_ADVICE}", path=path)
 
 
 def read_document(files: Files, name: str) -> dict[str, Any] | None:
-    """Return a document, `None` where there is none.
+    """Return a document, or `None` if it does not exist.
 
     Raises:
-        SpoolDamaged: it is not what was written.
+        SpoolDamaged: it is corrupt.
     """
     data = files.read(name)
     return None if data is None else load(data, path_of(files, name))
 
 
 def write_mark(files: Files, name: str, value: int) -> None:
-    """Write a watermark, durably."""
+    """Write a mark, durably."""
     files.write(name, dump({name.rpartition("/")[2]: value}))
 
 
 def read_mark(files: Files, name: str) -> int | None:
-    """Return a watermark, `None` where none was ever written.
+    """Return a mark, or `None` if it was never written.
 
     Raises:
-        SpoolDamaged: it is not what was written.
+        SpoolDamaged: it is corrupt.
     """
     document = read_document(files, name)
     if document is None:
@@ -87,13 +87,13 @@ def read_mark(files: Files, name: str) -> int | None:
 
 @dataclass(slots=True)
 class Counts:
-    """What a receiver has got.
+    """The statistics of a receiver.
 
     Attributes:
-        messages: written.
-        dropped: that came again and were recognised.
-        flagged: of those that were written, how many may have come before (`possible_duplicate`).
-        last: when the last one came, in seconds since the epoch; `None` before.
+        messages: messages written.
+        dropped: duplicates that were recognised and dropped.
+        flagged: written messages that may be duplicates (`possible_duplicate`).
+        last: when the last one arrived, in seconds since the epoch; `None` before the first one.
     """
 
     messages: int = 0
@@ -103,24 +103,24 @@ class Counts:
 
 
 def write_counts(files: Files, counts: Sequence[Counts]) -> None:
-    """Write what each receiver has got, by its number."""
-    files.write(COUNTS, dump({COUNTS: [asdict(one) for one in counts]}))
+    """Write the statistics of each receiver, by its number."""
+    files.write(COUNTS, dump({COUNTS: [asdict(receiver) for receiver in counts]}))
 
 
 def read_counts(files: Files) -> list[Counts]:
-    """Return what each receiver has got, by its number; nothing where none was written, or the file is damaged.
+    """Return the statistics of each receiver, by its number; empty if none were written, or the file is corrupt.
 
-    No message hangs on it, and it is soon written anew.
+    A corrupt file is ignored, as no message depends on it, and it is soon rewritten.
     """
     try:
         document = read_document(files, COUNTS)
     except SpoolDamaged:
         return []
-    return [] if document is None else [Counts(**one) for one in document[COUNTS]]
+    return [] if document is None else [Counts(**receiver) for receiver in document[COUNTS]]
 
 
 def path_of(files: Files, name: str) -> str:
-    """Return where a file is, for a person to read."""
+    """Return the path or URL of a file, for messages."""
     return f"{files.url}/{name}" if name else files.url
 
 

@@ -1,4 +1,4 @@
-"""The ids of messages that the broker may deliver again, kept for a later process: durable, their ACK not confirmed."""
+"""Ids of durable messages whose ACK was not confirmed, kept on disk so that a later process recognises a redelivery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stompy.spark.spool.state import damaged, dump, path_of, read_document
 
 FOLDER = "suspects"
 KEPT_FOR = 24 * 3600.0
-"""Seconds: a connection that is half open can be given up by the broker, and its messages sent again, hours later."""
+"""Seconds; the broker may detect a half-open connection, and redeliver its messages, hours later."""
 
 
 class Suspects:
@@ -22,7 +22,7 @@ class Suspects:
         files: of the spool.
 
     Raises:
-        SpoolDamaged: a file of them is not what was written.
+        SpoolDamaged: a file with ids is corrupt.
     """
 
     def __init__(self, files: Files) -> None:
@@ -32,11 +32,11 @@ class Suspects:
         self._load()
 
     def __len__(self) -> int:
-        """Return how many files there are."""
+        """Return the number of files."""
         return len(self._sets)
 
     def ids(self) -> set[Identity]:
-        """Return all of them."""
+        """Return all ids."""
         return set().union(*self._sets.values())
 
     def save(self, identities: Iterable[Identity]) -> None:
@@ -49,7 +49,7 @@ class Suspects:
         self._sets[name] = ids
 
     def forget(self, identities: Iterable[Identity]) -> None:
-        """Remove what cannot come again; a file goes with the last id in it."""
+        """Remove ids of messages that cannot be redelivered; a file is removed with its last id."""
         gone = set(identities)
         for name, ids in list(self._sets.items()):
             ids -= gone

@@ -1,8 +1,8 @@
-"""A spool as its reader sees it, whoever fills it. One thread.
+"""The reader's view of a spool, whichever process fills it. One thread.
 
-The reader lists segments first and reads the newest claim after that. So what it takes for an older process's segment
-was there before the claim, and the owner of the claim has taken it over too; while an owner is about to begin, nothing
-new is shown. The reader writes two marks and nothing else: `low` and `planned`.
+The reader lists the segments before it reads the newest claim. So a listed segment of an older process existed before
+that claim, and the owner of the claim has seen it too; while an owner is about to begin, nothing new is shown. The
+reader only writes the marks `low` and `planned`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _LOG = logging.getLogger("stompy.spark")
 
 
 class SpoolView:
-    """What a reader sees of a spool, as of the last `refresh`.
+    """The messages of a spool that can be read, as of the last `refresh`.
 
     Args:
         spool: to read.
-        fail_on_loss: raise where segments are gone; else go on without them.
+        fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
 
     Raises:
-        SpoolDamaged: a file of it is not what was written.
+        SpoolDamaged: a file is corrupt.
     """
 
     def __init__(self, spool: Spool, *, fail_on_loss: bool = True) -> None:
@@ -48,30 +48,30 @@ class SpoolView:
 
     @property
     def next(self) -> int:
-        """The number after the last message that can be read."""
+        """The sequence number after the last message that can be read."""
         return self.index.next
 
     @property
     def planned(self) -> int:
-        """Up to here the messages were given to Spark."""
+        """The mark below which messages were given to Spark."""
         return self._planned
 
     def settled(self) -> int:
-        """Return the writer's mark; it numbers no message below."""
+        """Return the mark of the writer, which numbers new messages above it."""
         return read_mark(self._files, SETTLED) or 0
 
     def silent_for(self) -> float:
-        """Return for how many seconds, at least, no process that fills the spool has shown a heartbeat."""
+        """Return the seconds since this view saw the heartbeat of a process that fills the spool change."""
         beat = last_heartbeat(self._files)
         if beat != self._heartbeat:
             self._heartbeat, self._heartbeat_at = beat, time.monotonic()
         return time.monotonic() - self._heartbeat_at
 
     def refresh(self) -> bool:
-        """Look what is there now; return whether that is known, which it is not while an owner is about to begin.
+        """Read the folder again; return `False`, without new messages, while an owner is about to begin.
 
         Raises:
-            SpoolDataLoss: a segment that was there is gone, and was not processed.
+            SpoolDataLoss: a segment that was not processed has disappeared.
         """
         low = self._spool.low()
         new, gone = self._list()
@@ -80,22 +80,22 @@ class SpoolView:
             self._newest = None
             return False
         self.index.remove_below(low)
-        # As a rule some were added at the end and some were processed; else all of it is made sense of again.
+        # Usually segments were added at the end, or processed; in any other case the index is rebuilt.
         follows = self.index.followed_by(new) and all(segment.epoch == newest.epoch for segment in new)
         if newest != self._newest or not follows or any(segment.end > low for segment in gone):
             listed = set(self._segments.values())
             self._list()
             return self._begin_again(low, listed.union(self._segments.values()))
         if new:
-            # A segment is listed before its writer has synced the folder, and Spark must not plan with what a power
-            # cut may take away.
+            # A segment is listed before its writer has synced the folder, and a power cut must not remove what Spark
+            # has planned.
             self._files.sync("")
         for segment in new:
             self.index.add(segment)
         return True
 
     def _list(self) -> tuple[list[Segment], list[Segment]]:
-        """List the folder; return the segments that are new there, in order, and those that are gone."""
+        """List the folder; return the new segments, in order, and those that have disappeared."""
         known, entries = self._entries, self._files.list("", self._entries)
         others = [entry for entry in entries if entry.name not in known]
         gone = []
@@ -106,13 +106,13 @@ class SpoolView:
         new = []
         for entry in others:
             segment = segment_of(entry.name, size=entry.size, modified=entry.modified)
-            if segment is not None:  # else a mark, which is written again and again
+            if segment is not None:  # not a mark, which is rewritten repeatedly
                 new.append(segment)
                 self._segments[entry.name], known[entry.name] = segment, entry
         return sorted(new), gone
 
     def _begin_again(self, low: int, listed: set[Segment]) -> bool:
-        """Make sense of all that is there."""
+        """Rebuild the index; return `False` while an owner is about to begin."""
         newest = self._newest = active_claim(self._files)
         if newest is None:
             return False
@@ -140,20 +140,20 @@ class SpoolView:
         return self.index.below_gap(position)
 
     def note_planned(self, end: int) -> None:
-        """Note that messages were given to Spark up to `end`: the writer numbers new ones from there on."""
+        """Record that messages below `end` were given to Spark, so that the writer numbers new ones above it."""
         if end > self._planned:
             write_mark(self._files, PLANNED, end)
             self._planned = end
 
     def note_processed(self, low: int, *, retention: float = 0.0) -> None:
-        """Note that everything below `low` was processed; the writer removes it.
+        """Record that everything below `low` was processed, so that the writer removes it.
 
         Args:
             low: a sequence number.
-            retention: seconds that a segment is kept in any case.
+            retention: seconds for which each segment is kept in any case.
 
         Raises:
-            SpoolDataLoss: the spool never held so much.
+            SpoolDataLoss: the spool ends before `low`.
         """
         if low > max(self.next, self._planned):
             raise SpoolDataLoss(

@@ -1,4 +1,4 @@
-"""The writer of a spool: what was received becomes durable here, before it is acknowledged.
+"""The writer of a spool: makes received messages durable before they are acknowledged.
 
 | who | does |
 |---|---|
@@ -11,9 +11,9 @@
 | write | sealing | the order of segments, the ids on disk | the disk's |
 | leaf | spool | the index, the ids in memory | no |
 
-A group goes through these steps: W1 write and sync an unfinished file; W2 give it its name; W3 sync the folder; W4 look
-for a newer claim; W5 ACK with a receipt; W6 the receipt moves the mark `settled`, in memory first: a mark that is too
-low only makes more suspects. Which messages are recognised meanwhile, and for how long: see `redelivery.py`.
+The steps for each group of messages: W1 write and sync an unfinished file; W2 give it its name; W3 sync the folder; W4
+look for a newer claim; W5 ACK with a receipt; W6 the receipt raises the mark `settled`, in memory first, as a mark that
+is too low only causes more suspects. `redelivery.py` says which duplicates are recognised meanwhile, and for how long.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from stompy.spark.spool.suspects import Suspects
 _LOG = logging.getLogger("stompy.spark")
 
 _MAX_REMOVED = 2000
-"""Files that one call of `maintain` removes at most, so that the rest of its work is never late."""
+"""Maximum number of files that one call of `maintain` removes, so that its other work is not delayed."""
 
 
 class SpoolWriter:
-    """A spool that this process fills.
+    """Writes to a spool, for all receivers of this process.
 
     Args:
         spool: to fill.
-        patience: with a predecessor.
-        dedup_header: what messages that are there already are recognised by, instead of their ids.
-        fail_on_loss: raise where segments are gone; else go on without them.
+        patience: how long to wait for a predecessor.
+        dedup_header: the header that identifies stored messages; `None` uses their message ids.
+        fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
         closing: ends the wait for a predecessor.
 
     Raises:
         SpoolBusy: another process fills the spool.
-        SpoolDamaged, SpoolMismatch, SpoolDataLoss: its files are not what was written.
+        SpoolDamaged, SpoolMismatch, SpoolDataLoss: its files are corrupt, those of another spool, or missing.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SpoolWriter:
             raise
 
     def _look(self, fail_on_loss: bool) -> list[Segment]:
-        """Find out what is there, and return what does not count."""
+        """Read the folder, and return the segments that are not valid."""
         predecessor = active_claim(self._files, before=self._claim.epoch) or ActiveClaim(0, 0)
         low = self._spool.low()
         listed = {*self._spool.segments(), *self._spool.segments()}
@@ -110,15 +110,15 @@ class SpoolWriter:
 
     def _begin(self, orphans: Iterable[Segment], identifier: Identifier, fail_on_loss: bool) -> None:
         self._claim.begin(self._next)
-        self._files.sync("")  # what others were merged into may be there and not yet durable
+        self._files.sync("")  # merged segments may be listed and not yet durable
         for segment in orphans:
             self._files.remove(segment.name)
         self._files.sweep("")
         self._suspects = Suspects(self._files)
-        # A predecessor may not have got the ACKs of these through.
+        # The broker may not have got the predecessor's ACKs for these.
         self._suspects.save(self._identities(self._unsettled, identifier, fail_on_loss))
         self._redelivery = Redelivery(self._suspects.ids())
-        self._files.remove(COUNTS)  # a predecessor's
+        self._files.remove(COUNTS)  # of a predecessor
         self._write_settled()
         self._compaction = Compaction(self._spool, self._claim, self._index, self._lock, settled=self._settled)
 
@@ -140,7 +140,7 @@ class SpoolWriter:
                 _LOG.warning("messages %d to %d are given up: %s", segment.first, segment.end - 1, error)
         return found
 
-    # What it is.
+    # State.
 
     @property
     def epoch(self) -> int:
@@ -154,18 +154,18 @@ class SpoolWriter:
 
     @property
     def settled(self) -> int:
-        """Below this the broker has confirmed each ACK, or the message is a suspect."""
+        """The sequence number below which the broker has confirmed each ACK, or the message is a suspect."""
         with self._lock:
             settled = self._redelivery.settled
             return self._next if settled is None else settled
 
     @property
     def dropped(self) -> int:
-        """How many messages came again and were recognised."""
+        """The number of duplicates that were recognised and dropped."""
         return sum(one.dropped for one in self.counts())
 
     def counts(self) -> list[Counts]:
-        """Return what each receiver has got, by its number."""
+        """Return the statistics of each receiver, by its number."""
         with self._lock:
             return [replace(self._counts[number]) for number in range(max(self._counts, default=-1) + 1)]
 
@@ -175,15 +175,15 @@ class SpoolWriter:
         return self._redelivery.turn
 
     def known_ids(self) -> int:
-        """Return how many ids are recognised now."""
+        """Return the number of remembered ids."""
         with self._lock:
             return len(self._redelivery.known)
 
     def is_full(self, max_messages: int | None, max_bytes: int | None) -> bool:
-        """Whether the spool holds as much as it may; never while all of it was given to Spark.
+        """Return whether a limit is reached; never while all messages were given to Spark.
 
-        Spark says that a batch is processed only when it plans the next one. If that had to wait for new messages, and
-        they for room, both would wait without an end.
+        Spark reports a batch as processed only when it plans the next one. If that waited for new messages, and they
+        for space in the spool, neither would ever continue.
         """
         with self._lock:
             if self._planned >= self._next:
@@ -193,23 +193,23 @@ class SpoolWriter:
                 max_bytes is not None and index.size >= max_bytes
             )
 
-    # The receivers' side.
+    # For receivers.
 
     def begin(self, receiver: int) -> None:
-        """Note that a receiver is about to open a session."""
+        """Record that a receiver is about to open a session."""
         with self._lock:
             self._redelivery.begin(receiver)
 
     def store(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
-        """Make durable what is new (W1 to W3), and see that this is still the owner (W4); then acknowledge all of it.
+        """Write the messages that are no duplicates (W1 to W3), and check the claim (W4); then acknowledge all of them.
 
         Args:
-            receiver: whose session they came by.
-            messages: in order, each with what it is recognised by.
+            receiver: the number of the receiver that got them.
+            messages: in order, each with its identity.
 
         Raises:
-            SpoolFull: there is no room.
-            SpoolFenced: a successor is at work; the messages must not be acknowledged.
+            SpoolFull: there is no space left.
+            SpoolFenced: a successor has taken over the spool; the messages must not be acknowledged.
         """
         with self._write_lock:
             if self._broken is not None:
@@ -224,7 +224,7 @@ class SpoolWriter:
                     self._write(segment, data)
                 self._claim.check()
             except BaseException as error:
-                self._broken = error  # the file may be there all the same, and another must not have its number
+                self._broken = error  # the file may exist nevertheless, and its sequence numbers must not be reused
                 raise
             with self._lock:
                 if segment is not None:
@@ -257,27 +257,27 @@ class SpoolWriter:
         return new
 
     def confirm(self, delivery: Delivery) -> None:
-        """Note that the broker has confirmed the ACK of a delivery (W6)."""
+        """Record that the broker has confirmed the ACK of a delivery (W6)."""
         with self._lock:
             forgotten = self._redelivery.confirm(delivery)
         self._forget(forgotten)
 
     def note_receipt(self, receiver: int, turn: int) -> None:
-        """Note a receipt for what a session sent at `turn`."""
+        """Record a receipt for a frame that a session sent at `turn`."""
         with self._lock:
             forgotten = self._redelivery.note_receipt(receiver, turn)
         self._forget(forgotten)
 
     def needs_receipt(self, receiver: int) -> bool:
-        """Whether a receipt for something that this session sends now lets ids be forgotten."""
+        """Return whether a receipt for a frame that this session sends now would make ids unnecessary."""
         with self._lock:
             return self._redelivery.needs_receipt(receiver)
 
     def leave(self, receiver: int) -> None:
-        """Note that a session has ended: what was not confirmed may come again, to any receiver.
+        """Record that a session has ended: unconfirmed messages may be redelivered, to any receiver.
 
         Raises:
-            SpoolFenced: the spool is a successor's, who knows of them from the segments.
+            SpoolFenced: a successor has taken over the spool, and knows these messages from the segments.
         """
         self._claim.check()
         with self._lock:
@@ -296,17 +296,17 @@ class SpoolWriter:
     # Maintenance.
 
     def maintain(self) -> None:
-        """Show a heartbeat, write and read the marks, and remove what was processed; every second or so.
+        """Touch the claim, write and read the marks, and remove processed segments; called about every second.
 
         Raises:
-            SpoolFenced: a successor is at work.
+            SpoolFenced: a successor has taken over the spool.
         """
         self._claim.check()
         self._claim.heartbeat()
         low, planned = self._spool.low(), read_mark(self._files, PLANNED) or 0
         if planned > self._next:
-            # A reader is ahead of this spool, which is an older copy: it would take new messages for old ones. Or it
-            # has seen a segment that is just being written, or whose writing failed: that one is not settled.
+            # The reader is ahead of this spool, which is an older copy, so it would ignore new messages as processed.
+            # Or it has seen a segment that is being written, or whose write failed, which is not settled.
             with self._write_lock:
                 if self._broken is None:
                     self._next = max(self._next, planned)
@@ -316,19 +316,19 @@ class SpoolWriter:
         self._write_settled()
         self._write_counts()
         for _ in range(_MAX_REMOVED):
-            # Only with the mark on disk: a successor reads the ids from there on.
+            # Only below the mark on disk, from which on a successor reads the ids.
             if not self._processed or self._processed[0].end > self._settled:
                 break
             self._files.remove(self._processed.popleft().name)
 
     def compact(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Merge small segments, if some have been at rest for long enough; see `Compaction`. After `maintain`.
+        """Merge small segments that were settled long enough ago; see `Compaction`. Called after `maintain`.
 
         Args:
-            stopped: whether there is no time for it any more.
+            stopped: returns whether to give up.
 
         Raises:
-            SpoolFenced: a successor is at work.
+            SpoolFenced: a successor has taken over the spool.
         """
         self._compaction.run(self._settled, stopped)
 
@@ -346,7 +346,7 @@ class SpoolWriter:
             self._counted = seen
 
     def close(self) -> None:
-        """Write the marks, remove what was processed, and let another have the spool."""
+        """Write the marks, remove processed segments, and release the claim."""
         try:
             self.maintain()
         except SpoolFenced:

@@ -1,1 +1,1 @@
-"""Real brokers for tests, in containers or as processes of this machine: how they are configured, started and ended."""
+"""Real brokers for tests: how they are configured, started and stopped."""

@@ -102,7 +102,7 @@ def _elements(settings: BrokerSettings, place: Place) -> list[str]:
         f"<persistence-enabled>{str(settings.persistent).lower()}</persistence-enabled>",
         f"<security-enabled>{str(settings.users is not None).lower()}</security-enabled>",
         "<journal-type>NIO</journal-type>",
-        # A test machine's disk may be as full as it likes.
+        # No limit for the disk usage of a test machine.
         "<max-disk-usage>-1</max-disk-usage>",
         *folders,
         f"<acceptors>{''.join(_acceptors(settings, place))}</acceptors>",

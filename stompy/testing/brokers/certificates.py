@@ -97,7 +97,7 @@ class Certificates:
         return context
 
     def close(self) -> None:
-        """Remove the files; as often as you like."""
+        """Remove the files. Idempotent."""
         self._folder.cleanup()
 
     def _write(self, name: str, content: bytes) -> str:

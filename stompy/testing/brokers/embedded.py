@@ -1,4 +1,4 @@
-"""The embedded broker, with the face of the real ones.
+"""The embedded broker, with the interface of the real ones.
 
 | thread | may block on |
 |---|---|
@@ -112,12 +112,12 @@ class EmbeddedBroker(RunningBroker):
         self.freezer.thaw()
 
     def log(self) -> str:
-        """Return nothing: its words are in the logger `stompy.broker`."""
+        """Return an empty text, as it logs to `stompy.broker`."""
         return ""
 
 
 class Freezer:
-    """Stops every transport that it was given from reading and writing, and lets them go on; from any thread."""
+    """Suspends and resumes reading and writing of its transports; from any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -125,15 +125,15 @@ class Freezer:
         self._transports: weakref.WeakSet[FreezableTransport] = weakref.WeakSet()
 
     def freeze(self) -> None:
-        """Let nothing through from now on."""
+        """Suspend all transports."""
         self._set(frozen=True)
 
     def thaw(self) -> None:
-        """Let everything through again."""
+        """Resume all transports."""
         self._set(frozen=False)
 
     def add(self, transport: FreezableTransport) -> None:
-        """Have a transport obey."""
+        """Add a transport."""
         with self._changed:
             self._transports.add(transport)
 
@@ -145,7 +145,7 @@ class Freezer:
             transport.shutdown()
 
     def wake(self) -> None:
-        """Have those that wait look again whether they are over."""
+        """Make waiting threads check again whether they should end."""
         with self._changed:
             self._changed.notify_all()
 
@@ -162,7 +162,7 @@ class Freezer:
 
 
 class FreezableTransport:
-    """A transport that stands still while its freezer is frozen; see `stompy.transport.base.Transport`.
+    """A transport that is suspended while its freezer is frozen; see `stompy.transport.base.Transport`.
 
     Args:
         transport: the one that moves the bytes, owned by this one from here on.
@@ -191,7 +191,7 @@ class FreezableTransport:
         return b"" if self._shut else data
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Hand over `data`, once nothing is frozen."""
+        """Write `data`, after waiting while frozen."""
         deadline = deadline_of(deadline)
         if not self._freezer.wait(self._is_shut, deadline):
             raise SendTimeout(f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent")
@@ -200,7 +200,7 @@ class FreezableTransport:
         self._transport.sendall(data, deadline)
 
     def shutdown(self) -> None:
-        """End both directions, and whoever waits here."""
+        """End both directions, and wake waiting threads."""
         self._shut = True
         self._transport.shutdown()
         self._freezer.wake()
@@ -210,7 +210,7 @@ class FreezableTransport:
         self._transport.shutdown_write()
 
     def close(self) -> None:
-        """Shut down and release what the operating system holds."""
+        """Shut down and release the resources of the operating system."""
         self._shut = True
         self._transport.close()
         self._freezer.wake()
@@ -223,7 +223,7 @@ class FreezableTransport:
 
 
 class _FreezableListener:
-    """Accepts what another listener accepts, under a freezer."""
+    """Accepts the connections of another listener, and adds them to a freezer."""
 
     def __init__(self, listener: Listener, freezer: Freezer) -> None:
         self._listener = listener

@@ -1,4 +1,4 @@
-"""One CONNECT over a plain socket: whether a broker serves, and what it calls itself.
+"""One CONNECT over a plain socket, to check whether a broker is ready, and its `server` header.
 
 Not by a connection of stompy, so that a fault of the client under test cannot hide the broker's, nor the other way
 round.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stompy.deadline import Deadline
 
 _PATIENCE = 2.0
-"""Seconds for one answer: a proxy before the broker accepts connections that nobody serves yet."""
+"""Seconds for one answer, as a proxy in front of the broker may accept connections before the broker is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def server(self) -> str:
-        """What the broker calls itself, such as `ActiveMQ/6.3.1`."""
+        """The `server` header of the broker, such as `ActiveMQ/6.3.1`."""
         return self.headers.get("server", "")
 
 
@@ -45,7 +45,7 @@ def ask(
     escape: bool = True,
     tls: ssl.SSLContext | None = None,
 ) -> Answer | None:
-    """Connect, log in and disconnect; return the answer, or `None` if nobody gave one within two seconds.
+    """Connect, log in and disconnect; return the answer, or `None` if there was none within two seconds.
 
     Args:
         host: where.
@@ -66,7 +66,7 @@ def ask(
 
 
 def answers_http(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> bool:
-    """Return whether somebody who speaks HTTP is there, as where web sockets are; within two seconds."""
+    """Return whether an HTTP server answers within two seconds, as for WebSockets."""
     said = f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
     return (_exchange(host, port, said, end=b"\r\n", last=b"", tls=tls) or b"").startswith(b"HTTP/")
 

@@ -34,12 +34,12 @@ _KNOCK_TIMEOUT = 10.0
 
 
 class NoImage(Exception):
-    """No image can be had; the text says why."""
+    """No image is available; the error message says why."""
 
 
 @functools.lru_cache(maxsize=1)
 def docker_missing() -> str | None:
-    """Return why containers cannot be used here, or `None`; asked once in a process."""
+    """Return why containers cannot be used here, or `None`; checked once in a process."""
     try:
         import docker
         import testcontainers.core.container  # noqa: F401
@@ -72,7 +72,7 @@ def _knock(host: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def prepare() -> None:
-    """Get ready for the first container of this process: remove what dead runs left, and do without Ryuk if need be."""
+    """Prepare for the first container of this process: remove those of ended runs, and disable Ryuk if necessary."""
     import docker
     from testcontainers.core.config import testcontainers_config
 

@@ -64,10 +64,10 @@ def explain(error: ssl.SSLError, *, wanted: str, chain: list[dict[str, Any]], st
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, wanted, chain)
-    reason, alert, spoken = error.reason or "", alert_of(error), detect_protocol(start)
-    if spoken not in (None, "TLS"):
-        plain = " (stomp://, not stomp+ssl://)" if spoken == "STOMP" else ""
-        return "not-tls", f"the peer speaks {spoken} on this port, not TLS{plain}"
+    reason, alert, detected = error.reason or "", alert_of(error), detect_protocol(start)
+    if detected not in (None, "TLS"):
+        plain = " (stomp://, not stomp+ssl://)" if detected == "STOMP" else ""
+        return "not-tls", f"the peer speaks {detected} on this port, not TLS{plain}"
     if isinstance(error, ssl.SSLEOFError):
         return "closed", _CLOSED
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
