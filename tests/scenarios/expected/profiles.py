@@ -9,20 +9,20 @@ _FIVE, _ARTEMIS, _RABBITMQ = ("like-activemq5",), ("like-artemis",), ("like-rabb
 _ALL = (*_BOTH, *_ARTEMIS, *_RABBITMQ)
 _NEWEST = VERSIONS[-1:]
 
-_READ = "refused with ERROR, and the connection is closed: frames are read by the rules of STOMP"
-_EARLY = "refused, and the connection is closed"
+_READ = "rejected with ERROR, and the connection is closed: frames are parsed strictly"
+_EARLY = "rejected, and the connection is closed"
 _ORDER = "closed as soon as the ERROR is written, without a RECEIPT beside it"
-_AGAIN = "every message that was delivered before says so"
+_AGAIN = "every redelivered message is marked"
 
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     (_ALL, _NEWEST, "negotiation-spaces", "1.2: spaces are ignored"),
     (_ALL, _NEWEST, "body-limit", "the limit is that of the embedded broker, 128 MiB by default"),
     ((*_BOTH, *_RABBITMQ), _NEWEST, "full", "ERROR, as the limits of queues are those of the embedded broker"),
     ((*_BOTH, *_ARTEMIS), VERSIONS, "error-header-no-colon", _READ),
-    ((*_BOTH, *_ARTEMIS), ("1.0",), "header-values", "as 1.0 has it: UTF-8 as it is, no escapes"),
-    (_BOTH, _NEWEST, "browse-raw", "the mark of the end has a `message-id` of its own, not `0`"),
-    (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it is left"),
-    (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it is left"),
+    ((*_BOTH, *_ARTEMIS), ("1.0",), "header-values", "as in 1.0: UTF-8 unchanged, no escapes"),
+    (_BOTH, _NEWEST, "browse-raw", "the end marker has a unique `message-id`, not `0`"),
+    (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it stays"),
+    (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it stays"),
     (_FIVE, VERSIONS, "error-length-negative", _READ),
     (_FIVE, _NEWEST, "error-early-frame", _EARLY),
     (_FIVE, _NEWEST, "error-early-http", _EARLY),
@@ -36,8 +36,8 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     (_ARTEMIS, VERSIONS, "error-length-negative", _READ),
     (_ARTEMIS, VERSIONS, "error-length-text", _READ),
     (_ARTEMIS, ESCAPING, "error-length-short", _READ),
-    (_ARTEMIS, VERSIONS, "error-send-empty", "refused as other wrong frames are"),
-    (_ARTEMIS, VERSIONS, "error-send-transaction", "refused as other wrong frames are"),
+    (_ARTEMIS, VERSIONS, "error-send-empty", "rejected like other invalid frames"),
+    (_ARTEMIS, VERSIONS, "error-send-transaction", "rejected like other invalid frames"),
     (_ARTEMIS, _NEWEST, "duplicate-open", "the first: the second is dropped"),
     (_RABBITMQ, VERSIONS, "error-ack-twice", "ERROR, stays open"),
     (_RABBITMQ, VERSIONS, "error-subscribe-twice", _ORDER),
