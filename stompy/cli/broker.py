@@ -36,7 +36,7 @@ _LIMITS = {
     "max_body": "bytes of a body",
     "max_first_body": "bytes of the body of a client's first frame",
     "max_eol_rate": "bytes of line ends a second between frames",
-    "max_sessions": "clients at one time",
+    "max_sessions": "connected clients",
     "max_handshakes": "those among them that are not connected yet",
     "max_handshakes_per_address": "those among these that come from one address (default: half of them)",
     "max_session_subscriptions": "subscriptions of one client",
@@ -45,7 +45,7 @@ _LIMITS = {
     "max_queue_messages": "messages in one queue",
     "max_queue_bytes": "bytes in one queue",
     "max_store_bytes": "bytes of all messages",
-    "max_state_bytes": "bytes of everything else that clients make it keep: unfinished frames, ids, names",
+    "max_state_bytes": "bytes of other state of clients: unfinished frames, ids, names",
     "max_session_state_bytes": "the same for one client",
 }
 
@@ -60,7 +60,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     group = parser.add_argument_group("broker")
     group.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    group.add_argument("--port", type=port, default=DEFAULT_PORT, help=f"0 takes a free one (default: {DEFAULT_PORT})")
+    group.add_argument("--port", type=port, default=DEFAULT_PORT, help=f"0 uses a free one (default: {DEFAULT_PORT})")
     group.add_argument("--unix", metavar="PATH", help="listen on a Unix socket instead")
     group.add_argument(
         "--unix-mode", metavar="MODE", type=mode, default=0o600, help="permissions of the socket (default: 600)"
@@ -71,21 +71,23 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=Path,
         help="write the address to FILE as soon as clients can connect, and remove FILE at the end",
     )
-    group.add_argument("--user", metavar="LOGIN", help="let only this login in, with the passcode below")
+    group.add_argument("--user", metavar="LOGIN", help="accept only this login, with the passcode below")
     add_passcode_options(group, _PASSCODE)
     add_broker_tls_options(parser.add_argument_group("TLS"))
     group.add_argument(
         "--users-file",
         metavar="FILE",
         type=Path,
-        help='let in the users of FILE: {"LOGIN": {"passcode_hash": ..., "read": [...], "write": [...], "admin": ...}}'
+        help='accept the users in FILE: {"LOGIN": {"passcode_hash": ..., "read": [...], "write": [...], "admin": ...}}'
         " - a destination being its name or a prefix with '*' after it; 'stompy hash-passcode' makes the hash",
     )
     limits = parser.add_argument_group("limits")
     for name, meaning in _LIMITS.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
-    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds in which CONNECT must come")
-    limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds that a wrong login waits")
+    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds in which CONNECT must arrive")
+    limits.add_argument(
+        "--login-delay", metavar="S", type=seconds, help="seconds of delay before a wrong login is answered"
+    )
     group.add_argument(
         "--leniency",
         metavar="NAMES",
@@ -93,7 +95,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"deviations of clients to tolerate, with commas: {', '.join(map(_written, Leniency))}; or none "
         "(default: nul-between-frames)",
     )
-    group.add_argument("--like", choices=get_args(Like), help="behave as this broker does (default: in its own way)")
+    group.add_argument("--like", choices=get_args(Like), help="emulate this broker (default: none)")
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
@@ -178,14 +180,14 @@ def leniency(text: str) -> Leniency:
     names = text.split(",")
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no leniency {unknown[0]!r}, only {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"unknown leniency {unknown[0]!r}, only {', '.join(known)}")
     return functools.reduce(operator.or_, (known[name] for name in names))
 
 
 def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
     if arguments.users_file is not None:
         if arguments.user is not None:
-            raise Failure("--user and --users-file do not go together", Exit.USAGE)
+            raise Failure("--user and --users-file cannot be combined", Exit.USAGE)
         return users_of(arguments.users_file)
     passcode = passcode_from(arguments, _PASSCODE)
     if arguments.user is None:

@@ -47,9 +47,9 @@ class Verdict(Enum):
     """What the end of a connection says of the messages that were in flight."""
 
     NONE = "nothing"
-    LOST = "the connection was lost, and nobody said why"
-    SUSPECT = "one of them was refused, and the broker does not say which"
-    REFUSED = "one of them was refused"
+    LOST = "the connection was lost without a reason"
+    SUSPECT = "one of them was rejected, and the broker does not say which"
+    REFUSED = "one of them was rejected"
 
 
 class Delivery:

@@ -50,7 +50,7 @@ class Body:
         if self.kind not in ("binary", "text", "json"):
             raise ConfigurationError(f"a body is binary, text or json, not {self.kind!r}")
         if (self.kind == "json") != (self.schema is not None):
-            raise ConfigurationError("JSON needs a schema, and nothing else does")
+            raise ConfigurationError("JSON needs a schema, and the other formats have none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def archive(
         checkpoint: the folder of the query's state; one for each archive, kept between runs, as the spool is.
         body: what bodies have to be.
         interval: between micro-batches.
-        available_now: end when what is there now was archived.
+        available_now: end when the messages available now are archived.
 
     Raises:
         ConfigurationError: an option is wrong.
@@ -160,7 +160,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
     except Exception as error:
         # What a file system says comes as some error of Java's.
         raise ConfigurationError(
-            f"{checkpoint}/metadata is not that of a checkpoint: {type(error).__name__}"
+            f"{checkpoint}/metadata is not the metadata of a checkpoint: {type(error).__name__}"
         ) from error
 
 

@@ -50,7 +50,7 @@ class Selection:
 
     Attributes:
         since: from this moment on, by the broker's timestamp or, where it gave none, by the time of receipt.
-        until: before this moment.
+        until: before this time.
         headers: header to the value it must have.
         where: a condition on the columns of the archive, such as `pyarrow.compute.field("redelivered")`.
     """
@@ -64,7 +64,7 @@ class Selection:
         for name in ("since", "until"):
             moment = getattr(self, name)
             if moment is not None and moment.tzinfo is None:
-                raise ConfigurationError(f"{name} must say its time zone: {moment.isoformat()}+00:00 for UTC")
+                raise ConfigurationError(f"{name} must have a time zone: {moment.isoformat()}+00:00 for UTC")
 
     def condition(self) -> pc.Expression:
         """Return all of it as one condition, from which pyarrow leaves out whole dates and parts of files."""
@@ -161,7 +161,7 @@ class _Progress:
     """How far a replay got.
 
     Attributes:
-        id: part of the ids by which copies are known.
+        id: part of the deduplication ids.
         table: of the archive.
         places: the last message that was taken, by date and query.
     """
@@ -182,11 +182,11 @@ class _Progress:
             found = json.loads(data)
             progress = cls(found["id"], found["table"], {name: tuple(at) for name, at in found["places"].items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PipelineError(f"{files.url}/{_PLACES} is damaged: restore it, or take a new checkpoint") from error
+            raise PipelineError(f"{files.url}/{_PLACES} is damaged: restore it, or use a new checkpoint") from error
         if progress.table != table or named not in (None, progress.id):
             raise ConfigurationError(
-                f"the checkpoint {files.url} is that of another replay, of the {progress.table} and with the id "
-                f"{progress.id}: take a new one"
+                f"the checkpoint {files.url} belongs to another replay, of {progress.table} with the id "
+                f"{progress.id}: use a new one"
             )
         return progress
 

@@ -48,7 +48,7 @@ def test_a_spool_that_has_lost_its_identity_is_damaged(files: LocalFiles) -> Non
     make_spool(files, "/queue/a")
     spool_writer(files).close()
     os.unlink(files.path("spool.json"))
-    with pytest.raises(SpoolDamaged, match=r"spool\.json: the file that says whose spool it is is gone"):
+    with pytest.raises(SpoolDamaged, match=r"spool\.json: the file with the spool's identity is missing"):
         make_spool(files, "/queue/a")
 
 
