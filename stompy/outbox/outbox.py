@@ -58,7 +58,7 @@ class Outbox:
 
     `put` returns when the message is on disk; a thread of the outbox sends it, now or when the broker is back. Messages
     of one destination arrive in the order of their `put`. A message may arrive twice, where its confirmation was lost:
-    each copy has the same header `stompy-dedupe-id` (and `_AMQ_DUPL_ID` for Artemis, which drops the second by itself).
+    each copy has the same header `stompy-dedupe-id` (and `_AMQ_DUPL_ID` for Artemis, which drops the second).
 
     Every method may be called from any thread. Use it as a context manager, or call `close`; what was not confirmed
     stays on disk for the next time. One outbox at a time may have the file.

@@ -309,9 +309,9 @@ def options_for_write(
             content).
         job_id: part of those ids in a batch job, so that a second run of the job has the same ids; by default new for
             each write.
-        transactions: send in transactions, or confirm each message by itself, as a broker without transactions needs
-            it; `auto` takes them unless the broker drops duplicates by their ids (Artemis), which it does reliably only
-            outside of them (default: auto).
+        transactions: send in transactions, or confirm each message separately, for brokers without transactions; `auto`
+            uses them unless the broker drops duplicates by their ids (Artemis), which it does reliably only outside of
+            them (default: auto).
         transaction_size: messages in one transaction, at most, or sent before their confirmations are awaited (default:
             1000).
         transaction_bytes: bytes in one transaction, at most, where it has several messages (default: 4m).

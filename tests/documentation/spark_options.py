@@ -19,8 +19,8 @@ HEAD = """\
 This page is generated from the tables that parse the options (`python -m tests.documentation.spark_options`).
 
 Names are case-insensitive; `maxMessages`, `maxmessages` and `max_messages` are the same. An unknown name raises an
-error that suggests the nearest one. Durations are seconds, or `200ms`, `30s`, `5m`, `2h`; sizes are bytes, or `64k`, `8m`,
-`1g`. **Bold**: required.
+error that suggests the nearest one. Durations are seconds, or `200ms`, `30s`, `5m`, `2h`; sizes are bytes, or `64k`,
+`8m`, `1g`. **Bold**: required.
 
 There is no option for a passcode, and the address must not contain one: options are pickled and sent to every executor,
 and programs print them. Use `passcodeEnv` or `passcodeFile` instead: the source resolves it in the driver's Python,
