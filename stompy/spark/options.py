@@ -158,7 +158,7 @@ def _unknown(name: str, options: Iterable[Option], others: Iterable[Option], the
         return f"unknown option {name!r}: a queue has no offsets; a query begins with the oldest message in it"
     ours = _KAFKAS.get(_key(name))
     if ours in names.values():
-        return f"unknown option {name!r}; Kafka's option of that name is {ours} here"
+        return f"unknown option {name!r}; Kafka's option corresponds to the option {ours} here"
     if _key(name).startswith("kafka."):
         return (
             f"unknown option {name!r}: it is an option of Kafka's client; there are {', '.join(sorted(names.values()))}"
