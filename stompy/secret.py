@@ -53,7 +53,7 @@ class Secret(Generic[T]):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret cannot be pickled by itself, as it would leave the process unnoticed")
+        raise TypeError("a Secret cannot be pickled: it would leave the process unnoticed")
 
     def __repr__(self) -> str:
         return _SHOWN

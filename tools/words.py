@@ -55,6 +55,10 @@ INSTEAD = {
     r"by lot": "at random",
     r"what is promised": "guarantees",
     r"laws": "rules",
+    r"at hand": "current, or connected",
+    r"anybody's": "any",
+    r"pose as": "impersonate",
+    r"never rests": "never pauses",
 }
 """What is not written, as a regular expression that matches in any case, and what is written instead."""
 

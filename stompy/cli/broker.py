@@ -93,7 +93,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"deviations of clients to tolerate, separated by commas: {', '.join(map(_written, Leniency))}; or none "
         "(default: nul-between-frames)",
     )
-    group.add_argument("--like", choices=get_args(Like), help="behave as this broker does (default: in its own way)")
+    group.add_argument("--like", choices=get_args(Like), help="emulate this broker (default: none)")
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
 
@@ -178,14 +178,14 @@ def leniency(text: str) -> Leniency:
     names = text.split(",")
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no leniency {unknown[0]!r}, only {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"unknown leniency {unknown[0]!r}, only {', '.join(known)}")
     return functools.reduce(operator.or_, (known[name] for name in names))
 
 
 def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
     if arguments.users_file is not None:
         if arguments.user is not None:
-            raise Failure("--user and --users-file do not go together", Exit.USAGE)
+            raise Failure("--user and --users-file cannot be combined", Exit.USAGE)
         return users_of(arguments.users_file)
     passcode = passcode_from(arguments, _PASSCODE)
     if arguments.user is None:

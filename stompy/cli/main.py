@@ -26,10 +26,10 @@ from stompy.errors import StompError
 
 _CODES = """\
 exit codes:
-  0  done                        4  the broker refused (ERROR, login, version)
-  1  a check of the demo failed  5  input or output failed, or against the protocol
-  2  the command line is wrong   6  nothing came in time
-  3  no connection, or it broke  128 + N  ended by signal N"""
+  0  done                        4  the broker rejected (ERROR, login, version)
+  1  a check of the demo failed  5  input or output failed, or protocol error
+  2  the command line is wrong   6  nothing arrived in time
+  3  no connection, or it was lost  128 + N  ended by signal N"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

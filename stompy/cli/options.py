@@ -72,7 +72,7 @@ def connection_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--proxy",
         metavar="URL",
-        help="dial through http://[login:passcode@]host:port or socks5://..., which resolves the broker's name "
+        help="connect through http://[login:passcode@]host:port or socks5://..., which resolves the broker's name "
         "(default: $STOMPY_PROXY)",
     )
     group.add_argument("--vhost", metavar="NAME", help="the 'host' header of CONNECT (default: from the URL)")
@@ -92,7 +92,7 @@ def connection_options() -> argparse.ArgumentParser:
         "--wait",
         type=seconds,
         metavar="S",
-        help="go on trying to connect for S seconds, as while the broker is starting (default: try once)",
+        help="retry connecting for S seconds, for instance while the broker starts (default: try once)",
     )
     add_verbose(group)
     add_tls_options(parser.add_argument_group("TLS, for stomp+ssl://"))
@@ -105,7 +105,7 @@ def add_passcode_options(group: argparse._ArgumentGroup, variable: str) -> None:
     ways.add_argument(
         "--passcode-file",
         metavar="FILE",
-        help=f"take the passcode from the first line of FILE (default: ${variable}, where that is set)",
+        help=f"read the passcode from the first line of FILE (default: ${variable}, where that is set)",
     )
     ways.add_argument("--ask-passcode", action="store_true", help="ask for the passcode on the terminal")
 
@@ -153,8 +153,8 @@ def headers_of(pairs: Sequence[tuple[str, str]], own: Mapping[str, str] | None =
     for name, value in pairs:
         instead = None if own is None else own.get(name)
         if instead is not None:
-            hint = f"give it by {instead}" if instead else "stompy writes it, where it has a place"
-            raise Failure(f"header {name!r} is not given by --header: {hint}", Exit.USAGE)
+            hint = f"give it by {instead}" if instead else "stompy sets it"
+            raise Failure(f"header {name!r} cannot be given by --header: {hint}", Exit.USAGE)
         if name in headers:
             raise Failure(f"header {name!r} is given twice", Exit.USAGE)
         headers[name] = value
@@ -205,7 +205,7 @@ def port(text: str) -> int:
 def mode(text: str) -> int:
     """Return permissions written in octal, such as 660."""
     if not re.fullmatch("0?[0-7]{3}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} are no permissions; they are three octal digits, such as 660")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file mode; write three octal digits, such as 660")
     return int(text, 8)
 
 

@@ -20,8 +20,8 @@ def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     parser = commands.add_parser(
         "ping",
         parents=[common],
-        help="connect, and show what the broker is",
-        description="Connect, show what the broker is and what was agreed, and time a round trip.",
+        help="connect, and show the broker and the session",
+        description="Connect, show the broker and the negotiated session, and time a round trip.",
     )
     parser.add_argument(
         "--destination",
@@ -39,9 +39,9 @@ def run_ping(arguments: argparse.Namespace) -> Exit:
     started = time.perf_counter()
     with session(arguments) as conn:
         _row("address", conn.address)
-        _row("server", conn.server or "(does not say)")
+        _row("server", conn.server or "(not reported)")
         _row("version", f"STOMP {conn.version}")
-        _row("session", conn.session or "(does not say)")
+        _row("session", conn.session or "(not reported)")
         ours, theirs = conn.heartbeat
         _row("heartbeats", f"client {_interval(ours)}, broker {_interval(theirs)}")
         _row("connected in", _milliseconds(time.perf_counter() - started))

@@ -32,10 +32,10 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         "send",
         parents=[common],
         help="send messages",
-        description="Send one message, or one a line. The broker has everything when the command ends with code 0.",
+        description="Send one message, or one per line. With exit code 0 the broker has everything.",
     )
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
-    parser.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or nothing in a pipe, reads stdin")
+    parser.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or no BODY in a pipe, reads stdin")
     body = parser.add_mutually_exclusive_group()
     body.add_argument("--file", metavar="FILE", help="send the bytes of FILE as one message; '-' is stdin")
     body.add_argument(

@@ -20,7 +20,7 @@ def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser = commands.add_parser(
         "spark",
         help="archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
-        description="Ready pipelines: into Parquet files with Spark, and from there back to a broker without it.",
+        description="Archive messages to Parquet files with Spark, and send them to a broker again without it.",
     )
     pipelines = parser.add_subparsers(title="pipelines", metavar="PIPELINE", required=True)
     _add_archive(pipelines)
@@ -37,18 +37,21 @@ def _add_archive(pipelines: Any) -> None:
     parser.add_argument("destination", metavar="DESTINATION")
     parser.add_argument("path", metavar="PATH")
     parser.add_argument(
-        "--spool", required=True, metavar="DIR", help="where messages wait for Spark; kept between runs"
+        "--spool",
+        required=True,
+        metavar="DIR",
+        help="the folder in which messages wait for Spark; keep it between runs",
     )
     _add_common(parser)
     parser.add_argument(
         "--body",
         choices=("binary", "text", "json"),
         default="binary",
-        help="what bodies have to be, or the message is bad (default: binary, which takes everything)",
+        help="how bodies are parsed; others are bad (default: binary, which accepts every body)",
     )
     parser.add_argument("--schema", metavar="DDL", help="of JSON bodies, such as 'id BIGINT, at TIMESTAMP'")
     parser.add_argument("--interval", default="10 seconds", help="between micro-batches (default: '10 seconds')")
-    parser.add_argument("--once", action="store_true", help="end when what is there now was archived")
+    parser.add_argument("--once", action="store_true", help="end when the messages available now are archived")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--master", metavar="MASTER", help="where Spark runs (default: local[*])")
     where.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://host")
@@ -59,25 +62,29 @@ def _add_replay(pipelines: Any) -> None:
     parser = pipelines.add_parser(
         "replay",
         help="an archive back to a destination",
-        description="Send the messages of an archive, in order. A replay that finds its checkpoint goes on there. It "
-        "needs pyarrow (stompy-client[spool]), but no Spark.",
+        description="Send the messages of an archive, in order. A replay continues from its checkpoint. It needs "
+        "pyarrow (stompy-client[spool]), but no Spark.",
     )
     parser.add_argument("path", metavar="PATH", help="of the archive")
     parser.add_argument(
-        "destination", metavar="DESTINATION", nargs="?", help="(default: to where each message came from)"
+        "destination", metavar="DESTINATION", nargs="?", help="(default: the original destination of each message)"
     )
     _add_common(parser)
-    parser.add_argument("--since", type=_moment, metavar="TIME", help="from this moment on, as 2026-01-31T08:00+00:00")
-    parser.add_argument("--until", type=_moment, metavar="TIME", help="before this moment")
-    add_headers(parser, "the messages that are meant")
-    parser.add_argument("--bad", action="store_true", help="send the messages that could not be read, not the others")
+    parser.add_argument(
+        "--since", type=_moment, metavar="TIME", help="from this time on, such as 2026-01-31T08:00+00:00"
+    )
+    parser.add_argument("--until", type=_moment, metavar="TIME", help="before this time")
+    add_headers(parser, "the messages to send")
+    parser.add_argument(
+        "--bad", action="store_true", help="send the messages that could not be parsed instead of the others"
+    )
     parser.add_argument("--rate", type=count, metavar="N", help="messages per second, at most")
-    parser.add_argument("--replay-id", metavar="ID", help="part of the ids by which copies are known")
+    parser.add_argument("--replay-id", metavar="ID", help="part of the deduplication ids")
     parser.set_defaults(run=run_replay)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="how far it got; kept between runs")
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="records the progress; keep it between runs")
     parser.add_argument("--url", metavar="URL", help="the broker (default: $STOMPY_URL, else stomp://localhost:61613)")
     parser.add_argument("--login", metavar="LOGIN")
     parser.add_argument("--passcode-env", metavar="NAME", help="the environment variable that holds the passcode")
@@ -182,5 +189,5 @@ def _moment(text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise argparse.ArgumentTypeError("a moment is written as 2026-01-31T08:00+00:00, with its time zone")
+        raise argparse.ArgumentTypeError("a time is written as 2026-01-31T08:00+00:00, with its time zone")
     return moment

@@ -36,8 +36,8 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     """Add the command to the parser; its options are those of the source, from the same table."""
     parser = commands.add_parser(
         "spool",
-        help="fill a spool for Spark, on a machine of its own",
-        description="Receive messages into a spool: durable first, then acknowledged. Spark reads it with the options "
+        help="fill a spool for Spark, also on a machine without Spark",
+        description="Receive messages into a spool: write to disk, then acknowledge. Spark reads it with the options "
         "spoolDir and receivers=0.",
     )
     parser.add_argument(
@@ -53,7 +53,7 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
             if option.name not in _POSITIONAL | _NOT_HERE:
                 group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
     receivers.add_argument(
-        "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing came for S seconds"
+        "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing arrived for S seconds"
     )
     add_verbose(parser)
     parser.set_defaults(run=run_spool)

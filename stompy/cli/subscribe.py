@@ -43,9 +43,9 @@ def add_subscribe(
     parser = commands.add_parser(
         "subscribe",
         parents=[common],
-        help="print messages as they come",
-        description="Print messages as they come. In the client modes a message is acknowledged after it was written, "
-        "and into a pipe without --count after it was read there; the others go back to the broker.",
+        help="print messages as they arrive",
+        description="Print messages as they arrive. In the client modes a message is acknowledged after it was "
+        "written, or with a pipe and no --count after it was read from it; others go back to the broker.",
     )
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
@@ -65,11 +65,11 @@ def add_subscribe(
         help="text: the bytes of the body and LF; json: one object a line (default: text)",
     )
     parser.add_argument(
-        "--raw", action="store_true", help="do not escape control characters that go to a terminal; it may obey them"
+        "--raw", action="store_true", help="do not escape control characters on a terminal, which may interpret them"
     )
-    parser.add_argument("--selector", metavar="CONDITION", help="only messages whose headers fulfil it")
-    parser.add_argument("--durable", metavar="NAME", help="of a durable subscription; needs --client-id")
-    parser.add_argument("--prefetch", type=count, metavar="N", help="unacknowledged messages ahead, at most")
+    parser.add_argument("--selector", metavar="CONDITION", help="only messages whose headers match")
+    parser.add_argument("--durable", metavar="NAME", help="name of a durable subscription; needs --client-id")
+    parser.add_argument("--prefetch", type=count, metavar="N", help="the most unacknowledged messages sent ahead")
     add_headers(parser, "SUBSCRIBE")
     parser.set_defaults(run=run_subscribe)
 

@@ -23,7 +23,7 @@ def add_tls_options(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="trust the authorities in FILE (PEM) instead of the system's (default: $STOMPY_TLS_CA)",
     )
-    _add_own(group, "our certificate, where the broker wants one", "STOMPY_TLS")
+    _add_own(group, "the client's certificate, if the broker requires one", "STOMPY_TLS")
     group.add_argument("--tls-server-name", metavar="NAME", help="expect NAME in the broker's certificate")
     group.add_argument(
         "--tls-insecure-skip-verification",
@@ -58,7 +58,7 @@ def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
     """Return what the options say, and the environment if TLS is requested anyway; `None` if they say nothing.
 
     Raises:
-        ConfigurationError: the options do not go together.
+        ConfigurationError: the options cannot be combined.
         Failure: the password cannot be read.
     """
     given = {name: getattr(arguments, f"tls_{name}") for name in _FILES}
@@ -80,7 +80,7 @@ def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
             insecure_skip_verification=skip,
         )
     if skip:
-        report("warning: TLS does not check the broker's certificate: anybody can pose as the broker")
+        report("warning: TLS does not check the broker's certificate: anybody can impersonate the broker")
     return tls
 
 

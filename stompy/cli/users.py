@@ -34,7 +34,7 @@ def run_hash_passcode(arguments: argparse.Namespace) -> Exit:
     """Print the hash."""
     passcode = passcode_from(arguments, _PASSCODE)
     if not passcode:
-        raise Failure(f"a passcode is needed: ${_PASSCODE}, --passcode-file or --ask-passcode", Exit.USAGE)
+        raise Failure(f"a passcode is required: ${_PASSCODE}, --passcode-file or --ask-passcode", Exit.USAGE)
     say(hash_passcode(passcode))
     return Exit.OK
 
@@ -51,7 +51,7 @@ def users_of(path: Path) -> dict[str, User | str]:
         reason = "it is not JSON" if isinstance(error, (ValueError, RecursionError)) else why(error)
         raise Failure(f"cannot read the users in {str(path)!r}: {reason}", Exit.DATA) from None
     if not isinstance(content, dict) or not content:
-        raise Failure(f"{str(path)!r} must hold one JSON object with a user by each login", Exit.DATA)
+        raise Failure(f"{str(path)!r} must contain one JSON object that maps logins to users", Exit.DATA)
     return {login: _user(path, login, entry) for login, entry in content.items()}
 
 
@@ -59,7 +59,7 @@ def _user(path: Path, login: str, entry: Any) -> User:
     what = f"user {login!r} in {str(path)!r}"
     if not isinstance(entry, dict) or not _FIELDS.issuperset(entry) or not isinstance(entry.get("passcode_hash"), str):
         names = ", ".join(sorted(_FIELDS - {"passcode_hash"}))
-        raise Failure(f"{what} must be an object with passcode_hash, a text, and if you like {names}", Exit.DATA)
+        raise Failure(f"{what} must be an object with passcode_hash, a text, and optionally {names}", Exit.DATA)
     try:
         return User(**entry)
     except ConfigurationError as error:

@@ -58,7 +58,7 @@ class Acker:
         dialect = message._link.dialect
         reason = dialect.why_nack_loses(message.headers._peek)
         if reason is None and not dialect.nack_is_individual and not message._is_first:
-            reason = "in mode 'client' a NACK would also refuse earlier messages that are not acknowledged yet"
+            reason = "in mode 'client' a NACK would also reject earlier unacknowledged messages"
         if reason is not None:
             raise AckError(reason)
         # Explicit, as RabbitMQ's default depends on its configuration.

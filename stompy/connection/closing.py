@@ -19,7 +19,7 @@ from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.connection")
-_FORKED = "this connection belongs to the parent process; connect anew after a fork"
+_FORKED = "this connection belongs to the parent process; open a new one after a fork"
 _DISCONNECT_SHARE = 0.8
 """Share of the close timeout for draining and DISCONNECT; the rest is for the threads to end."""
 

@@ -90,7 +90,9 @@ class Config(LinkSettings):
         if self.client_id is not None and "client-id" in self.headers:
             raise ConfigurationError("the client id was given twice: as client_id and as a header")
         if self.resend is not None and self.reconnect is None:
-            raise ConfigurationError("resend_unconfirmed needs a reconnect policy: without one there is no next link")
+            raise ConfigurationError(
+                "resend_unconfirmed needs a reconnect policy: without one there is no next session"
+            )
 
     @property
     def client(self) -> str | None:
@@ -155,7 +157,7 @@ def versions_of(versions: str | Version | Iterable[str | Version]) -> tuple[Vers
     named = (versions,) if isinstance(versions, (str, Version)) else versions
     parsed = tuple(sorted({parse_version(version) for version in named}))
     if not parsed or (Version.DRAFT in parsed and len(parsed) > 1):
-        raise ConfigurationError("offer at least one version; the 1.0-draft only by itself")
+        raise ConfigurationError("offer at least one version; the 1.0-draft cannot be combined with others")
     return parsed
 
 

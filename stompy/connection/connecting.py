@@ -126,7 +126,7 @@ def connect(
         versions: STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
         heartbeat: seconds between heartbeats: those we can send, those we want to receive; 0 for none.
         heartbeat_tolerance: number of negotiated intervals without a byte after which the broker counts as dead.
-        connect_timeout: seconds for each address, up to CONNECTED.
+        connect_timeout: seconds for each address, until CONNECTED.
         startup_timeout: seconds for the first session: retry failures that may be temporary (connection refused,
             unknown host name, no answer) with the delays of `reconnect` or its defaults. `None` makes one attempt.
         send_timeout: seconds for writing one frame.

@@ -240,7 +240,7 @@ class Message:
     @overload
     def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None: ...
     def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
-        """Refuse the message (STOMP 1.2, NACK).
+        """Reject the message (STOMP 1.2, NACK).
 
         RabbitMQ redelivers it immediately. ActiveMQ dead-letters it, or drops it if not persistent. Artemis drops it.
 

@@ -103,7 +103,7 @@ class Transaction:
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Refuse a message when the transaction commits; also raises as `Message.nack` does.
+        """Reject a message when the transaction commits; also raises as `Message.nack` does.
 
         Raises:
             ConfigurationError: the broker (ActiveMQ, Artemis) does not support this; nothing was sent.

@@ -48,7 +48,7 @@ class Verdict(Enum):
 
     NONE = "nothing"
     LOST = "the connection was lost without a reason"
-    SUSPECT = "one of them was rejected, and the broker did not say which"
+    SUSPECT = "one of them was rejected, and the broker does not say which"
     REFUSED = "one of them was rejected"
 
 

@@ -40,12 +40,12 @@ def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> Outbox
     """
     text = str(error).lower()
     if _FULL in text:
-        return OutboxFull("there is no room for it on the disk", path=path)
+        return OutboxFull("the disk is full", path=path)
     if _LOCKED in text:
-        return OutboxBusy("another program has the file open", path=path)
+        return OutboxBusy("another process has the file open", path=path)
     if any(sign in text for sign in _PERMITTED):
         return OutboxError(f"the file cannot be used: {error}", path=path)
     # SQLite reports a malformed file as the base class itself.
     if opening or type(error) is sqlite3.DatabaseError or _DECODING in text:
         return damaged(path, f"SQLite cannot read it: {error}")
-    return OutboxError(f"the disk refused it: {error}", path=path)
+    return OutboxError(f"the disk reported an error: {error}", path=path)

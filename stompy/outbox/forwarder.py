@@ -184,7 +184,7 @@ class Forwarder(DaemonThread):
                 self._forward_until_progress()
         except OutboxError as error:
             if not self._closing.is_set():
-                _LOG.error("nothing more is sent: %s", error)
+                _LOG.error("sending has stopped: %s", error)
             self._note(error)
         finally:
             if self._abandoned:

@@ -229,7 +229,7 @@ class Outbox:
         if not store.ledger.waiting:
             return
         if forwarder.ended:
-            why = "it is closed" if self._closed else f"nothing is sent any more: {forwarder.last_error}"
+            why = "it is closed" if self._closed else f"sending has stopped: {forwarder.last_error}"
             raise store.writer.failure or OutboxError(why, path=self._path)
         why = f"; last: {forwarder.last_error}" if forwarder.last_error is not None else ""
         raise StompTimeout(f"{store.ledger.waiting} messages of {self!r} still wait after {timeout:g} s{why}")
@@ -273,7 +273,7 @@ class Outbox:
             self._forwarder.abandon()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an Outbox cannot be pickled: one at a time may have its file")
+        raise TypeError("an Outbox cannot be pickled: only one may have its file open")
 
     def __repr__(self) -> str:
         if not hasattr(self, "_store"):  # in a traceback of the constructor
@@ -284,7 +284,7 @@ class Outbox:
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
-            raise ConcurrencyError("this outbox belongs to the parent process, which alone may use its file")
+            raise ConcurrencyError("this outbox belongs to the parent process; only that process may use its file")
 
 
 class _Changes:

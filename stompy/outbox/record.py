@@ -78,7 +78,7 @@ def row_of(columns: tuple[object, ...], table: str, identity: bytes) -> Row:
         ValueError: the row is corrupt.
     """
     if tuple(map(type, columns)) != _ROW_TYPES:
-        raise ValueError("a column has another type than was written")
+        raise ValueError("a column has a wrong type")
     row = Row(*columns[:-1])  # type: ignore[arg-type]  # the types were just looked at
     if row.checksum(table, identity) != columns[-1]:
         raise ValueError("the checksum is wrong")
@@ -138,7 +138,7 @@ def ledger_of(columns: tuple[object, ...]) -> Ledger:
         ValueError: the row is corrupt.
     """
     if tuple(map(type, columns)) != _LEDGER_TYPES or len(columns[1]) != 16:  # type: ignore[arg-type]  # bytes by then
-        raise ValueError("a column has another type than was written")
+        raise ValueError("a column has a wrong type")
     ledger = Ledger(*columns[1:-1])  # type: ignore[arg-type]  # the types were just looked at
     if ledger.columns() != columns:
         raise ValueError("the checksum is wrong")

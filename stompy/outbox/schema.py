@@ -63,7 +63,7 @@ def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
     """
     there = _exists(path)
     if there and not _exists(path + LOCK):
-        raise damaged(path, f"the file is there and its lock file {path + LOCK} is not, or it is no outbox")
+        raise damaged(path, f"the file exists and its lock file {path + LOCK} does not, or it is not an outbox")
     lock_file = LockFile(path, create=not there)
     try:
         marked = lock_file.read()
@@ -82,7 +82,7 @@ def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
 def _make(path: str, lock_file: LockFile) -> None:
     """Create an empty outbox under a temporary name, and rename it, so that no incomplete one is ever found."""
     if _exists(path + WAL):
-        raise damaged(path, f"the file is gone, and its log {path + WAL} is there")
+        raise damaged(path, f"the file is missing, and its log {path + WAL} is there")
     new = path + _NEW
     for left in (new, new + WAL, new + "-journal", new + SHARED):
         with contextlib.suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ def _open_checked(
         db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
     except sqlite3.Error as error:
         if not _has_room(path):
-            raise OutboxFull("there is no room on the disk to open it", path=path) from error
+            raise OutboxFull("the disk is too full to open it", path=path) from error
         raise refused(error, path, opening=True) from error
     try:
         _settle(db, path)
@@ -172,12 +172,14 @@ def _check_header(path: str) -> None:
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        raise damaged(path, f"the file is gone, and its lock file {path + LOCK} says that there was one") from None
+        raise damaged(path, f"the file is missing, and its lock file {path + LOCK} records one") from None
     if len(header) < 100:
-        raise damaged(path, "the file is empty or cut" if not header.strip(b"\0") else "the file is no outbox")
+        raise damaged(
+            path, "the file is empty or truncated" if not header.strip(b"\0") else "the file is not an outbox"
+        )
     application, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
     if not header.startswith(_MAGIC) or application != APPLICATION_ID:
-        raise damaged(path, "the file is no outbox, or its first bytes are damaged")
+        raise damaged(path, "the file is not an outbox, or its first bytes are damaged")
     if version != SCHEMA_VERSION:
         raise damaged(path, f"the file is of version {version}, this program knows version {SCHEMA_VERSION}")
 

@@ -178,7 +178,9 @@ class Store:
         if room.size is not None and ledger.size + row.size > room.size:
             raise Refused(OutboxFull(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path))
         if shutil.disk_usage(self._folder).free < room.keep_free + row.size:
-            raise Refused(OutboxFull(f"less than {room.keep_free} bytes of the disk would be left", path=self.path))
+            raise Refused(
+                OutboxFull(f"less than {room.keep_free} bytes of free disk space would remain", path=self.path)
+            )
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
@@ -192,7 +194,7 @@ class Store:
         # With its checksum, so that the ledger matches the row that is really deleted.
         key = (row.seq, row.checksum(table, self._identity))
         if db.execute(f"DELETE FROM {table} WHERE seq = ? AND checksum = ?", key).rowcount != 1:  # noqa: S608 - names of our own
-            raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is gone or was changed")
+            raise damaged(self.path, f"message {row.id!r} (row {row.seq} of {table}) is missing or was changed")
         ledger.count(row, table, times=-1)
 
     def _find(self, db: sqlite3.Connection, identity: str) -> Row:

@@ -215,7 +215,7 @@ class Writer(DaemonThread):
 
     def _outbox_error(self, error: Exception) -> OutboxError:
         if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.DataError):
-            outbox_error: OutboxError = OutboxFull("it is larger than SQLite can hold", path=self._path)
+            outbox_error: OutboxError = OutboxFull("it is larger than SQLite can store", path=self._path)
         else:
             outbox_error = refused(error, self._path)
         outbox_error.__cause__ = error

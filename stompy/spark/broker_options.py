@@ -24,8 +24,8 @@ from stompy.spark.options import option, picked, table_of
 from stompy.transport.tls.options import Tls
 
 _NO_SECRETS = (
-    "options are pickled, sent to executors and printed by programs. Name a place instead: passcodeEnv (an environment "
-    "variable) or passcodeFile, of the process that connects"
+    "options are pickled, sent to executors and printed by programs. Use a reference instead: passcodeEnv (an "
+    "environment variable) or passcodeFile, of the process that connects"
 )
 
 
@@ -45,18 +45,18 @@ class BrokerOptions:
     client_id: str | None = option(kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription "
         "belongs")
     dialect: DialectName | None = option(kinds.choice(*get_args(DialectName)), None,
-        "the broker's kind, where it does not say it itself")
+        "the kind of broker, if it does not report it")
     version: str = option(kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer")
-    heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heartbeats: ours, and those "
-        "asked of the broker")
-    connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, up to CONNECTED")
+    heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heartbeats: the client's, "
+        "and those requested of the broker")
+    connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, until CONNECTED")
     receipt_timeout: float = option(kinds.seconds, "30", "seconds that the broker may take to confirm")
-    send_timeout: float = option(kinds.seconds, "30", "seconds for one write to leave")
+    send_timeout: float = option(kinds.seconds, "30", "seconds that one write may take")
     max_body_bytes: int = option(kinds.size, "128m", "the largest body that is accepted from the broker")
     tls_ca: str | None = option(kinds.path, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
         "the system's")
-    tls_cert: str | None = option(kinds.path, None, "the file with our certificate, where the broker wants one")
-    tls_key: str | None = option(kinds.path, None, "the file with its key, where it is not in the same one")
+    tls_cert: str | None = option(kinds.path, None, "the file of the client's certificate, if the broker needs one")
+    tls_key: str | None = option(kinds.path, None, "the file with its key, if it is not in the same file")
     tls_password_file: str | None = option(kinds.path, None, "the file whose first line is the password of that key")
     tls_server_name: str | None = option(kinds.text, None, "the name to find in the broker's certificate, instead "
         "of the host's")
@@ -68,7 +68,7 @@ class BrokerOptions:
         versions_of(self.version.replace(" ", "").split(","))
         for address in self._addresses():
             if address.passcode is not None:
-                raise ConfigurationError(f"option url must not hold a passcode ({address}): {_NO_SECRETS}")
+                raise ConfigurationError(f"option url must not contain a passcode ({address}): {_NO_SECRETS}")
         if self.passcode_env is not None and self.passcode_file is not None:
             raise ConfigurationError("give passcodeEnv or passcodeFile, not both")
 
@@ -165,4 +165,4 @@ def refuse_secrets(given: Mapping[str, str]) -> None:
     """
     for name in given:
         if name.replace("_", "").lower() in ("passcode", "password"):
-            raise ConfigurationError(f"option {name!r} is not taken: {_NO_SECRETS}")
+            raise ConfigurationError(f"option {name!r} is not accepted: {_NO_SECRETS}")

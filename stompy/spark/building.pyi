@@ -70,61 +70,63 @@ def options_for_stream(
 
     Args:
         url: the broker's address, several separated by commas, or a `failover:(...)` address; without a passcode.
-        destination: what is subscribed to, such as `/queue/orders`; several are separated by commas, and each receiver
-            has a subscription to each.
-        spool_dir: the folder for what was received: a path or URL that is as durable as the checkpoint, and that every
+        destination: the destination to subscribe to, such as `/queue/orders`; several are separated by commas, and each
+            receiver has a subscription to each.
+        spool_dir: the folder for received messages: a path or URL that is as durable as the checkpoint, and that every
             executor reaches under this name; URLs and NFS are experimental.
         login: the login, instead of the one in the address.
         passcode_env: the environment variable that holds the passcode, in the process that connects.
         passcode_file: the file whose first line is the passcode, on the machine that connects.
         vhost: the `host` header of CONNECT; by default from the address.
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
-        dialect: the broker's kind, where it does not say it itself.
+        dialect: the kind of broker, if it does not report it.
         version: the STOMP versions to offer (default: 1.0,1.1,1.2).
-        heartbeat: seconds between heartbeats: ours, and those asked of the broker (default: 10,10).
-        connect_timeout: seconds for each address, up to CONNECTED (default: 10).
+        heartbeat: seconds between heartbeats: the client's, and those requested of the broker (default: 10,10).
+        connect_timeout: seconds for each address, until CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
-        send_timeout: seconds for one write to leave (default: 30).
+        send_timeout: seconds that one write may take (default: 30).
         max_body_bytes: the largest body that is accepted from the broker (default: 128m).
         tls_ca: for `stomp+ssl://`: the file of authorities to trust instead of the system's.
-        tls_cert: the file with our certificate, where the broker wants one.
-        tls_key: the file with its key, where it is not in the same one.
+        tls_cert: the file of the client's certificate, if the broker needs one.
+        tls_key: the file with its key, if it is not in the same file.
         tls_password_file: the file whose first line is the password of that key.
         tls_server_name: the name to find in the broker's certificate, instead of the host's.
         connect_headers: further headers of CONNECT: `{"x-tenant": "a"}`.
         subscribe_headers: further headers of SUBSCRIBE.
-        selector: the `selector` header of SUBSCRIBE, where the broker has selectors.
-        durable: the name of a durable subscription of a topic, which goes on while no receiver runs; with `client_id`,
-            and one receiver.
-        prefetch: how many unacknowledged messages the broker may send ahead; it bounds how many can come twice
+        selector: the `selector` header of SUBSCRIBE, if the broker has selectors.
+        durable: the name of a durable subscription of a topic, which stores messages while no receiver runs; with
+            `client_id`, and one receiver.
+        prefetch: how many unacknowledged messages the broker may send ahead, and so how many may be delivered twice
             (default: 1000).
         receivers: how many connections fill the spool, each with a thread; 0 when another process does (`stompy spool`)
             (default: 1).
-        receiver_mode: whether receivers are threads of the driver's Python, or of a process of their own, which uses
+        receiver_mode: whether receivers are threads of the driver's Python, or of a separate process, which uses
             another core (default: thread).
         segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
         segment_max_bytes: the same in bytes (default: 8m).
-        max_spool_messages: so many messages in the spool stop the receivers until some were processed; 0 for no limit
-            (default: 0).
+        max_spool_messages: the number of messages in the spool at which the receivers pause until some are processed; 0
+            for no limit (default: 0).
         max_spool_bytes: the same in bytes (default: 8g).
-        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a heartbeat of the
-            process that fills the spool (default: 60).
-        dedup_header: a header whose value tells the messages of a destination apart; without it the message id does,
-            where the broker's ids are stable.
+        broker_timeout: how long the broker may be unreachable before the query fails; with receivers=0, how long the
+            process that fills the spool may send no heartbeat (default: 60).
+        dedup_header: a header whose value identifies a message of a destination; by default the message id, if the
+            broker's ids are stable.
         message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
             ActiveMQ, Artemis and the embedded broker are (default: auto).
-        fail_on_data_loss: fail where segments are gone; else go on without them, with a warning (default: true).
-        lock_timeout: how long to wait for another query's receiver to let the spool go (default: 30).
+        fail_on_data_loss: fail if segments are missing; otherwise continue without them, with a warning (default:
+            true).
+        lock_timeout: how long to wait until another query's receiver releases the spool (default: 30).
         take_over_after: a receiver that holds the spool, and has shown no sign of life for so long while another waits
             for it, is taken over from; what it does later is not acknowledged (default: 20).
         max_messages_per_trigger: the most messages in a micro-batch; 0 for no limit (default: 0).
         max_bytes_per_trigger: about the most bytes in a micro-batch; 0 for no limit (default: 0).
-        min_messages_per_trigger: wait until there are so many messages; 0 does not wait (default: 0).
+        min_messages_per_trigger: wait until there are this many messages; 0 does not wait (default: 0).
         max_trigger_delay: the longest wait for min_messages_per_trigger (default: 15m).
         num_partitions: the most tasks of a micro-batch; 0 makes one for about 10,000 messages or 32 MiB (default: 0).
-        idle_timeout: with Trigger.AvailableNow: after so long without a message the queue counts as empty (default: 5).
-        available_now_timeout: with Trigger.AvailableNow: what comes later than this after the subscription is left for
-            the next run, so that a producer that never rests does not keep the query (default: 60).
+        idle_timeout: with Trigger.AvailableNow: how long no message may arrive until the queue counts as empty
+            (default: 5).
+        available_now_timeout: with Trigger.AvailableNow: messages that arrive later than this after the subscription
+            are left for the next run, so that the query ends although a producer continues (default: 60).
         spool_retention: how long processed messages are kept in the spool (default: 0).
         spool_access: whether executors read the spool, or the driver sends them the messages (for few; at most 8 MiB a
             task) (default: executor).
@@ -189,48 +191,48 @@ def options_for_read(
 
     Args:
         url: the broker's address, several separated by commas, or a `failover:(...)` address; without a passcode.
-        destination: what is subscribed to, such as `/queue/orders`; several are separated by commas, and each receiver
-            has a subscription to each.
-        spool_dir: the folder for what was received: a path or URL that is as durable as the checkpoint, and that every
+        destination: the destination to subscribe to, such as `/queue/orders`; several are separated by commas, and each
+            receiver has a subscription to each.
+        spool_dir: the folder for received messages: a path or URL that is as durable as the checkpoint, and that every
             executor reaches under this name; URLs and NFS are experimental.
         login: the login, instead of the one in the address.
         passcode_env: the environment variable that holds the passcode, in the process that connects.
         passcode_file: the file whose first line is the passcode, on the machine that connects.
         vhost: the `host` header of CONNECT; by default from the address.
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
-        dialect: the broker's kind, where it does not say it itself.
+        dialect: the kind of broker, if it does not report it.
         version: the STOMP versions to offer (default: 1.0,1.1,1.2).
-        heartbeat: seconds between heartbeats: ours, and those asked of the broker (default: 10,10).
-        connect_timeout: seconds for each address, up to CONNECTED (default: 10).
+        heartbeat: seconds between heartbeats: the client's, and those requested of the broker (default: 10,10).
+        connect_timeout: seconds for each address, until CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
-        send_timeout: seconds for one write to leave (default: 30).
+        send_timeout: seconds that one write may take (default: 30).
         max_body_bytes: the largest body that is accepted from the broker (default: 128m).
         tls_ca: for `stomp+ssl://`: the file of authorities to trust instead of the system's.
-        tls_cert: the file with our certificate, where the broker wants one.
-        tls_key: the file with its key, where it is not in the same one.
+        tls_cert: the file of the client's certificate, if the broker needs one.
+        tls_key: the file with its key, if it is not in the same file.
         tls_password_file: the file whose first line is the password of that key.
         tls_server_name: the name to find in the broker's certificate, instead of the host's.
         connect_headers: further headers of CONNECT: `{"x-tenant": "a"}`.
         subscribe_headers: further headers of SUBSCRIBE.
-        selector: the `selector` header of SUBSCRIBE, where the broker has selectors.
-        prefetch: how many unacknowledged messages the broker may send ahead; it bounds how many can come twice
+        selector: the `selector` header of SUBSCRIBE, if the broker has selectors.
+        prefetch: how many unacknowledged messages the broker may send ahead, and so how many may be delivered twice
             (default: 1000).
         receivers: how many connections fill the spool, each with a thread; 0 when another process does (`stompy spool`)
             (default: 1).
         segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
         segment_max_bytes: the same in bytes (default: 8m).
-        broker_timeout: without a broker for so long, the query fails; with receivers=0, without a heartbeat of the
-            process that fills the spool (default: 60).
-        dedup_header: a header whose value tells the messages of a destination apart; without it the message id does,
-            where the broker's ids are stable.
+        broker_timeout: how long the broker may be unreachable before the query fails; with receivers=0, how long the
+            process that fills the spool may send no heartbeat (default: 60).
+        dedup_header: a header whose value identifies a message of a destination; by default the message id, if the
+            broker's ids are stable.
         message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
             ActiveMQ, Artemis and the embedded broker are (default: auto).
-        max_messages: take at most so many messages; 0 for all (default: 0).
-        idle_timeout: after so long without a message the queue counts as empty (default: 5).
-        num_partitions: the most tasks that read what was taken (default: 1).
-        read_id: a name for what this read takes: a read with the same name and spool_dir gives the same rows again,
-            after a failure of the job as well; without it each load() takes anew.
-        browse: look at messages and leave them in the queue, where the broker can (ActiveMQ); elsewhere it is refused
+        max_messages: receive at most this many messages; 0 for all (default: 0).
+        idle_timeout: how long no message may arrive until the queue counts as empty (default: 5).
+        num_partitions: the most tasks that read the result (default: 1).
+        read_id: a name for the result of this read: a read with the same name and spool_dir gives the same rows again,
+            after a failure of the job as well; without it each load() receives again.
+        browse: read messages and leave them in the queue, if the broker supports it (ActiveMQ); otherwise it raises
             (default: false).
         body_as: `text` adds a column with the body decoded from UTF-8 (default: binary).
         invalid_text: a body that is not UTF-8 has a null text, or fails the query (default: permissive).
@@ -289,34 +291,35 @@ def options_for_write(
         passcode_file: the file whose first line is the passcode, on the machine that connects.
         vhost: the `host` header of CONNECT; by default from the address.
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
-        dialect: the broker's kind, where it does not say it itself.
+        dialect: the kind of broker, if it does not report it.
         version: the STOMP versions to offer (default: 1.0,1.1,1.2).
-        heartbeat: seconds between heartbeats: ours, and those asked of the broker (default: 10,10).
-        connect_timeout: seconds for each address, up to CONNECTED (default: 10).
+        heartbeat: seconds between heartbeats: the client's, and those requested of the broker (default: 10,10).
+        connect_timeout: seconds for each address, until CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
-        send_timeout: seconds for one write to leave (default: 30).
+        send_timeout: seconds that one write may take (default: 30).
         max_body_bytes: the largest body that is accepted from the broker (default: 128m).
         tls_ca: for `stomp+ssl://`: the file of authorities to trust instead of the system's.
-        tls_cert: the file with our certificate, where the broker wants one.
-        tls_key: the file with its key, where it is not in the same one.
+        tls_cert: the file of the client's certificate, if the broker needs one.
+        tls_key: the file with its key, if it is not in the same file.
         tls_password_file: the file whose first line is the password of that key.
         tls_server_name: the name to find in the broker's certificate, instead of the host's.
         connect_headers: further headers of CONNECT: `{"x-tenant": "a"}`.
-        destination: where rows go that have no column `destination`.
-        dedup: how the id in the header `stompy-dedupe-id` is made, by which a consumer knows a copy (default: content).
-        job_id: part of those ids in a batch job, so that a second run of the job has the same; by default new for each
-            write.
-        transactions: send in transactions, or confirm each message by itself, as a broker without transactions needs
-            it; `auto` takes them unless the broker drops duplicates by their ids (Artemis), which it does reliably only
-            outside of them (default: auto).
+        destination: the destination of rows without a column `destination`.
+        dedup: how the id in the header `stompy-dedupe-id` is made, by which a consumer recognises duplicates (default:
+            content).
+        job_id: part of those ids in a batch job, so that a second run of the job has the same ids; by default new for
+            each write.
+        transactions: send in transactions, or confirm each message separately, for brokers without transactions; `auto`
+            uses them unless the broker drops duplicates by their ids (Artemis), which it does reliably only outside of
+            them (default: auto).
         transaction_size: messages in one transaction, at most, or sent before their confirmations are awaited (default:
             1000).
         transaction_bytes: bytes in one transaction, at most, where it has several messages (default: 4m).
-        persistent: whether messages without a column `persistent` survive a restart of the broker; `auto` asks for it
-            where the broker can be asked (default: auto).
+        persistent: whether messages without a column `persistent` survive a restart of the broker; `auto` requests it
+            if the broker supports it (default: auto).
         rate_limit: messages per second and task, at most; 0 for no limit (default: 0).
-        broker_timeout: seconds that the broker may be away before the task fails (default: 60).
-        allow_complete_mode: take `outputMode('complete')`, which sends every row of the result again in each batch
+        broker_timeout: seconds without a broker before the task fails (default: 60).
+        allow_complete_mode: allow `outputMode('complete')`, which sends every row of the result again in each batch
             (default: false).
 
     Raises:

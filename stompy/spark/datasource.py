@@ -19,8 +19,8 @@ from stompy.spark.source.stream import SpoolPart, StompStreamReader
 from stompy.spark.source_options import BatchOptions, ColumnOptions, batch_options, column_options, stream_options
 
 _NO_TABLE = (
-    ": Spark keeps the options of such a table to itself. Use CREATE TEMPORARY VIEW ... USING stomp OPTIONS (...), "
-    "which takes each message once"
+    ": Spark does not pass the options of such a table to the source. Use CREATE TEMPORARY VIEW ... USING stomp "
+    "OPTIONS (...), which takes each message once"
 )
 
 
@@ -97,9 +97,7 @@ class StompDataSource(DataSource):
         if "provider" in self.options:
             raise ConfigurationError(f"CREATE TABLE ... USING stomp is not possible{_NO_TABLE}")
         if not self.options:
-            raise ConfigurationError(
-                f"option url is missing. If this is a table of the catalog, it is not possible{_NO_TABLE}"
-            )
+            raise ConfigurationError(f"option url is missing. A catalog table is not possible{_NO_TABLE}")
         return dict(self.options)
 
 

@@ -155,10 +155,10 @@ def _unknown(name: str, options: Iterable[Option], others: Iterable[Option], the
         return f"option {name!r} is one {theirs}"
     names = {_key(option.name): option.name for option in options}
     if _key(name).startswith(_KAFKAS_OFFSETS):
-        return f"unknown option {name!r}: a queue has no offsets, a query begins with the oldest message that is there"
+        return f"unknown option {name!r}: a queue has no offsets; a query begins with the oldest message in it"
     ours = _KAFKAS.get(_key(name))
     if ours in names.values():
-        return f"unknown option {name!r}; what Kafka calls that is the option {ours} here"
+        return f"unknown option {name!r}; Kafka's option corresponds to the option {ours} here"
     if _key(name).startswith("kafka."):
         return (
             f"unknown option {name!r}: it is an option of Kafka's client; there are {', '.join(sorted(names.values()))}"
@@ -313,5 +313,5 @@ def heartbeat(value: str) -> tuple[float, float]:
     try:
         send, receive = (seconds(part.strip()) for part in parts)
     except ValueError:
-        raise ValueError("two intervals in seconds, ours and the broker's, such as 10,10") from None
+        raise ValueError("two intervals in seconds, the client's and the broker's, such as 10,10") from None
     return send, receive

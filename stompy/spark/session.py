@@ -138,7 +138,7 @@ def check_java() -> None:
     where = f"JAVA_HOME is {home}" if home else "there is no `java` on the path, and JAVA_HOME is not set"
     advice = (
         f"Spark needs Java {_JAVA_NEEDED} or newer. Install one (Debian: apt install "
-        f"openjdk-{_JAVA_NEEDED}-jre-headless) and let JAVA_HOME name it"
+        f"openjdk-{_JAVA_NEEDED}-jre-headless) and set JAVA_HOME to it"
     )
     if java is None or not os.access(java, os.X_OK):
         raise ConfigurationError(f"no Java: {where}. {advice}")

@@ -18,25 +18,25 @@ class SinkOptions:
 
     broker: BrokerOptions
     # fmt: off
-    destination: str | None = option(kinds.text, None, "where rows go that have no column `destination`")
+    destination: str | None = option(kinds.text, None, "the destination of rows without a column `destination`")
     dedup: DedupMode = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
-        "`stompy-dedupe-id` is made, by which a consumer knows a copy")
+        "`stompy-dedupe-id` is made, by which a consumer recognises duplicates")
     job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
-        "job has the same; by default new for each write")
+        "job has the same ids; by default new for each write")
     transactions: Transactions = option(kinds.choice("auto", "true", "false"), "auto",
-        "send in transactions, or confirm each message by itself, as a broker without transactions needs it; "
-        "`auto` takes them unless the broker drops duplicates by their ids (Artemis), which it does reliably only "
+        "send in transactions, or confirm each message separately, for brokers without transactions; "
+        "`auto` uses them unless the broker drops duplicates by their ids (Artemis), which it does reliably only "
         "outside of them")
     transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
         "confirmations are awaited")
     transaction_bytes: int = option(kinds.size, "4m", "bytes in one transaction, at most, where it has several "
         "messages")
     persistent: Persistence = option(kinds.choice("auto", "true", "false"), "auto",
-        "whether messages without a column `persistent` survive a restart of the broker; `auto` asks for it where "
-        "the broker can be asked")
+        "whether messages without a column `persistent` survive a restart of the broker; `auto` requests it if "
+        "the broker supports it")
     rate_limit: int = option(kinds.number, "0", "messages per second and task, at most; 0 for no limit")
-    broker_timeout: float = option(kinds.seconds, "60", "seconds that the broker may be away before the task fails")
-    allow_complete_mode: bool = option(kinds.flag, "false", "take `outputMode('complete')`, which sends every row "
+    broker_timeout: float = option(kinds.seconds, "60", "seconds without a broker before the task fails")
+    allow_complete_mode: bool = option(kinds.flag, "false", "allow `outputMode('complete')`, which sends every row "
         "of the result again in each batch")
     # fmt: on
 

@@ -18,40 +18,40 @@ class SpoolOptions:
 
     broker: BrokerOptions
     # fmt: off
-    destination: tuple[str, ...] = option(kinds.texts, None, "what is subscribed to, such as `/queue/orders`; several "
-        "are separated by commas, and each receiver has a subscription to each", required=True)
-    spool_dir: str = option(kinds.path, None, "the folder for what was received: a path or URL that is as durable "
-        "as the checkpoint, and that every executor reaches under this name; URLs and NFS are experimental",
+    destination: tuple[str, ...] = option(kinds.texts, None, "the destination to subscribe to, such as "
+        "`/queue/orders`; several are separated by commas, and each receiver has a subscription to each", required=True)
+    spool_dir: str = option(kinds.path, None, "the folder for received messages: a path or URL that is as "
+        "durable as the checkpoint, and that every executor reaches under this name; URLs and NFS are experimental",
         required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
-    selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, where the broker has "
+    selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, if the broker has "
         "selectors")
-    durable: str | None = option(kinds.text, None, "the name of a durable subscription of a topic, which goes on "
-        "while no receiver runs; with `clientId`, and one receiver")
-    prefetch: int = option(kinds.count, "1000", "how many unacknowledged messages the broker may send ahead; it "
-        "bounds how many can come twice")
+    durable: str | None = option(kinds.text, None, "the name of a durable subscription of a topic, which stores "
+        "messages while no receiver runs; with `clientId`, and one receiver")
+    prefetch: int = option(kinds.count, "1000", "how many unacknowledged messages the broker may send ahead, and "
+        "so how many may be delivered twice")
     receivers: int = option(kinds.number, "1", "how many connections fill the spool, each with a thread; 0 when "
         "another process does (`stompy spool`)")
     receiver_mode: str = option(kinds.choice("thread", "process"), "thread", "whether receivers are threads of the "
-        "driver's Python, or of a process of their own, which uses another core")
+        "driver's Python, or of a separate process, which uses another core")
     segment_max_messages: int = option(kinds.count, "200", "the most messages that become durable, and are "
         "acknowledged, together")
     segment_max_bytes: int = option(kinds.size, "8m", "the same in bytes")
-    max_spool_messages: int | None = option(kinds.count_or_none, "0", "so many messages in the spool stop the "
-        "receivers until some were processed; 0 for no limit")
+    max_spool_messages: int | None = option(kinds.count_or_none, "0", "the number of messages in the spool at "
+        "which the receivers pause until some are processed; 0 for no limit")
     max_spool_bytes: int | None = option(kinds.size_or_none, "8g", "the same in bytes")
-    broker_timeout: float = option(kinds.seconds, "60", "without a broker for so long, the query fails; with "
-        "receivers=0, without a heartbeat of the process that fills the spool")
+    broker_timeout: float = option(kinds.seconds, "60", "how long the broker may be unreachable before the query "
+        "fails; with receivers=0, how long the process that fills the spool may send no heartbeat")
     dedup_header: str | None = option(kinds.text, None,
-        "a header whose value tells the messages of a destination apart; without it the message id does, where the "
-        "broker's ids are stable")
+        "a header whose value identifies a message of a destination; by default the message id, if the broker's "
+        "ids are stable")
     message_ids: str = option(kinds.choice("auto", "stable", "unstable"), "auto",
         "whether a message that is delivered again has the same message id: `auto` knows that those of ActiveMQ, "
         "Artemis and the embedded broker are")
-    fail_on_data_loss: bool = option(kinds.flag, "true", "fail where segments are gone; else go on without them, "
-        "with a warning")
-    lock_timeout: float = option(kinds.seconds, "30", "how long to wait for another query's receiver to let the "
-        "spool go")
+    fail_on_data_loss: bool = option(kinds.flag, "true", "fail if segments are missing; otherwise continue "
+        "without them, with a warning")
+    lock_timeout: float = option(kinds.seconds, "30", "how long to wait until another query's receiver releases "
+        "the spool")
     take_over_after: float = option(kinds.seconds, "20", "a receiver that holds the spool, and has shown no sign of "
         "life for so long while another waits for it, is taken over from; what it does later is not "
         "acknowledged")
@@ -89,16 +89,16 @@ class StreamOptions:
         "for no limit")
     max_bytes_per_trigger: int | None = option(kinds.size_or_none, "0", "about the most bytes in a micro-batch; "
         "0 for no limit")
-    min_messages_per_trigger: int | None = option(kinds.count_or_none, "0", "wait until there are so many messages; "
-        "0 does not wait")
+    min_messages_per_trigger: int | None = option(kinds.count_or_none, "0", "wait until there are this many "
+        "messages; 0 does not wait")
     max_trigger_delay: float = option(kinds.seconds, "15m", "the longest wait for minMessagesPerTrigger")
     num_partitions: int | None = option(kinds.count_or_none, "0", "the most tasks of a micro-batch; 0 makes one for "
         "about 10,000 messages or 32 MiB")
-    idle_timeout: float = option(kinds.seconds, "5", "with Trigger.AvailableNow: after so long without a message "
-        "the queue counts as empty")
-    available_now_timeout: float = option(kinds.seconds, "60", "with Trigger.AvailableNow: what comes later than "
-        "this after the subscription is left for the next run, so that a producer that never rests does not keep "
-        "the query")
+    idle_timeout: float = option(kinds.seconds, "5", "with Trigger.AvailableNow: how long no message may arrive "
+        "until the queue counts as empty")
+    available_now_timeout: float = option(kinds.seconds, "60", "with Trigger.AvailableNow: messages that arrive "
+        "later than this after the subscription are left for the next run, so that the query ends although a "
+        "producer continues")
     spool_retention: float = option(kinds.seconds, "0", "how long processed messages are kept in the spool")
     spool_access: str = option(kinds.choice("executor", "driver"), "executor", "whether executors read the spool, "
         "or the driver sends them the messages (for few; at most 8 MiB a task)")
@@ -112,14 +112,14 @@ class BatchOptions:
     spool: SpoolOptions
     columns: ColumnOptions
     # fmt: off
-    max_messages: int | None = option(kinds.count_or_none, "0", "take at most so many messages; 0 for all")
-    idle_timeout: float = option(kinds.seconds, "5", "after so long without a message the queue counts as empty")
-    num_partitions: int = option(kinds.count, "1", "the most tasks that read what was taken")
-    read_id: str | None = option(kinds.text, None, "a name for what this read takes: a read with the same name and "
-        "spoolDir gives the same rows again, after a failure of the job as well; without it each load() takes "
-        "anew")
-    browse: bool = option(kinds.flag, "false", "look at messages and leave them in the queue, where the broker can "
-        "(ActiveMQ); elsewhere it is refused")
+    max_messages: int | None = option(kinds.count_or_none, "0", "receive at most this many messages; 0 for all")
+    idle_timeout: float = option(kinds.seconds, "5", "how long no message may arrive until the queue counts as empty")
+    num_partitions: int = option(kinds.count, "1", "the most tasks that read the result")
+    read_id: str | None = option(kinds.text, None, "a name for the result of this read: a read with the same name and "
+        "spoolDir gives the same rows again, after a failure of the job as well; without it each load() receives "
+        "again")
+    browse: bool = option(kinds.flag, "false", "read messages and leave them in the queue, if the broker "
+        "supports it (ActiveMQ); otherwise it raises")
     # fmt: on
 
 
@@ -160,8 +160,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     least, most = values["min_messages_per_trigger"], values["max_spool_messages"]
     if least is not None and most is not None and least > most:
         raise ConfigurationError(
-            f"option minMessagesPerTrigger ({least}) waits for more messages than maxSpoolMessages ({most}) lets into "
-            "the spool"
+            f"option minMessagesPerTrigger ({least}) waits for more messages than maxSpoolMessages ({most}) "
+            "allows in the spool"
         )
     return _made(StreamOptions, values)
 
@@ -172,7 +172,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     values = parse(BATCH_TABLE, given, elsewhere=(STREAM_TABLE, "of spark.readStream, not of spark.read"))
     _check(values)
     if not values["receivers"]:
-        raise ConfigurationError("option receivers must be 1 or more for a table: nobody else fills its spool")
+        raise ConfigurationError("option receivers must be 1 or more for a table: no other process fills its spool")
     return _made(BatchOptions, values)
 
 

@@ -4,8 +4,8 @@ The real ones (`stomp_activemq`, `stomp_artemis`, `stomp_rabbitmq`) are started 
 that asks; each has a fixture of options, to be overridden with `scope="session"`. Where one cannot be had, its tests
 are skipped with every reason, or fail if `STOMPY_REQUIRE_BROKERS` names it.
 
-Installed with the package, pytest finds them by itself, in every run: so the fixtures import what they need when a test
-asks for them.
+Installed with the package, pytest finds them automatically, in every run: so the fixtures import what
+they need when a test asks for them.
 """
 
 from __future__ import annotations

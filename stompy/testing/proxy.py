@@ -92,7 +92,7 @@ class FaultProxy(FaultControls):
     Args:
         target: the broker, as its URL or as host and port.
         host: where to listen: an IP address of this machine.
-        port: 0 takes a free one.
+        port: 0 uses a free one.
         record: bytes of each direction of each connection to remember, the first ones.
         window: bytes of the kernel's receive buffers on both sides, so that a stall is felt soon; `None` leaves it to
             the system, which may take megabytes.

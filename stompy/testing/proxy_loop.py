@@ -210,7 +210,7 @@ class ProxyListener:
 
     Args:
         host: an address of this machine.
-        port: 0 takes a free one.
+        port: 0 uses a free one.
         window: bytes of the kernel's receive buffer of each connection; `None` leaves it to the system.
         enter: called with each client's socket.
 

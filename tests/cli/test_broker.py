@@ -78,10 +78,10 @@ def test_a_host_that_is_not_ours_is_told(run: Run) -> None:
         (["--user", "ann"], "--user needs a passcode"),
         (["--passcode-file", "f"], "needs --user"),
         (["--port", "99999"], "not a port"),
-        (["--user", "ann", "--users-file", "f"], "do not go together"),
+        (["--user", "ann", "--users-file", "f"], "cannot be combined"),
         (["--max-sessions", "0"], "not a whole number"),
-        (["--leniency", "invalid-utf8,anything"], "there is no leniency 'anything', only none, undefined-escapes,"),
-        (["--leniency", ""], "there is no leniency ''"),
+        (["--leniency", "invalid-utf8,anything"], "unknown leniency 'anything', only none, undefined-escapes,"),
+        (["--leniency", ""], "unknown leniency ''"),
     ],
 )
 def test_a_wrong_command_line_starts_nothing(

@@ -143,9 +143,9 @@ def test_what_stomp_cannot_write_is_not_sent(argv: list[str], message: str, run:
         ("send", "content-type:x", "give it by --content-type"),
         ("send", "destination:/queue/b", "give it by DESTINATION"),
         ("send", "receipt:1", "give it by --receipt"),
-        ("send", "content-length:1", "stompy writes it"),
+        ("send", "content-length:1", "stompy sets it"),
         ("subscribe", "ack:auto", "give it by --ack"),
-        ("subscribe", "id:7", "stompy writes it"),
+        ("subscribe", "id:7", "stompy sets it"),
     ],
 )
 def test_a_header_with_an_option_of_its_own_is_a_usage_error(
@@ -153,7 +153,7 @@ def test_a_header_with_an_option_of_its_own_is_a_usage_error(
 ) -> None:
     result = run(command, "/queue/a", *(["x"] if command == "send" else []), "--header", header)
     assert result.code == 2
-    assert f"{header.partition(':')[0]!r} is not given by --header: {instead}" in result.error
+    assert f"{header.partition(':')[0]!r} cannot be given by --header: {instead}" in result.error
     assert broker.stats().sessions_total == 0
 
 

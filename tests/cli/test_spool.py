@@ -82,7 +82,7 @@ def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.M
     [
         (("--prefetch", "many"), "option prefetch must be a whole number of 1 or more"),
         (("--receivers", "0"), "--receivers must be 1 or more here"),
-        (("--url", "stomp://me:sesame@localhost"), "must not hold a passcode"),
+        (("--url", "stomp://me:sesame@localhost"), "must not contain a passcode"),
     ],
 )
 @pytest.mark.needs("pyarrow")

@@ -85,7 +85,8 @@ def test_taking_any_certificate_is_said_on_standard_error(
         result = run("ping", "--url", broker.url, "--tls-insecure-skip-verification")
     assert result.code == 0
     assert (
-        "stompy: warning: TLS does not check the broker's certificate: anybody can pose as the broker\n" in result.err
+        "stompy: warning: TLS does not check the broker's certificate: anybody can impersonate the broker\n"
+        in result.err
     )
 
 

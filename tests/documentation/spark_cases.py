@@ -19,10 +19,10 @@ PAGE = TESTS.parent / "docs" / "reference" / "spark-cases.md"
 HEAD = """\
 # Hard cases of the Spark source and sink
 
-What can go wrong between a broker and Spark, and the tests that provoke it. This page is made from the tests' marks
+Failures between a broker and Spark, and the tests that cause them. This page is generated from the tests' marks
 (`python -m tests.documentation.spark_cases`); the build fails when it is stale, and when a case has no test.
 
-| case | what happens, and what is held | tests |
+| case | failure and guarantee | tests |
 |---|---|---|
 """
 

@@ -16,18 +16,18 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "spark-optio
 HEAD = """\
 # Options of the Spark source and sink
 
-This page is made from the tables that the options are parsed with (`python -m tests.documentation.spark_options`).
+This page is generated from the tables that parse the options (`python -m tests.documentation.spark_options`).
 
-Names have no case; `maxMessages`, `maxmessages` and `max_messages` are the same. An unknown name is refused with the
-nearest one. Durations are seconds, or `200ms`, `30s`, `5m`, `2h`; sizes are bytes, or `64k`, `8m`, `1g`. **Bold**:
-required.
+Names are case-insensitive; `maxMessages`, `maxmessages` and `max_messages` are the same. An unknown name raises an
+error that suggests the nearest one. Durations are seconds, or `200ms`, `30s`, `5m`, `2h`; sizes are bytes, or `64k`,
+`8m`, `1g`. **Bold**: required.
 
-A passcode is no option, and none is taken in the address: options travel pickled to every executor, and programs print
-them. Name a place instead (`passcodeEnv`, `passcodeFile`): for the source it is looked up in the driver's Python, for
-`spark.read` and the sink in each executor's.
+There is no option for a passcode, and the address must not contain one: options are pickled and sent to every executor,
+and programs print them. Use `passcodeEnv` or `passcodeFile` instead: the source resolves it in the driver's Python,
+`spark.read` and the sink in that of each executor.
 
 In Python, `stompy.spark.options_for_stream`, `options_for_read` and `options_for_write` [build them](spark.md) from
-typed keywords, and refuse what is wrong at once.
+typed keyword arguments, and raise at once if one is invalid.
 """
 
 

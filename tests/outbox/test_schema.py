@@ -119,11 +119,11 @@ def changed(path: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (Path.unlink, "is gone"),
-        (empty, "empty or cut"),
-        (short, "no outbox"),
-        (foreign, "no outbox"),
-        (other_database, "no outbox"),
+        (Path.unlink, "is missing"),
+        (empty, "empty or truncated"),
+        (short, "not an outbox"),
+        (foreign, "not an outbox"),
+        (other_database, "not an outbox"),
         (other_outbox, "belongs to another outbox"),
         (newer, "version 2"),
         (other_table, "tables"),
@@ -242,5 +242,5 @@ def test_a_disk_too_full_to_read_the_file_is_not_taken_for_damage(path: str, mon
     with pytest.raises(OutboxDamaged):
         make(path)
     Path(path + "-new").mkdir()  # nothing can be written there
-    with pytest.raises(OutboxFull, match="no room on the disk to open it"):
+    with pytest.raises(OutboxFull, match="the disk is too full to open it"):
         make(path)

@@ -62,7 +62,7 @@ def test_removing_what_is_not_there_is_damage_and_stops_everything(opens: Opens)
     store = opens()
     rows = fill(store, b"1")
     store.remove(rows)
-    with pytest.raises(OutboxDamaged, match=r"message 'id-0' \(row 1 of waiting\) is gone or was changed"):
+    with pytest.raises(OutboxDamaged, match=r"message 'id-0' \(row 1 of waiting\) is missing or was changed"):
         store.remove(rows)
     with pytest.raises(OutboxDamaged):
         store.put(a_row())
@@ -157,7 +157,7 @@ def test_a_file_that_another_program_has_open_is_busy(opens: Opens, path: str) -
     close(opens())
     other = sqlite3.connect(path)
     other.execute("SELECT * FROM waiting").fetchall()
-    with pytest.raises(OutboxBusy, match="another program"):
+    with pytest.raises(OutboxBusy, match="another process"):
         opens()
     other.close()
     opens()
@@ -188,7 +188,7 @@ def test_a_full_disk_refuses_the_put_and_keeps_what_was_there(opens: Opens) -> N
     fill(store, b"1")
     pages = store.writer.call(lambda db, ledger: db.execute("PRAGMA page_count").fetchone()[0])
     store.writer._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(OutboxFull, match="no room for it on the disk"):
+    with pytest.raises(OutboxFull, match="the disk is full"):
         store.put(a_row(b"x" * 50_000))
     assert bodies(store) == [b"1"]
     store.put(a_row(b"small"))
@@ -202,7 +202,7 @@ def test_the_last_of_the_disk_is_left_alone(opens: Opens, monkeypatch: pytest.Mo
     monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000 + a_row().size))
     store.put(a_row())
     monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000))
-    with pytest.raises(OutboxFull, match="less than 1000000 bytes of the disk would be left"):
+    with pytest.raises(OutboxFull, match="less than 1000000 bytes of free disk space would remain"):
         store.put(a_row())
     store.remove(read(store))
     assert read(store) == []

@@ -127,7 +127,7 @@ def test_a_body_too_large_for_sqlite_is_refused(writer: Writer) -> None:
     def too_large(db: sqlite3.Connection, ledger: Ledger) -> None:
         raise sqlite3.DataError("string or blob too big")
 
-    with pytest.raises(OutboxFull, match="larger than SQLite can hold"):
+    with pytest.raises(OutboxFull, match="larger than SQLite can store"):
         writer.call(too_large)
     assert writer.call(insert) == 1
 

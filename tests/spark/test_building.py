@@ -95,7 +95,7 @@ def test_values_of_a_table_and_of_the_sink() -> None:
         ({"selector": b"sesame"}, "selector cannot be a bytes"),
         ({"segment_max_bytes": 0}, "segmentMaxBytes must be 1 or more"),
         ({"passcode_env": "A", "passcode_file": "b"}, "not both"),
-        ({"url": "stomp://etl:sesame@localhost"}, "option url must not hold a passcode"),
+        ({"url": "stomp://etl:sesame@localhost"}, "option url must not contain a passcode"),
     ],
 )
 def test_a_wrong_value_is_refused_at_once(given: dict[str, Any], words: str) -> None:

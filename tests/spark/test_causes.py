@@ -15,7 +15,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "/lib/pyspark/worker.py", line 3387, in process
-stompy.errors.PublishError: there was no broker to send to for 0 s: connection refused
+stompy.errors.PublishError: no broker was reachable for 0 s: connection refused
 
 \tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:784)
 Caused by: java.io.EOFException
@@ -39,7 +39,7 @@ JAVAS = (
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (OURS, "PublishError: there was no broker to send to for 0 s: connection refused"),
+        (OURS, "PublishError: no broker was reachable for 0 s: connection refused"),
         (BEHIND_JAVA, "SpoolBusy: spool /s: somebody has it"),
         (USERS, "KeyError: 'mine'"),
         (DOTTED, "json.decoder.JSONDecodeError: Expecting value"),

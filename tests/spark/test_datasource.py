@@ -145,7 +145,7 @@ def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker
     eventually(lambda: broker.stats().sessions == 1, within=ENOUGH)
     broker.stop()
     eventually(lambda: not query.isActive, within=ENOUGH)
-    assert "has had no broker for more than 1 s (option brokerTimeout)" in str(query.exception())
+    assert "had no connection to a broker for more than 1 s (option brokerTimeout)" in str(query.exception())
     with pytest.raises(Exception, match="brokerTimeout"):
         query.processAllAvailable()
 

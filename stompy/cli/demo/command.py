@@ -57,4 +57,4 @@ def _run(printer: DemoPrinter, lines: Lines) -> None:
             conn.disconnect()
             stats = broker.stats()
             printer.happened("the broker", f"took {stats.messages_in:,} messages and sent {stats.messages_out:,}")
-            printer.check("no error frame in all that time", holds=stats.errors == 0)
+            printer.check("no ERROR frame", holds=stats.errors == 0)

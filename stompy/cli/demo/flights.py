@@ -112,7 +112,7 @@ def flights(printer: DemoPrinter, conn: Connection, lines: Lines) -> None:
         )
         printer.happened("SHA-256", f"{_digest(lines.bodies)} of what was sent")
         printer.happened("", f"{_digest(collector.bodies)} of what came")
-        printer.check("all of them came, byte for byte and in order", holds=collector.bodies == lines.bodies)
+        printer.check("all of them arrived, byte for byte and in order", holds=collector.bodies == lines.bodies)
 
 
 def _digest(bodies: list[bytes]) -> str:

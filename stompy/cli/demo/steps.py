@@ -28,7 +28,7 @@ def connection(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Show what CONNECT and CONNECTED have agreed."""
     with printer.step("A connection", "CONNECT and CONNECTED agree on a version of STOMP and on heartbeats."):
         ours, theirs = conn.heartbeat
-        printer.happened("broker", f"{broker.url}, which calls itself {conn.server}")
+        printer.happened("broker", f"{broker.url}, which identifies itself as {conn.server}")
         printer.happened(
             "agreed", f"STOMP {conn.version}, heartbeats every {ours:g} s (client) and {theirs:g} s (broker)"
         )
@@ -37,7 +37,7 @@ def connection(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
 
 def send(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Send to a queue and receive from it."""
-    with printer.step("A message", "A queue keeps a message until somebody takes it."):
+    with printer.step("A message", "A queue keeps a message until a consumer takes it."):
         conn.send("/queue/hello", "Grüße, STOMP!", headers={"lang": "de"}, confirm=True)
         printer.happened("sent", f"to /queue/hello, where {broker.depth('/queue/hello')} message waits now")
         message = conn.subscribe("/queue/hello").receive(_PATIENCE)
@@ -72,7 +72,7 @@ class Recorder(ConnectionListener):
 def listener(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Receive messages as they arrive."""
     with printer.step(
-        "A listener", "A listener is called for each event of a connection, on another thread: you need not wait."
+        "A listener", "A listener is called for each event of a connection, on another thread: no waiting is needed."
     ):
         recorder = Recorder()
         conn.add_listener(recorder)
@@ -89,7 +89,9 @@ def listener(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
 
 def receipt(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Let the broker confirm."""
-    with printer.step("A receipt", "The broker confirms what it has taken. Many receipts may be in flight at once."):
+    with printer.step(
+        "A receipt", "The broker confirms what it has processed. Many receipts may be in flight at once."
+    ):
         started = time.perf_counter()
         receipts = [conn.send("/queue/sure", str(number), receipt=True) for number in range(100)]
         for one in receipts:
@@ -106,12 +108,12 @@ class ChangeOfMind(Exception):
 
 def transactions(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Commit one transaction and abort another."""
-    with printer.step("Transactions", "The broker takes all of a transaction, or nothing of it."):
+    with printer.step("Transactions", "The broker applies a transaction as a whole, or not at all."):
         with conn.transaction() as transaction:
             transaction.send("/queue/accounts", "take 10 from A")
             transaction.send("/queue/accounts", "give 10 to B")
             early = broker.depth("/queue/accounts")
-        printer.happened("committed", f"2 messages; {early} were to be seen before the commit")
+        printer.happened("committed", f"2 messages; {early} were visible before the commit")
         subscription = conn.subscribe("/queue/accounts")
         came = [subscription.receive(_PATIENCE).text for _ in range(2)]
         printer.check("both came after it, none before", holds=came == ["take 10 from A", "give 10 to B"] and not early)
@@ -123,12 +125,12 @@ def transactions(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
             printer.happened("aborted", "1 message, as the block raised an exception")
         conn.send("/queue/accounts", "the next one", confirm=True)
         after = subscription.receive(_PATIENCE).text
-        printer.check("nothing of the aborted one came", holds=after == "the next one" and not subscription.queued)
+        printer.check("nothing of the aborted one arrived", holds=after == "the next one" and not subscription.queued)
 
 
 def nack(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Refuse a message and get it again."""
-    with printer.step("Nack and redelivery", "A message that is refused comes again, marked as redelivered."):
+    with printer.step("Nack and redelivery", "A rejected message is delivered again, marked as redelivered."):
         subscription = conn.subscribe("/queue/jobs", ack="client-individual")
         conn.send("/queue/jobs", "a job")
         first = subscription.receive(_PATIENCE)
@@ -137,7 +139,7 @@ def nack(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         second = subscription.receive(_PATIENCE)
         second.ack(receipt=True)
         printer.happened("came again", f"{second.text!r}, redelivered={_yes(second.redelivered)}")
-        printer.check("the second delivery says so", holds=not first.redelivered and second.redelivered)
+        printer.check("the second delivery is marked", holds=not first.redelivered and second.redelivered)
         subscription.unsubscribe()
         printer.check("and after its ack the queue is empty", holds=_is_empty(conn, "/queue/jobs"))
 
@@ -180,9 +182,7 @@ def durable(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
 
 def heartbeats(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     """Send nothing for a while, and count the heartbeats."""
-    with printer.step(
-        "Heartbeats", "When idle, each side sends a line end now and then, so that a dead peer is noticed."
-    ):
+    with printer.step("Heartbeats", "When idle, each side sends line ends, so that a dead peer is detected."):
         conn.flush()
         before, started = conn.stats(), time.monotonic()
         _until(lambda: _beats(before.bytes_received, conn.stats().bytes_received) >= _BEATS)

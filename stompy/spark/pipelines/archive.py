@@ -49,7 +49,7 @@ class Body:
         if self.kind not in ("binary", "text", "json"):
             raise ConfigurationError(f"a body is binary, text or json, not {self.kind!r}")
         if (self.kind == "json") != (self.schema is not None):
-            raise ConfigurationError("JSON needs a schema, and nothing else does")
+            raise ConfigurationError("JSON needs a schema, and the other formats have none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
     except Exception as error:
         # Errors of the file system are Java errors of many kinds.
         raise ConfigurationError(
-            f"{checkpoint}/metadata is not that of a checkpoint: {type(error).__name__}"
+            f"{checkpoint}/metadata is not the metadata of a checkpoint: {type(error).__name__}"
         ) from error
 
 

@@ -65,7 +65,7 @@ class Selection:
         for name in ("since", "until"):
             moment = getattr(self, name)
             if moment is not None and moment.tzinfo is None:
-                raise ConfigurationError(f"{name} must say its time zone: {moment.isoformat()}+00:00 for UTC")
+                raise ConfigurationError(f"{name} must have a time zone: {moment.isoformat()}+00:00 for UTC")
 
     def condition(self) -> pc.Expression:
         """Return one condition for pyarrow, which uses it to skip whole dates and parts of files."""
@@ -183,11 +183,11 @@ class _Progress:
             found = json.loads(data)
             progress = cls(found["id"], found["table"], {name: tuple(at) for name, at in found["places"].items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PipelineError(f"{files.url}/{_PLACES} is damaged: restore it, or take a new checkpoint") from error
+            raise PipelineError(f"{files.url}/{_PLACES} is damaged: restore it, or use a new checkpoint") from error
         if progress.table != table or named not in (None, progress.id):
             raise ConfigurationError(
-                f"the checkpoint {files.url} is that of another replay, of the {progress.table} and with the id "
-                f"{progress.id}: take a new one"
+                f"the checkpoint {files.url} belongs to another replay, of {progress.table} with the id "
+                f"{progress.id}: use a new one"
             )
         return progress
 

@@ -100,7 +100,7 @@ class Health:
                 self._lost_since = time.monotonic()
             self._reason = str(reason)
             self._quiet_since = None
-        _LOG.warning("%s has no broker: %s", self._name, reason)
+        _LOG.warning("%s has no connection: %s", self._name, reason)
         self._changed()
 
     def fail(self, error: StompError) -> None:
@@ -138,7 +138,8 @@ class Health:
             raise error.with_traceback(None)
         if since is not None and time.monotonic() - since > broker_timeout:
             raise ConnectTimeout(
-                f"{self._name} has had no broker for more than {broker_timeout:g} s (option brokerTimeout): {reason}"
+                f"{self._name} had no connection to a broker for more than {broker_timeout:g} s "
+                f"(option brokerTimeout): {reason}"
             )
 
     def patience(self, broker_timeout: float) -> float:

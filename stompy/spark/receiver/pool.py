@@ -198,8 +198,9 @@ class NoReceivers:
         """
         if self._view.silent_for() > self._patience:
             raise ConnectTimeout(
-                f"no process has filled the spool for more than {self._patience:g} s (option brokerTimeout). With "
-                "receivers=0 a `stompy spool` must run beside the query; with Trigger.AvailableNow it need not"
+                f"no process has filled the spool for more than {self._patience:g} s (option brokerTimeout). "
+                "With receivers=0, `stompy spool` must fill it while the query runs, except with "
+                "Trigger.AvailableNow"
             )
 
     def quiet_for(self) -> float:

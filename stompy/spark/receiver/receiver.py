@@ -182,7 +182,7 @@ class Receiver(DaemonThread):
             if self._writer.is_full(options.max_spool_messages, options.max_spool_bytes):
                 # Nothing is received, so that the broker stops at the prefetch; the link may end meanwhile.
                 if not connection.connected:
-                    raise ConnectionLost("the link was lost while the spool was full")
+                    raise ConnectionLost("the connection was lost while the spool was full")
                 self._round_trip(connection)
                 self._closing.wait(_POLL_INTERVAL)
                 continue
@@ -225,7 +225,7 @@ class Receiver(DaemonThread):
             receipts = [message.ack(receipt=True) for message in last.values()]
         except AckError as error:
             taken[0][1].receive(_POLL_INTERVAL)  # raises why the link ended
-            raise ConnectionLost(f"the link was lost before the ACK: {error}") from error
+            raise ConnectionLost(f"the connection was lost before the ACK: {error}") from error
         self._acks.append((receipts, delivery))
 
     def _round_trip(self, connection: Connection) -> None:

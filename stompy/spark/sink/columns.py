@@ -131,7 +131,7 @@ class Columns:
         if not {"body", "value"} & set(self._names):
             raise ConfigurationError("the rows to send need a column body (BINARY or STRING)")
         if destination is None and "destination" not in self._names:
-            raise ConfigurationError("say where to: the option destination, or a column destination (STRING)")
+            raise ConfigurationError("no destination: set the option destination, or add a column destination (STRING)")
 
     def messages(self, tables: Iterable[Table]) -> Iterator[Outgoing]:
         """Yield the message of each row.
@@ -161,7 +161,7 @@ class Columns:
         body = row.get("body", row.get("value"))
         if body is None:
             raise ConfigurationError(
-                "a row has a null body, which would arrive as an empty one: leave such rows out, or send "
+                "a row has a null body, which would arrive as an empty one: filter such rows out, or send "
                 "coalesce(body, '')"
             )
         return Outgoing(
@@ -192,7 +192,8 @@ def _checked(name: str, kind: str) -> str:
         near = difflib.get_close_matches(known, KINDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigurationError(
-            f"unknown column {name!r} in the rows to send{hint} (known: {', '.join(KINDS)}); select what is to be sent"
+            f"unknown column {name!r} in the rows to send{hint} (known: {', '.join(KINDS)}); "
+            "select only the columns to send"
         )
     if kind.lower().replace(" ", "") not in KINDS[known]:
         kinds = " or ".join(kind.upper() for kind in KINDS[known])

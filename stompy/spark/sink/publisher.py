@@ -194,15 +194,15 @@ class Publisher:
             attempts(self._attempt, chunk)
         except (SendTimeout, ReceiptTimeout) as stalled:
             raise PublishError(
-                f"the broker has stopped reading or confirming ({stalled}): most likely its store or memory is full "
-                "and it holds its producers back; make room there, or raise sendTimeout and receiptTimeout",
+                f"the broker has stopped reading or confirming ({stalled}): most likely its store or memory is "
+                "full and it blocks producers; free some space there, or raise sendTimeout and receiptTimeout",
                 confirmed=self.confirmed,
             ) from stalled
         except BrokerError as refused:
-            raise PublishError(f"the broker refused: {refused}", confirmed=self.confirmed) from refused
+            raise PublishError(f"the broker rejected a message: {refused}", confirmed=self.confirmed) from refused
         except (ConnectError, ConnectionLost) as error:
             raise PublishError(
-                f"there was no broker to send to for {self._retry_timeout:g} s: {error}", confirmed=self.confirmed
+                f"no broker was reachable for {self._retry_timeout:g} s: {error}", confirmed=self.confirmed
             ) from error
 
     def _attempt(self, chunk: list[Item]) -> None:

@@ -97,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log how much was sent although the job failed."""
-        log.warning("the job failed; the broker keeps what its finished tasks had sent: %s", _totals(messages))
+        log.warning("the job failed; the broker keeps the messages of its finished tasks: %s", _totals(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -117,7 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log how much was sent although the micro-batch failed."""
         log.warning(
-            "micro-batch %d failed; the broker keeps what its finished tasks had sent: %s", batchId, _totals(messages)
+            "micro-batch %d failed; the broker keeps the messages of its finished tasks: %s", batchId, _totals(messages)
         )
 
 
@@ -141,8 +141,8 @@ def stream_writer(options: SinkOptions, schema: StructType, *, overwrite: bool) 
     """
     if overwrite and not options.allow_complete_mode:
         raise ConfigurationError(
-            "outputMode('complete') sends every row of the result again in each micro-batch; if that is meant, set the "
-            "option allowCompleteMode"
+            "outputMode('complete') sends every row of the result again in each micro-batch; to allow that, set "
+            "the option allowCompleteMode"
         )
     return StreamWriter(options, _columns(options, schema))
 

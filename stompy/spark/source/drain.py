@@ -137,6 +137,6 @@ def _finish(files: Files, end: int) -> int:
     if not files.create(DONE, dump({"end": end})):
         found = _end_of(files)
         if found is None:
-            raise SpoolError("the file that says that the read is done came and went", path=path_of(files, DONE))
+            raise SpoolError("the file that marks the read as complete was removed", path=path_of(files, DONE))
         return found
     return end

@@ -80,7 +80,7 @@ class Offset:
         """
         if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
             raise SpoolMismatch(
-                f"the checkpoint holds an offset that this program does not know ({sorted(stored)}): it belongs to "
+                f"the checkpoint contains an offset of an unknown format ({sorted(stored)}): it belongs to "
                 "another source or another version. Give the query its own checkpointLocation",
                 path=path,
             )
@@ -190,7 +190,7 @@ class StreamEngine:
             found = self._pieces(view, begin.next, until.next)
             missing = self._missing(view, begin.next, until.next, found)
             if missing:
-                _LOG.warning("%d of the messages %d to %d are lost and given up", missing, begin.next, until.next - 1)
+                _LOG.warning("%d of the messages %d to %d are lost and skipped", missing, begin.next, until.next - 1)
             pieces += found
         view.note_planned(until.next)
         self._position = until
@@ -268,7 +268,7 @@ class StreamEngine:
         while not view.refresh():
             receivers.check()
             if deadline.expired:
-                raise SpoolBusy("a process has claimed it and does not begin to fill it", path=self.url)
+                raise SpoolBusy("a process has claimed it and does not start to fill it", path=self.url)
             time.sleep(_POLL_INTERVAL)
 
     def _checked(self, stored: Mapping[str, Any], spool: Spool) -> Offset:
@@ -290,15 +290,15 @@ class StreamEngine:
         """
         if self._fail:
             raise SpoolDataLoss(
-                f"the checkpoint says that messages up to {start} were processed, the spool ends at {view.next}: it is "
-                "an older copy, or segments are gone. Give the query the spoolDir that it had, or a new checkpoint; or "
-                "go on with the option failOnDataLoss=false",
+                f"the checkpoint says that messages up to {start} were processed, the spool ends at {view.next}: "
+                "it is an older copy, or segments are missing. Use the original spoolDir, or a new checkpoint; or "
+                "continue with the option failOnDataLoss=false",
                 path=self.url,
             )
         if start > view.planned:
             _LOG.warning(
-                "the checkpoint says that messages up to %d were processed, the spool ends at %d: it is an older copy, "
-                "or segments are gone. New messages are numbered from %d on", start, view.next, start,
+                "the checkpoint says that messages up to %d were processed, the spool ends at %it is an older "
+                "copy, or segments are missingone. New messages are numbered from %d on", start, view.next, start,
             )  # fmt: skip
             view.note_planned(start)
         deadline = Deadline(_SKIP_AHEAD_TIMEOUT)
@@ -329,7 +329,7 @@ class StreamEngine:
             try:
                 self._open()[0].read(segment)
             except SpoolDamaged as error:
-                _LOG.warning("the messages %d to %d are given up: %s", segment.first, segment.end - 1, error)
+                _LOG.warning("the messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
                 self._valid[segment] = False
             else:
                 self._valid[segment] = True

@@ -111,8 +111,8 @@ class Claim:
         if newest != self._name:
             whose = _describe(self._files, newest) if newest else "it is gone"
             raise SpoolFenced(
-                f"another receiver has taken it over ({whose}). Nothing more is acknowledged here. If that was not "
-                "meant, two queries or receivers use one spool: give each its own",
+                f"another receiver has taken it over ({whose}). Nothing more is acknowledged here. If that is "
+                "unexpected, two queries or receivers use one spool: give each its own",
                 path=self._files.url,
             )
 
@@ -198,7 +198,7 @@ def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Eve
             return lock
         if not warned:
             warned = True
-            _LOG.warning("spool %s is filled by another process; this one waits for its end", files.url)
+            _LOG.warning("spool %s is filled by another process; waiting for it to end", files.url)
         beat = last_heartbeat(files)
         if beat != seen:
             seen, since = beat, time.monotonic()

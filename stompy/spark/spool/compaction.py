@@ -74,7 +74,7 @@ class Compaction:
         except SpoolError as error:
             self._claim.check()  # a successor removes what its predecessor has not finished
             # They can be read unmerged, or reading them raises the reason.
-            _LOG.warning("the messages %d to %d stay in small files: %s", block[0].first, block[-1].end - 1, error)
+            _LOG.warning("the messages %d to %d are not merged: %s", block[0].first, block[-1].end - 1, error)
             return
         self._claim.check()
         with self._lock:

@@ -286,7 +286,7 @@ def _os_errors(path: str) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno in _NO_ROOM:
             raise SpoolFull(
-                f"no space left on the disk ({reason}). None of it was acknowledged: free some and start again",
+                f"no space left on the disk ({reason}). Nothing of it was acknowledged: free some space and restart",
                 path=path,
             ) from error
         raise SpoolError(f"it cannot be used: {reason}", path=path) from error

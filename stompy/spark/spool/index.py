@@ -19,7 +19,7 @@ BLOCK = 1000
 """Sequence numbers in a block, whose small segments are merged into one."""
 _MANY, _SMALL = 20, 4 << 20
 """The minimum number of segments to merge, and the maximum of their bytes."""
-_ADVICE = "Restore the files from a backup, or go on without these messages with the option failOnDataLoss=false"
+_ADVICE = "Restore the files from a backup, or continue without these messages with the option failOnDataLoss=false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ class SegmentIndex:
 def lost(path: str, start: int, end: int) -> SpoolDataLoss:
     """Return the error for lost messages."""
     return SpoolDataLoss(
-        f"the segments with the messages {start} to {end - 1} ({end - start} in all) are gone. They were acknowledged "
-        f"to the broker, which will not send them again. {_ADVICE}",
+        f"the segments with the messages {start} to {end - 1} ({end - start} in all) are missing. They were "
+        f"acknowledged to the broker, which will not send them again. {_ADVICE}",
         path=path,
     )
 

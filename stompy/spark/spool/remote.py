@@ -124,7 +124,7 @@ class RemoteFiles:
                         seen, deadline = rivals, Deadline(_CREATE_TIMEOUT)
                     elif deadline.expired:
                         raise SpoolError(
-                            "another process was making it and has not finished. If none runs, remove "
+                            "another process was making it and has not finished. If none is running, remove "
                             + ", ".join(f"{folder}/{one}" for one in sorted(rivals)),
                             path=self._path(name),
                         )

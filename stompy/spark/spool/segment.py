@@ -15,7 +15,7 @@ from stompy.spark.spool.record import Record
 _SCHEMA = stored_schema()
 _VERSION = b"3"
 _ADVICE = (
-    "Its messages were acknowledged to the broker. Restore the file from a backup, or give them up with the option "
+    "Its messages were acknowledged to the broker. Restore the file from a backup, or skip them with the option "
     "failOnDataLoss=false"
 )
 
@@ -65,17 +65,17 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
         SpoolMismatch: the file is valid, but belongs to another spool or has another name.
     """
     if data is None:
-        raise SpoolDamaged(f"the segment is gone. {_ADVICE}", path=path)
+        raise SpoolDamaged(f"the segment is missing. {_ADVICE}", path=path)
     if digest_of(data) != segment.digest:
-        raise SpoolDamaged(f"the segment is damaged or cut ({len(data)} bytes). {_ADVICE}", path=path)
+        raise SpoolDamaged(f"the segment is damaged or truncated ({len(data)} bytes). {_ADVICE}", path=path)
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
             _check_origin(reader.schema.metadata or {}, segment, spool, path)
             table = reader.read_all()
     except pa.ArrowInvalid as error:
-        raise SpoolDamaged(f"the segment is no Arrow file: {error}. {_ADVICE}", path=path) from error
+        raise SpoolDamaged(f"the segment is not an Arrow file: {error}. {_ADVICE}", path=path) from error
     if table.num_rows != segment.count or not table.schema.equals(_SCHEMA):
-        raise SpoolDamaged(f"the segment has not the rows that its name says. {_ADVICE}", path=path)
+        raise SpoolDamaged(f"the rows of the segment do not match its name. {_ADVICE}", path=path)
     (batch,) = table.combine_chunks().to_batches()
     return batch.replace_schema_metadata(None)
 
@@ -96,4 +96,4 @@ def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, pa
             f"the segment belongs to spool {said['spool']}, not to spool {spool}; move it out of the folder", path=path
         )
     if said["first"] != str(segment.first):
-        raise SpoolMismatch("the segment was renamed: it holds other sequence numbers than its name says", path=path)
+        raise SpoolMismatch("the segment was renamed: its sequence numbers do not match its name", path=path)

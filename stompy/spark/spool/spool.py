@@ -63,7 +63,7 @@ class Spool:
         """
         low = read_mark(self.files, LOW)
         if low is None:
-            raise damaged(path_of(self.files, LOW), "the file that says where the spool begins is gone")
+            raise damaged(path_of(self.files, LOW), "the file with the start of the spool is missing")
         return low
 
 
@@ -116,7 +116,7 @@ def find_spool(files: Files) -> Spool | None:
         _check_empty(files)
         return None
     if document.get("format") != FORMAT or not {"id", "destination", "version"} <= document.keys():
-        raise damaged(path, "the file is not a spool's")
+        raise damaged(path, "the file does not belong to a spool")
     if document["version"] != VERSION:
         raise SpoolMismatch(f"it is of version {document['version']}, this program knows {VERSION}", path=files.url)
     return Spool(files, document["id"], document["destination"])
@@ -142,8 +142,8 @@ def check_identity(spool: Spool, identity: str) -> None:
     """
     if spool.identity != identity:
         raise SpoolMismatch(
-            f"the checkpoint was made with spool {identity}, this one is {spool.identity}. Give the query the spoolDir "
-            "that it had; or, if that spool is gone, start with a new checkpoint: it then begins with the oldest "
+            f"the checkpoint was made with spool {identity}, this one is {spool.identity}. Use the original "
+            "spoolDir; or, if that spool is lost, start with a new checkpoint: it then begins with the oldest "
             "message in this one",
             path=spool.files.url,
         )
@@ -154,7 +154,7 @@ def _check_empty(files: Files) -> None:
     if not names:
         return
     if any(name in _OURS or segment_of(name, size=0, modified=0.0) is not None for name in names):
-        raise damaged(path_of(files, IDENTITY), "the file that says whose spool it is is gone")
+        raise damaged(path_of(files, IDENTITY), "the file with the spool's identity is missing")
     raise SpoolError(
         f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its own",
         path=files.url,

@@ -21,7 +21,7 @@ COUNTS = "counts"
 """The statistics of each receiver since its process began; written by the writer, for people to read."""
 
 _ADVICE = (
-    "Restore it from a backup; or, to give up what the spool holds, remove the whole folder together with the "
+    "Restore it from a backup; or, to discard the contents of the spool, remove the whole folder together with the "
     "checkpoint of the query that reads it"
 )
 
@@ -44,7 +44,7 @@ def load(data: bytes, path: str) -> dict[str, Any]:
     """
     content, _, check = data.removesuffix(b"\n").rpartition(b"\n")
     if _check(content) != check:
-        raise damaged(path, "the file is damaged or cut" if data else "the file is empty")
+        raise damaged(path, "the file is damaged or truncated" if data else "the file is empty")
     document = json.loads(content)
     assert isinstance(document, dict)
     return document
@@ -81,7 +81,7 @@ def read_mark(files: Files, name: str) -> int | None:
         return None
     value = document.get(name.rpartition("/")[2])
     if not isinstance(value, int):
-        raise damaged(path_of(files, name), "the file is another one's")
+        raise damaged(path_of(files, name), "the file belongs to another spool")
     return value
 
 

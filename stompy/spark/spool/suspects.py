@@ -66,7 +66,7 @@ class Suspects:
             if document is None:
                 continue
             if not isinstance(document.get("ids"), list) or not isinstance(document.get("saved"), (int, float)):
-                raise damaged(path_of(self._files, name), "the file is another one's")
+                raise damaged(path_of(self._files, name), "the file belongs to another spool")
             if document["saved"] + KEPT_FOR < time.time():
                 self._files.remove(name)
                 continue

@@ -157,8 +157,8 @@ class SpoolView:
         """
         if low > max(self.next, self._planned):
             raise SpoolDataLoss(
-                f"Spark has processed messages up to {low}, the spool ends at {self.next}: it is an older copy, or "
-                "segments are gone",
+                f"Spark has processed messages up to {low}, the spool ends at {self.next}: it is an older copy, "
+                "or segments are missing",
                 path=self._files.url,
             )
         if retention > 0:

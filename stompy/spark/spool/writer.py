@@ -137,7 +137,7 @@ class SpoolWriter:
             except SpoolDamaged as error:
                 if fail_on_loss:
                     raise
-                _LOG.warning("messages %d to %d are given up: %s", segment.first, segment.end - 1, error)
+                _LOG.warning("messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
         return found
 
     # State.

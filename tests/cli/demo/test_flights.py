@@ -56,7 +56,7 @@ def test_lines_in_another_order_are_found_out(
     monkeypatch.setattr(flights, "Collector", Shuffler)
     with stompy.connect(broker.url) as conn:
         flights.flights(printer, conn, flights.Lines([b"1", b"2", b"3"], "a list"))
-    assert printer.failed == ["all of them came, byte for byte and in order"]
+    assert printer.failed == ["all of them arrived, byte for byte and in order"]
 
 
 def test_the_flights_in_the_package_are_of_the_real_file(monkeypatch: pytest.MonkeyPatch) -> None:

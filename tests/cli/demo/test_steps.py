@@ -32,7 +32,7 @@ def test_a_broker_that_does_not_mark_redelivery_is_found_out(
     monkeypatch.setattr(Message, "redelivered", False)
     printer = DemoPrinter()
     steps.nack(printer, broker, conn)
-    assert printer.failed == ["the second delivery says so"]
+    assert printer.failed == ["the second delivery is marked"]
 
 
 def test_silence_without_beats_is_found_out(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

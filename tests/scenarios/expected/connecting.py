@@ -29,7 +29,7 @@ CONNECTING: tuple[Fact, ...] = (
         on(
             EMBEDDED,
             True,
-            "the version asked for",
+            "the requested version",
             "CONNECTED\nserver:stompy-broker\nversion:1.*\nsession:*\nheart-beat:*",
         ),
         on(
@@ -41,14 +41,14 @@ CONNECTING: tuple[Fact, ...] = (
         on(
             ARTEMIS,
             True,
-            'no `server` in 1.0: tell stompy, `connect(dialect="artemis")`',
+            'no `server` in 1.0: set `connect(dialect="artemis")`',
             "CONNECTED\nversion:1.0\nsession:*\n!server",
             versions=["1.0"],
         ),
         on(
             ARTEMIS,
             True,
-            "the version asked for",
+            "the requested version",
             "CONNECTED\nserver:ActiveMQ-Artemis/* ActiveMQ Artemis Messaging Engine\nversion:1.*\nsession:*",
         ),
         on(
@@ -61,12 +61,12 @@ CONNECTING: tuple[Fact, ...] = (
     fact(
         "connect-host",
         "connect",
-        "Is the `host` header looked at?",
-        on((*EMBEDDED, *CLASSIC, *ARTEMIS), "accepted", "no: any is taken"),
+        "Is the `host` header used?",
+        on((*EMBEDDED, *CLASSIC, *ARTEMIS), "accepted", "no: any value is accepted"),
         on(
             RABBITMQ,
             "refused",
-            "it names the virtual host; `/` is the usual one, the name of the machine is none",
+            "it names the virtual host; the default is `/`, and none has the name of the machine",
             "ERROR\nmessage:Bad CONNECT\n\nVirtual host 'nowhere.invalid' access denied*",
             grade="own",
         ),
@@ -93,7 +93,7 @@ CONNECTING: tuple[Fact, ...] = (
     fact(
         "login-wrong-then",
         "login failure",
-        "Is the connection up after that?",
+        "Is the connection open after that?",
         on((*EMBEDDED, *CLASSIC, *ARTEMIS), "closed", "closed"),
         on(
             RABBITMQ, "open for CONNECTED", "open: a correct CONNECT on the same connection gets CONNECTED", grade="own"
@@ -102,7 +102,7 @@ CONNECTING: tuple[Fact, ...] = (
     fact(
         "login-none",
         "login failure",
-        "What does a CONNECT without login get, where the broker knows users?",
+        "What does a CONNECT without login get, if the broker has users?",
         on(EMBEDDED, "ERROR", "ERROR", "ERROR\nmessage:access refused*"),
         on(CLASSIC, "ERROR", "ERROR", "ERROR\nmessage:User name [null] or password is invalid."),
         on(
@@ -113,8 +113,8 @@ CONNECTING: tuple[Fact, ...] = (
     fact(
         "login-escaped",
         "login failure",
-        "How must the passcode `a\\nb` (a backslash, an n) be written in CONNECT?",
-        on((*EMBEDDED, *ARTEMIS), "raw", "as it is, as STOMP says"),
+        "How must the passcode `a\\nb` (a backslash, an n) be encoded in CONNECT?",
+        on((*EMBEDDED, *ARTEMIS), "raw", "unchanged, as STOMP specifies"),
         on(
             (*CLASSIC, *RABBITMQ),
             "escaped",
@@ -171,24 +171,24 @@ CONNECTING: tuple[Fact, ...] = (
         on(
             CLASSIC,
             "100,100 0,5000 5000,0",
-            "what was asked for, the other way round; in 1.0 too, where it is enforced",
+            "the requested values, mirrored; in 1.0 too, where they are enforced",
             "CONNECTED\nversion:1.0\nheart-beat:0,5000",
             grade="own",
             versions=["1.0"],
         ),
-        on(CLASSIC, "100,100 0,5000 5000,0", "what was asked for, the other way round", "CONNECTED\nheart-beat:0,5000"),
+        on(CLASSIC, "100,100 0,5000 5000,0", "the requested values, mirrored", "CONNECTED\nheart-beat:0,5000"),
         on(ARTEMIS, "none none none", "nothing in 1.0", "CONNECTED\n!heart-beat", versions=["1.0"]),
         on(
             ARTEMIS,
             "500,500 0,5000 5000,30000",
-            "what was asked for, but at least 500; `30000` of a client that promises none",
+            "the requested values, but at least 500; `30000` for a client that sends none",
             "CONNECTED\nheart-beat:500,500",
             "CONNECTED\nheart-beat:5000,30000",
         ),
         on(
             RABBITMQ,
             "1000,1000 0,5000 5000,0",
-            "what was asked for in whole seconds; in 1.0 too",
+            "the requested values in whole seconds; in 1.0 too",
             "CONNECTED\nversion:1.0\nheart-beat:1000,1000",
             grade="own",
             versions=["1.0"],
@@ -196,20 +196,20 @@ CONNECTING: tuple[Fact, ...] = (
         on(
             RABBITMQ,
             "1000,1000 0,5000 5000,0",
-            "what was asked for, in whole seconds",
+            "the requested values, in whole seconds",
             "CONNECTED\nheart-beat:1000,1000",
         ),
     ),
     fact(
         "heartbeats-kept",
         "heartbeats",
-        "Do beats of both sides keep a silent connection?",
+        "Do heartbeats of both sides keep an idle connection open?",
         on(KINDS, True, "yes", versions=ESCAPING),
     ),
     fact(
         "heart-beat-missed",
         "heartbeats",
-        "How is a client dropped that misses its beats?",
+        "How is a client disconnected that misses its heartbeats?",
         on(EMBEDDED, "ERROR closed", "ERROR, closed", "ERROR\nmessage:nothing was received for * s despite heartbeats"),
         on(CLASSIC, "closed", "closed without ERROR", grade="own"),
         on(

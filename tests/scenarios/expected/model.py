@@ -40,7 +40,7 @@ ESCAPING = ("1.1", "1.2")
 """The versions that have escapes in headers, heartbeats and NACK."""
 
 Grade = Literal["yes", "own", "no"]
-"""As STOMP says or as most brokers do; in a way of its own; not at all, but for what the answer says."""
+"""As specified or as most brokers do; differently; not supported, except for what the answer says."""
 
 
 @dataclass(frozen=True, slots=True)

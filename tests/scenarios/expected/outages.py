@@ -10,7 +10,7 @@ OUTAGES: tuple[Fact, ...] = (
     fact(
         "slow-queue",
         _FLOW,
-        "Does a slow consumer of a queue get everything in the end, and hold nobody else up?",
+        "Does a slow consumer of a queue get all messages, without delaying others?",
         on(KINDS, "all, in order", "yes (15 MB behind)"),
     ),
     fact(
@@ -40,12 +40,12 @@ OUTAGES: tuple[Fact, ...] = (
             "ERROR with `address-full-policy` FAIL",
             "ERROR\nmessage:AMQ339011 Error sending message *",
         ),
-        on(KINDS, "waits; then all", "no RECEIPT until there is room again; beats go on"),
+        on(KINDS, "waits; then all", "no RECEIPT until there is room again; heartbeats continue"),
     ),
     fact(
         "kill-link",
         _GONE,
-        "How does a link end when the broker is killed?",
+        "How does a connection end when the broker is killed?",
         on(KINDS, "closed", "the stream ends; with `reconnect=`, subscriptions are back before the next send"),
     ),
     fact(
@@ -63,7 +63,7 @@ OUTAGES: tuple[Fact, ...] = (
     fact(
         "restart-link",
         _GONE,
-        "How does a link end when the broker is shut down in good order?",
+        "How does a connection end when the broker is shut down cleanly?",
         on(KINDS, "closed", "the stream ends, without ERROR"),
     ),
     fact(
@@ -76,11 +76,11 @@ OUTAGES: tuple[Fact, ...] = (
     fact(
         "pause",
         _PAUSE,
-        "What does a client see of a broker that stands still?",
+        "What does a client see of a frozen broker?",
         on(
             KINDS,
             "HeartBeatTimeout; then the RECEIPT",
-            "with heartbeats, `HeartBeatTimeout`; without, a receipt that comes when the broker goes on",
+            "with heartbeats, `HeartBeatTimeout`; without, the receipt arrives when the broker continues",
         ),
     ),
 )

@@ -8,19 +8,19 @@ _BOTH = ("like-activemq", "like-activemq5")
 _FIVE, _ARTEMIS, _RABBITMQ = ("like-activemq5",), ("like-artemis",), ("like-rabbitmq",)
 _NEWEST = VERSIONS[-1:]
 
-_READ = "refused with ERROR, and the connection is closed: lengths are read by the rules of STOMP"
+_READ = "rejected with ERROR, and the connection is closed: lengths are parsed strictly"
 
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     ((*_BOTH, *_RABBITMQ), _NEWEST, "full", "ERROR, as the limits of queues are those of the embedded broker"),
-    (_BOTH, ("1.0",), "header-values", "as 1.0 has it, without escapes: a header line is never damaged"),
-    (_BOTH, _NEWEST, "browse-raw", "the mark of the end has a `message-id` of its own, not `0`"),
-    (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it is left"),
-    (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it is left"),
+    (_BOTH, ("1.0",), "header-values", "as in 1.0: UTF-8 unchanged, no escapes; a header line is never damaged"),
+    (_BOTH, _NEWEST, "browse-raw", "the end marker has a unique `message-id`, not `0`"),
+    (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it stays"),
+    (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it stays"),
     (_FIVE, VERSIONS, "error-length-negative", _READ),
     (_ARTEMIS, VERSIONS, "error-length-negative", _READ),
     (_ARTEMIS, VERSIONS, "error-length-text", _READ),
     (_ARTEMIS, ESCAPING, "error-length-short", _READ),
-    (_RABBITMQ, _NEWEST, "body-limit", "4 MiB; a longer body is refused as soon as its head is read"),
+    (_RABBITMQ, _NEWEST, "body-limit", "4 MiB; a longer body is rejected as soon as its head is read"),
     (_RABBITMQ, _NEWEST, "half-close", "RECEIPT, then closed"),
     (_RABBITMQ, _NEWEST, "restart-kept", "those with `persistent:true`, `redelivered:true`, as after a kill"),
 )

@@ -26,7 +26,7 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "durable",
         _DURABLE,
-        "Does `subscribe(durable=...)` keep what is sent to a topic while its owner is away?",
+        "Does `subscribe(durable=...)` keep messages for a subscriber that is not connected?",
         on(
             EMBEDDED,
             "after unsubscribing: unsubscribed; after deleting: nothing",
@@ -55,9 +55,9 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "selector",
         _SELECT,
-        "Does `subscribe(selector=...)` choose messages?",
-        on((*EMBEDDED, *CLASSIC, *ARTEMIS), "2 4; left: 1 3", "yes; the others stay in the queue"),
-        on(RABBITMQ, REFUSED, "no: stompy refuses", grade="no"),
+        "Does `subscribe(selector=...)` filter messages?",
+        on((*EMBEDDED, *CLASSIC, *ARTEMIS), "2 4; left: 1 3", "yes; others stay in the queue"),
+        on(RABBITMQ, REFUSED, "no: stompy raises", grade="no"),
     ),
     fact(
         "selector-types",
@@ -76,8 +76,8 @@ SUBSCRIBING: tuple[Fact, ...] = (
         "selector-raw",
         _SELECT,
         "What does a broker do with a `selector` header, if a client sends one?",
-        on((*EMBEDDED, *CLASSIC, *ARTEMIS), "b", "delivers what fulfils it"),
-        on(RABBITMQ, "a b", "ignores it and delivers all", grade="own"),
+        on((*EMBEDDED, *CLASSIC, *ARTEMIS), "b", "delivers messages that match"),
+        on(RABBITMQ, "a b", "ignores it and delivers all messages", grade="own"),
     ),
     fact(
         "wildcard-topic",
@@ -99,10 +99,10 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "browse",
         _BROWSE,
-        "Does `subscribe(browse=True)` look at a queue and take nothing?",
+        "Does `subscribe(browse=True)` read a queue without consuming?",
         on(EMBEDDED, "1 2 3; left: 1 2 3", "yes: `browser:true`"),
-        on((*ARTEMIS, *RABBITMQ), REFUSED, "no: stompy refuses", grade="no"),
-        on(CLASSIC, REFUSED, "not in 1.0: stompy refuses", versions=["1.0"], grade="no"),
+        on((*ARTEMIS, *RABBITMQ), REFUSED, "no: stompy raises", grade="no"),
+        on(CLASSIC, REFUSED, "not in 1.0: stompy raises", versions=["1.0"], grade="no"),
         on(CLASSIC, "1 2 3; left: 1 2 3", "yes: `browser:true`", versions=ESCAPING),
     ),
     fact(
@@ -112,16 +112,16 @@ SUBSCRIBING: tuple[Fact, ...] = (
         on(
             (*ARTEMIS, *RABBITMQ),
             "told the end: False; left: nothing",
-            "ignores it: the message is delivered and gone",
+            "ignores it: the message is delivered and deleted",
             grade="own",
         ),
-        on(EMBEDDED, "told the end: True; left: 1", "looks, and tells the end", "MESSAGE\nbrowser:end"),
-        on(CLASSIC, "told the end: True; left: 1", "looks, and tells the end", "MESSAGE\nbrowser:end\nmessage-id:0"),
+        on(EMBEDDED, "told the end: True; left: 1", "browses, and marks the end", "MESSAGE\nbrowser:end"),
+        on(CLASSIC, "told the end: True; left: 1", "browses, and marks the end", "MESSAGE\nbrowser:end\nmessage-id:0"),
     ),
     fact(
         "reply",
         _TEMPORARY,
-        "What does a responder see as `reply-to` of a temporary queue, and what does the reply say?",
+        "What does a responder get as `reply-to` of a temporary queue, and what is in the reply?",
         on(
             EMBEDDED,
             True,
@@ -139,7 +139,7 @@ SUBSCRIBING: tuple[Fact, ...] = (
         on(
             ARTEMIS,
             True,
-            "the name as it is, unique by itself",
+            "the name unchanged; it is globally unique",
             "MESSAGE\nreply-to:/temp-queue/*\ncorrelation-id:*",
             "MESSAGE\ndestination:/temp-queue/*\ncorrelation-id:*",
         ),
@@ -155,20 +155,19 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "reply-late",
         _TEMPORARY,
-        "What does a reply get when the owner of the temporary queue is gone?",
+        "What answer does a reply get after the owner of the temporary queue has disconnected?",
         on((*EMBEDDED, *ARTEMIS, *RABBITMQ_3), "RECEIPT", "RECEIPT: it is dropped"),
         on(
             CLASSIC,
             "ERROR",
-            "ERROR, which ends the responder's link with stompy",
+            "ERROR, which ends the responder's session with stompy",
             "ERROR\nmessage:temp-queue://ID:*\nreceipt-id:*",
             grade="own",
         ),
         on(
             RABBITMQ_4,
             either("RECEIPT", "closed"),
-            "RECEIPT; while the queue is just being removed, sometimes the responder's connection is closed without "
-            "ERROR",
+            "RECEIPT; while the queue is being removed, the responder's connection is sometimes closed without ERROR",
             grade="own",
         ),
     ),
@@ -176,20 +175,20 @@ SUBSCRIBING: tuple[Fact, ...] = (
         "group",
         _GROUPS,
         "Do the messages of `send(group=...)` go to one consumer each?",
-        on(RABBITMQ, REFUSED, "no: stompy refuses", grade="no"),
+        on(RABBITMQ, REFUSED, "no: stompy raises", grade="no"),
         on((*EMBEDDED, *CLASSIC, *ARTEMIS), "one consumer each", "yes: `JMSXGroupID`"),
     ),
     fact(
         "duplicate",
         _TWICE,
-        "Does the broker drop a second message of the same `send(dedupe_id=...)`?",
+        "Does the broker drop a second message with the same `send(dedupe_id=...)`?",
         on(ARTEMIS, "x", "yes: `_AMQ_DUPL_ID`"),
-        on(KINDS, REFUSED, "no: stompy refuses", grade="no"),
+        on(KINDS, REFUSED, "no: stompy raises", grade="no"),
     ),
     fact(
         "duplicate-commit",
         _TWICE,
-        "What becomes of a transaction with a message whose `dedupe_id` the broker has seen?",
+        "What happens to a transaction with a message whose `dedupe_id` the broker knows?",
         on(
             ARTEMIS,
             "ERROR; left: first",
@@ -202,14 +201,14 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "duplicate-open",
         _TWICE,
-        "Two transactions are open, and each has a message of the same `dedupe_id`. Which are committed?",
-        on(ARTEMIS, "1 2", "both: the id is noted at the COMMIT", grade="own"),
+        "Two open transactions contain a message with the same `dedupe_id`. Which are committed?",
+        on(ARTEMIS, "1 2", "both: the id is stored at the COMMIT", grade="own"),
         on(KINDS, REFUSED, "as above", grade="no"),
     ),
     fact(
         "expiry",
         _EXPIRY,
-        "Is a message of `send(expires=...)` gone when its time is over?",
+        "Is a message of `send(expires=...)` removed when it expires?",
         on(
             (*EMBEDDED, *CLASSIC, *ARTEMIS),
             "long",
@@ -236,12 +235,12 @@ SUBSCRIBING: tuple[Fact, ...] = (
         "priority",
         _PRIORITY,
         "In which order are messages of `send(priority=...)` 1, 9 and 5 delivered?",
-        on(CLASSIC, "1 9 5", "as they were sent, by default", "MESSAGE\npriority:1", grade="own"),
+        on(CLASSIC, "1 9 5", "in the order sent, by default", "MESSAGE\npriority:1", grade="own"),
         on((*EMBEDDED, *ARTEMIS), "9 5 1", "by priority", "MESSAGE\npriority:9"),
         on(
             RABBITMQ,
             "1 9 5",
-            "as they were sent, unless the queue was made with `x-max-priority`",
+            "in the order sent, unless the queue was declared with `x-max-priority`",
             "MESSAGE\npriority:1",
             grade="own",
         ),
@@ -249,8 +248,8 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "delay",
         _DELAY,
-        "Does a message of `send(delay=...)` come later?",
-        on(RABBITMQ, REFUSED, "no: stompy refuses", grade="no"),
+        "Is a message of `send(delay=...)` delivered later?",
+        on(RABBITMQ, REFUSED, "no: stompy raises", grade="no"),
         on(CLASSIC, "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`", "MESSAGE\nscheduledJobId:ID:*"),
         on((*EMBEDDED, *ARTEMIS), "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`"),
     ),

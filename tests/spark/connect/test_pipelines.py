@@ -97,4 +97,4 @@ def test_a_table_is_read_and_written(seen: dict[str, Any], broker: Broker) -> No
 
 def test_a_failure_is_said_in_one_line(seen: dict[str, Any]) -> None:
     assert seen["load"].startswith("ConfigurationError: option destination is missing")
-    assert seen["executor"].startswith("PublishError: there was no broker to send to for 0 s")
+    assert seen["executor"].startswith("PublishError: no broker was reachable for 0 s")

@@ -220,7 +220,7 @@ def test_messages_that_could_not_be_read_can_be_sent_too(archive: Archive, broke
     archive.batch(0, [1, 3], table="bad")
     run(archive, broker, bad=True)
     assert places(broker) == [1, 3]
-    with pytest.raises(ConfigurationError, match="that of another replay, of the bad"):
+    with pytest.raises(ConfigurationError, match="belongs to another replay, of bad"):
         run(archive, broker)
 
 
@@ -324,5 +324,5 @@ def test_a_damaged_checkpoint_is_an_error(archive: Archive, broker: Broker, dama
 def test_a_checkpoint_keeps_its_id(archive: Archive, broker: Broker) -> None:
     archive.batch(0, range(2))
     run(archive, broker)
-    with pytest.raises(ConfigurationError, match="that of another replay"):
+    with pytest.raises(ConfigurationError, match="belongs to another replay"):
         run(archive, broker, sink={"destination": QUEUE, "jobId": "nightly"})

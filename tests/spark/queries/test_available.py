@@ -59,7 +59,7 @@ def test_trigger_once_takes_what_is_there_in_one_batch(stomp: SparkSession, brok
 
 
 @pytest.mark.hard_case("T17")
-def test_a_producer_that_never_rests_does_not_keep_the_query(
+def test_a_producer_that_never_pauses_does_not_keep_the_query(
     stomp: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     stop = threading.Event()

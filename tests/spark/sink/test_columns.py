@@ -151,5 +151,5 @@ def test_columns_that_cannot_be_sent_are_refused_by_name(columns: list[tuple[str
 
 
 def test_somewhere_the_destination_must_be_said() -> None:
-    with pytest.raises(ConfigurationError, match="say where to"):
+    with pytest.raises(ConfigurationError, match="no destination"):
         Columns([("body", "string")], destination=None)

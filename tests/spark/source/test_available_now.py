@@ -52,7 +52,7 @@ def test_available_now_waits_for_a_broker_that_comes_late(tmp_path: Path) -> Non
 
 
 @pytest.mark.hard_case("T17")
-def test_available_now_ends_though_a_producer_never_rests(broker: Broker, tmp_path: Path) -> None:
+def test_available_now_ends_though_a_producer_never_pauses(broker: Broker, tmp_path: Path) -> None:
     stop = threading.Event()
 
     def produce() -> None:

@@ -91,7 +91,7 @@ def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece
 def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) -> None:
     url, _, pieces = spool
     os.unlink(f"{url}/{pieces[1].segment.name}")
-    with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is gone"):
+    with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is missing"):
         list(read_pieces(*spool, columns=ColumnOptions()))
 
 

@@ -174,4 +174,4 @@ def test_one_that_waits_without_a_limit_says_so(files: LocalFiles, caplog: pytes
     first = claim(files)
     threading.Timer(0.2, first.release).start()
     claim(files, wait=math.inf).release()
-    assert caplog.messages == [f"spool {files.url} is filled by another process; this one waits for its end"]
+    assert caplog.messages == [f"spool {files.url} is filled by another process; waiting for it to end"]

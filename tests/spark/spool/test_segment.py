@@ -26,7 +26,7 @@ def test_rows_come_back_with_the_schema_of_the_table_and_nothing_else() -> None:
 
 def test_a_segment_that_is_gone_is_named() -> None:
     segment, _ = encode(records([1]), spool=SPOOL, first=0, epoch=1)
-    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is gone.*failOnDataLoss=false"):
+    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is missing.*failOnDataLoss=false"):
         decode(None, segment, spool=SPOOL, path=PATH)
 
 
@@ -34,7 +34,7 @@ def test_a_segment_that_is_gone_is_named() -> None:
 @pytest.mark.parametrize("keep", [0, 1, 0.5, 0.99])
 def test_a_truncated_segment_is_named(keep: float) -> None:
     segment, data = encode(records(range(20)), spool=SPOOL, first=0, epoch=1)
-    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is damaged or cut"):
+    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is damaged or truncated"):
         decode(data[: int(len(data) * keep) if keep < 1 else 1], segment, spool=SPOOL, path=PATH)
 
 

@@ -37,7 +37,7 @@ def test_marks(tmp_path: Path) -> None:
     write_mark(files, "low", 7)
     assert read_mark(files, "low") == 7
     files.write("settled", files.read("low") or b"")
-    with pytest.raises(SpoolDamaged, match="another one's"):
+    with pytest.raises(SpoolDamaged, match="another spool"):
         read_mark(files, "settled")
 
 

@@ -252,7 +252,7 @@ def test_a_segment_that_was_removed_is_an_error_that_names_the_messages(files: L
     writer.close()
 
 
-@pytest.mark.parametrize(("name", "words"), [("low", "where the spool begins is gone"), ("settled", "")])
+@pytest.mark.parametrize(("name", "words"), [("low", "with the start of the spool is missing"), ("settled", "")])
 def test_a_mark_that_is_gone_is_an_error_only_where_nothing_can_stand_for_it(
     files: LocalFiles, name: str, words: str
 ) -> None:
