@@ -341,14 +341,13 @@ class Worker:
                 except StompError as error:
                     _LOG.error("%s: not started: %s", engine.name, error)
                     return exit_of(error)
-                signals.started = True
                 systemd.notify("READY=1")
                 engine.stopping.wait()
                 systemd.notify("STOPPING=1")
                 return engine.finish(engine.settings.stop_timeout)
             except _Interrupted as interrupted:
                 engine.finish(0.0)
-                return WorkerExit.OK if not signals.started else 128 + interrupted.number
+                return WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
 
 
 def _watch_parent(engine: Engine, role: ChildRole) -> None:
@@ -363,7 +362,6 @@ class _Signals:
         self._engine = engine
         self._before: dict[int, Any] = {}
         self.received = 0
-        self.started = False
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -378,5 +376,5 @@ class _Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
-        if self.received == (2 if self.started else 1):
+        if self.received == (2 if self._engine.pools else 1):
             raise _Interrupted(number)  # the second signal, or the first one while connecting

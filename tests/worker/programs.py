@@ -32,6 +32,16 @@ def until_released(message: stompy.Message) -> None:
     note(f"end {message.text}")
 
 
+class Waiting:
+    """Middleware that keeps a worker from completing its start until the test makes the file `go`."""
+
+    def started(self) -> None:
+        while not (FOLDER / "go").exists():
+            time.sleep(0.01)
+
+
+starting = stompy.Worker(concurrency=1, stop_timeout=30, middleware=[Waiting()])
+starting.add(until_released, "/queue/a", name="slow")
 children = stompy.Worker(concurrency=2, stop_timeout=20)
 
 

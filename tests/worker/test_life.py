@@ -105,6 +105,22 @@ def test_past_the_limit_the_code_says_so_and_the_message_comes_again(
     assert redelivered(broker.url, 1) == {"x": True}
 
 
+def test_a_signal_while_it_starts_lets_running_tasks_finish(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    process = start("starting", url=broker.url)
+    send(broker.url, "x")
+    wait_until(lambda: noted() == ["begin x"])
+    process.terminate()
+    assert process.stderr is not None
+    wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
+    (tmp_path / "go").touch()
+    (tmp_path / "release").touch()
+    assert process.wait(WITHIN) == 0
+    assert noted() == ["begin x", "end x"]
+    assert left(broker) == 0
+
+
 def test_a_second_signal_ends_at_once(broker: Broker, start: Start, noted: Callable[[], list[str]]) -> None:
     process = start("slow", url=broker.url)
     send(broker.url, "x")

@@ -206,6 +206,7 @@ def test_middleware_is_called_and_cannot_do_harm(broker: Broker, make_worker: Ma
     with worker:
         send(broker, "good", "bad")
         wait_until(lambda: broker.depth("/queue/a.dead") == 1 and left(broker) == 0)
+        wait_until(lambda: len(called.items) == 9)
     assert called.items[0] == "started"
     assert called.items[-1] == "stopping"
     assert sorted(called.items[1:-1]) == sorted([*["before"] * 3, "after", *["failed"] * 2, "retried", "dead_lettered"])
