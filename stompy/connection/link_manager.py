@@ -105,7 +105,8 @@ class LinkManager:
         self._published = 0.0
         self._frames_before = 0
         self._ended_links = EndedLinks()
-        self._replaced = 0
+        self.reconnects = 0
+        """Number of lost links that were replaced."""
 
     # The current link.
 
@@ -120,12 +121,6 @@ class LinkManager:
         """Return the newest link, and the counters of the earlier ones."""
         with self._changed:
             return self.link, self._ended_links
-
-    @property
-    def reconnects(self) -> int:
-        """Number of sessions after the first, including one whose subscriptions are still being restored."""
-        with self._changed:
-            return self._replaced + (self._link is not None and self._announced not in (None, self._link))
 
     def check_process(self) -> None:
         """Check that this is not a forked child.
@@ -266,7 +261,7 @@ class LinkManager:
             # One that ended meanwhile was never in use.
             self._check_fresh(link)
             if self._link is not None:
-                self._replaced += 1
+                self.reconnects += 1
                 self._ended_links = self._ended_links.with_link(self._link)
             self._link, self._down, self.ready = link, False, link
             self._published, self._frames_before = time.monotonic(), link.frames_in

@@ -103,7 +103,6 @@ def measure(
     """Return the statistics of a connection."""
     links.check_process()
     link, ended = links.links_for_stats()
-    reconnects = links.reconnects
     pending = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
     flows = [link.flow, *(each.flow for each in ended.lingering)]
     return ConnectionStats(
@@ -119,8 +118,8 @@ def measure(
         subscriptions=len(subscriptions.all()),
         unrouted=router.unrouted,
         late_replies=replies.late,
-        links=reconnects + 1,
-        reconnects=reconnects,
+        links=links.reconnects + 1,
+        reconnects=links.reconnects,
         reading_paused=link.flow.paused,
         times_paused=ended.times_paused + link.flow.times_paused,
         silent_for=max(0.0, time.monotonic() - link.timer.last_heard),

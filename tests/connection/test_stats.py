@@ -6,10 +6,7 @@ import dataclasses
 
 import pytest
 
-from stompy.broker import Broker
-from stompy.connection.connecting import connect
 from stompy.connection.stats import ConnectionStats
-from stompy.frames.frame import Frame
 from tests.connection.conftest import Talking
 from tests.support.peer import until
 
@@ -34,20 +31,6 @@ def test_it_counts_frames_bytes_and_what_waits(talking: Talking) -> None:
     assert after.silent_for >= 0
     first = subscription.receive()
     assert talk.conn.stats().queued_bytes == after.queued_bytes - first.size
-
-
-def test_a_session_counts_as_soon_as_it_is_used() -> None:
-    seen: list[int] = []
-
-    def look(direction: str, session: str, frame: Frame) -> None:
-        if direction == "received" and frame.command == "SUBSCRIBE":
-            seen.append(conn.stats().links)
-
-    with Broker(on_frame=look) as broker, connect(broker.url, reconnect=True) as conn:
-        conn.subscribe("/queue/a")
-        broker.kill(broker.connections()[0].session)
-        until(lambda: len(seen) == 2)
-    assert seen == [1, 2]
 
 
 def test_it_still_answers_after_the_end(talking: Talking) -> None:
