@@ -11,17 +11,13 @@ import pytest
 import stompy
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.required import broker_or_skip
+from tests.support.needs import each
 from tests.worker.conftest import WITHIN, Seen, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
-KINDS = [
-    pytest.param(kind, marks=pytest.mark.xdist_group(kind))
-    for kind in ("activemq", "activemq5", "artemis", "rabbitmq3", "rabbitmq4")
-]
 
-
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=each(("activemq", "activemq5", "artemis", "rabbitmq3", "rabbitmq4")))
 def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     with broker_or_skip(request.param, persistent=True) as broker:
         yield broker
