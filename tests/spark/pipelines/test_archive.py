@@ -121,7 +121,7 @@ def test_headers_as_an_array_are_refused(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="metadata is not that of a checkpoint"):
+    with pytest.raises(ConfigurationError, match="metadata is not the metadata of a checkpoint"):
         query_id(spark, str(tmp_path))
 
 
