@@ -346,7 +346,7 @@ class Session:
         heartbeats, now = self._protocol.heartbeats, time.monotonic()
         connected = self._protocol.connected(self._name)
         if self._profile is not OWN:
-            connected = self._profile.connected(self._name, self._protocol)
+            connected = self._profile.connected(self._state.name, self._protocol)
         # One for each thread, as each has its own next look.
         self._pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
         self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
