@@ -284,7 +284,12 @@ def _binding(
         raise ConfigurationError(f"a task must not be async: call asyncio.run() in {function!r}")
     if isinstance(decode, str) and decode not in ("json", "arguments"):
         raise ConfigurationError(f"decode must be 'json', 'arguments' or a function, not {decode!r}")
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of some built-in functions
+        if decode == "arguments":
+            raise ConfigurationError(f"the arguments of {function!r} are not known") from None
+        signature = inspect.Signature()
     with_context = "context" in signature.parameters
     codec: Callable[[Message], Any] = Message.json if isinstance(decode, str) else decode or _unchanged
 

@@ -230,6 +230,8 @@ def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
 
     with pytest.raises(stompy.ConfigurationError, match="async"):
         worker.add(task, "/queue/a")
+    with pytest.raises(stompy.ConfigurationError, match="arguments"):
+        worker.add(dict, "/queue/a", decode="arguments")
     with pytest.raises(stompy.ConfigurationError, match="destination"):
         worker.add(print)
     with pytest.raises(stompy.ConfigurationError, match="dead_letter"):
