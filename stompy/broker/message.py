@@ -253,17 +253,17 @@ class Message:
         if profile.own_headers:
             own -= profile.own_headers
         pairs = [*replaced, *(pair for pair in headers.pairs if pair[0] not in own)]
-        body, told = frame.body, True
+        body, counted = frame.body, True
         if profile is not OWN:
             pairs = _of_profile(pairs, profile, grammar, added)
-            told = headers._peek("content-length") is not None
-            if profile.text and not told:
+            counted = headers._peek("content-length") is not None
+            if profile.text and not counted:
                 body = body.decode("utf-8", "replace").encode()
         return cls(
             pairs,
             destination=destination or headers._peek("destination") or "",
             body=body,
-            length=told or grammar.version not in profile.own_length,
+            length=counted or grammar.version not in profile.own_length,
             grammar=grammar,
             budget=budget,
             target=target,

@@ -42,7 +42,7 @@ class _Interrupted(BaseException):
 
 
 class Worker:
-    """Runs tasks for messages, in threads, until it is told to stop.
+    """Runs tasks for messages, in threads, until it is stopped.
 
     A message is acknowledged after its task has returned. If the task raises, the message is tried again later, and is
     a dead letter after its last attempt; see `task`.

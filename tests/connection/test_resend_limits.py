@@ -14,7 +14,7 @@ from stompy.testing.proxy import FaultProxy
 from tests.connection.conftest import QUICK, Recorder, Sessions
 from tests.connection.test_resend_buffer import DEDUPE, connected, expect_sends, sent
 from tests.support.peer import WITHIN, until
-from tests.support.seed import TOLD
+from tests.support.seed import SEED_SETTING
 from tests.support.seed import chance as chance_of
 from tests.transport.conftest import Call, Calling
 
@@ -287,5 +287,5 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
             while len(arrived) < each or subscription.queued:
                 message = subscription.receive(WITHIN)
                 arrived.setdefault(message.text, set()).add(message.headers[DEDUPE])
-            assert list(arrived) == [str(number) for number in range(each)], TOLD
-            assert all(len(ids) == 1 for ids in arrived.values()), TOLD
+            assert list(arrived) == [str(number) for number in range(each)], SEED_SETTING
+            assert all(len(ids) == 1 for ids in arrived.values()), SEED_SETTING

@@ -48,15 +48,18 @@ def assert_error_harmless(error: BaseException) -> None:
 
 
 def test_a_refusal_of_the_session() -> None:
-    with answering(wire("ERROR", {"message": EVIL}, EVIL.encode())) as url, pytest.raises(stompy.ConnectError) as told:
+    with (
+        answering(wire("ERROR", {"message": EVIL}, EVIL.encode())) as url,
+        pytest.raises(stompy.ConnectError) as caught,
+    ):
         stompy.connect(url, heartbeat=(0, 0))
-    assert_error_harmless(told.value)
+    assert_error_harmless(caught.value)
 
 
 def test_an_answer_that_is_no_frame() -> None:
-    with answering(EVIL.encode() + b"\n\n\0") as url, pytest.raises(stompy.ConnectError) as told:
+    with answering(EVIL.encode() + b"\n\n\0") as url, pytest.raises(stompy.ConnectError) as caught:
         stompy.connect(url, heartbeat=(0, 0))
-    assert_error_harmless(told.value)
+    assert_error_harmless(caught.value)
 
 
 def test_frames_of_a_session(log: pytest.LogCaptureFixture) -> None:
@@ -68,9 +71,9 @@ def test_frames_of_a_session(log: pytest.LogCaptureFixture) -> None:
     with answering(CONNECTED, b"".join(frames)) as url, stompy.connect(url, heartbeat=(0, 0)) as conn:
         conn.send("/queue/a", "x")
         until(lambda: not conn.connected)
-        with pytest.raises(stompy.BrokerError) as told:
+        with pytest.raises(stompy.BrokerError) as caught:
             conn.send("/queue/a", "x")
-    assert_error_harmless(told.value)
+    assert_error_harmless(caught.value)
     assert "CRITICAL" in log.text
 
 
@@ -115,6 +118,6 @@ def test_what_a_client_says_to_the_embedded_broker(frame: bytes, log: pytest.Log
 
 
 def test_a_login_that_is_refused() -> None:
-    with Broker(users={"ann": "x"}, login_delay=0) as broker, pytest.raises(stompy.ConnectRefused) as told:
+    with Broker(users={"ann": "x"}, login_delay=0) as broker, pytest.raises(stompy.ConnectRefused) as caught:
         stompy.connect(broker.url, login=EVIL[:-1], passcode="x", versions="1.1")
-    assert_harmless(str(told.value))
+    assert_harmless(str(caught.value))

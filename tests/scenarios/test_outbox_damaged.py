@@ -15,7 +15,7 @@ from stompy.errors import OutboxDamaged
 from stompy.outbox.record import Row
 from stompy.outbox.store import Room, Store
 from tests.support.peer import WITHIN
-from tests.support.seed import TOLD
+from tests.support.seed import SEED_SETTING
 from tests.support.seed import chance as chance_of
 
 PARTS = ("", "-wal", "-lock")
@@ -127,7 +127,7 @@ def harm_often(
         try:
             outcomes[harm.__name__, outcome(path, expected)] += 1
         except BaseException as error:
-            raise AssertionError(f"{harm.__name__} number {number} of {part!r}, {TOLD}") from error
+            raise AssertionError(f"{harm.__name__} number {number} of {part!r}, {SEED_SETTING}") from error
     return outcomes
 
 

@@ -18,7 +18,7 @@ from stompy.connection.connecting import connect
 from stompy.deadline import Deadline
 from stompy.outbox.store import Room, Store
 from tests.support.peer import WITHIN
-from tests.support.seed import TOLD
+from tests.support.seed import SEED_SETTING
 from tests.support.seed import chance as chance_of
 
 TOP = Path(__file__).parent.parent.parent
@@ -103,7 +103,7 @@ def kill_often(path: str, times: int, *, with_broker: bool) -> None:
         if with_broker:
             there |= arrived(broker)
     assert put, "no victim lived long enough to put anything"
-    assert put <= there, f"{len(put - there)} of {len(put)} messages are lost ({TOLD})"
+    assert put <= there, f"{len(put - there)} of {len(put)} messages are lost ({SEED_SETTING})"
 
 
 @pytest.mark.parametrize("with_broker", [False, True])

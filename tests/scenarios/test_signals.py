@@ -18,7 +18,7 @@ import stompy
 from stompy import locks
 from stompy.broker import Broker
 from tests.support.peer import WITHIN, until
-from tests.support.seed import TOLD, chance
+from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
 
 QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
@@ -183,7 +183,7 @@ def chosen(places: int) -> list[int]:
     """Return the places to strike: all of them in a long run, else some."""
     if os.environ.get("STOMPY_LONG"):
         return list(range(places))
-    print(TOLD)
+    print(SEED_SETTING)
     return sorted(chance("strikes", places).sample(range(places), min(SAMPLE, places)))
 
 

@@ -176,7 +176,7 @@ def test_a_browser_that_stompy_does_not_stop(raw: Raw, connect: Connect, queue: 
         frames = [message, *client.until(_ends_browsing)[0]]
     client.disconnect()
     ended = any(map(_ends_browsing, frames))
-    expect("browse-raw", f"told the end: {ended}; left: {seen(left(connect(), queue))}", *frames)
+    expect("browse-raw", f"end marked: {ended}; left: {seen(left(connect(), queue))}", *frames)
 
 
 # Message groups, duplicates.

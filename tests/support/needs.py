@@ -19,7 +19,7 @@ from stompy.testing.brokers import images
 from stompy.testing.containers import PRODUCTS, chosen_sources
 from stompy.testing.required import required
 from tests.support.process_brokers import INSTALLED, missing_process
-from tests.support.seed import TOLD
+from tests.support.seed import SEED_SETTING
 
 BROKERS = "`make test-brokers` has it"
 SPARK = "`make test-spark` has it"
@@ -123,7 +123,7 @@ class LeavingOut:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, object, object]:
         """Print one line for each need that is not met."""
         result = yield
-        terminalreporter.write_line(f"seed of what was drawn at random: {TOLD}")
+        terminalreporter.write_line(f"seed of what was drawn at random: {SEED_SETTING}")
         for need, count in sorted(self._left_out.items()):
             terminalreporter.write_line(f"left out {count} for lack of {need}: {lacking(need)}")
         return result

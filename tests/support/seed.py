@@ -13,7 +13,7 @@ VARIABLE = "STOMPY_SEED"
 SEED = int(os.environ.setdefault(VARIABLE, str(random.randrange(2**32))))
 """Of this run; set in the environment, so that its workers have the same."""
 
-TOLD = f"{VARIABLE}={SEED}"
+SEED_SETTING = f"{VARIABLE}={SEED}"
 """What an error says to have the same run again."""
 
 

@@ -108,9 +108,9 @@ def _of_exchange(exchange: str, key: str) -> tuple[str, str]:
         return f"/topic/{key}", f"/topic/{key}"
     if exchange not in ("amq.direct", "amq.fanout", "amq.headers"):
         raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, f"NOT_FOUND - no exchange {exchange[:80]!r} in vhost '/'")
-    told = f"/exchange/{exchange}/{key}" if key else f"/exchange/{exchange}"
+    visible = f"/exchange/{exchange}/{key}" if key else f"/exchange/{exchange}"
     # In the name that the broker keeps, a dot or a wildcard of a key of `amq.direct` would be one.
-    return f"/topic//{exchange}/" + ("=" + key.replace(".", "\0") if exchange == "amq.direct" else ""), told
+    return f"/topic//{exchange}/" + ("=" + key.replace(".", "\0") if exchange == "amq.direct" else ""), visible
 
 
 def reply_name(name: str) -> str:

@@ -111,12 +111,12 @@ SUBSCRIBING: tuple[Fact, ...] = (
         "What does a broker do with `browser:true`, if a client sends it?",
         on(
             (*ARTEMIS, *RABBITMQ),
-            "told the end: False; left: nothing",
+            "end marked: False; left: nothing",
             "ignores it: the message is delivered and deleted",
             grade="own",
         ),
-        on(EMBEDDED, "told the end: True; left: 1", "browses, and marks the end", "MESSAGE\nbrowser:end"),
-        on(CLASSIC, "told the end: True; left: 1", "browses, and marks the end", "MESSAGE\nbrowser:end\nmessage-id:0"),
+        on(EMBEDDED, "end marked: True; left: 1", "browses, and marks the end", "MESSAGE\nbrowser:end"),
+        on(CLASSIC, "end marked: True; left: 1", "browses, and marks the end", "MESSAGE\nbrowser:end\nmessage-id:0"),
     ),
     fact(
         "reply",

@@ -22,7 +22,7 @@ from stompy.connection.connecting import connect
 from tests.spark.crashes.driver import written
 from tests.spark.receiver.helpers import eventually
 from tests.spark.streaming_run import Target
-from tests.support.seed import TOLD
+from tests.support.seed import SEED_SETTING
 from tests.support.seed import chance as chance_of
 
 TOP = Path(__file__).parents[3]
@@ -132,15 +132,15 @@ def send(url: str, queue: str, numbers: range) -> None:
 def check(folder: Path, target: Target, *, kills: int, sent: int = MESSAGES) -> None:
     found = written(folder)
     there = Counter(number for number, _ in found)
-    assert set(there) == set(range(sent)), f"{TOLD}: {sent - len(there)} lost"
+    assert set(there) == set(range(sent)), f"{SEED_SETTING}: {sent - len(there)} lost"
     twice = len(found) - sent
     if target.stable:
-        assert twice == 0, f"{TOLD}"
+        assert twice == 0, f"{SEED_SETTING}"
     # Elsewhere what a crash leaves between segment and ACK comes again: no more than was sent ahead, and flagged.
-    assert twice <= kills * PREFETCH, f"{TOLD}"
+    assert twice <= kills * PREFETCH, f"{SEED_SETTING}"
     certain = Counter(number for number, flagged in found if not flagged)
-    assert max(certain.values()) == 1, f"{TOLD}: a second copy was not flagged"
-    sys.stdout.write(f"{target.name}, {TOLD}: {kills} kills, {twice} flagged copies\n")
+    assert max(certain.values()) == 1, f"{SEED_SETTING}: a second copy was not flagged"
+    sys.stdout.write(f"{target.name}, {SEED_SETTING}: {kills} kills, {twice} flagged copies\n")
 
 
 def begin_anew_where_nothing_was_planned(folder: Path) -> None:

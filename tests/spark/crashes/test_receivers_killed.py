@@ -29,7 +29,7 @@ from stompy.spark.spool.spool import find_spool, get_spool, make_spool, open_fil
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import eventually
 from tests.spark.streaming_run import Target, targets
-from tests.support.seed import TOLD, chance
+from tests.support.seed import SEED_SETTING, chance
 
 TOP = Path(__file__).parents[3]
 QUIET = 2.0
@@ -165,8 +165,8 @@ def fill_through_faults(
                 running.kill_all()
         eventually(lambda sent=sent: running.held() >= sent, within=ENOUGH)  # type: ignore[misc]
         found = running.finish(sent)
-    assert set(found) == set(range(sent)), f"lost: {sorted(set(range(sent)) - set(found))[:10]}, {TOLD}"
-    assert max(found.values()) == 1, f"twice: {[one for one in found if found[one] > 1][:10]}, {TOLD}"
+    assert set(found) == set(range(sent)), f"lost: {sorted(set(range(sent)) - set(found))[:10]}, {SEED_SETTING}"
+    assert max(found.values()) == 1, f"twice: {[one for one in found if found[one] > 1][:10]}, {SEED_SETTING}"
 
 
 FAULTS = ("owner", "broker", "all")
