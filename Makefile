@@ -138,7 +138,7 @@ $(SPARK_ARCHIVE): $(SPARK_VENV)/.installed
 # What starts a Java of its own is one group (`java`), so that it is one at a time: Spark gives a new Python ten seconds.
 test-spark: $(SPARK_VENV)/.installed $(SPARK_ARCHIVE)
 	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq \
-		$(SPARK_PYTEST) -n 3 --dist loadgroup $(SPARK_TESTS) --ignore tests/spark/brokers $(ARGS)
+		$(SPARK_PYTEST) -n 3 --dist loadgroup $(SPARK_TESTS) --ignore tests/spark/brokers --ignore tests/spark/queries/test_iceberg.py $(ARGS)
 
 test-spark-brokers: $(SPARK_VENV)/.installed
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(SPARK_PYTEST) tests/spark/brokers $(ARGS)
