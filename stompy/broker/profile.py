@@ -97,11 +97,6 @@ class Declaration:
     unused: float | None = None
     max_priority: int | None = None
 
-    @property
-    def looks(self) -> bool:
-        """Whether each message that comes into the queue must be looked at."""
-        return not (self.max_length is self.lifetime is self.max_priority is None)
-
 
 TOO_LONG = "the queue was too long"
 """Why a message that gave way to others is a dead letter."""

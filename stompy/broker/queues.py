@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item
+    from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
 
 
@@ -49,7 +50,9 @@ class Queue:
         self.deleted = False
         """Whether it is gone, with all that it held."""
         self.declared = UNDECLARED
-        """As what it was made."""
+        """As what it was made; see `declare`."""
+        self.looks = False
+        """Whether each message that comes into it must be looked at."""
         self.unused_at: float | None = None
         """When it ends unless somebody subscribes to it."""
         self.paused = False
@@ -103,6 +106,11 @@ class Queue:
 
     # Messages
 
+    def declare(self, declares: Declaration) -> None:
+        """Note as what it is made."""
+        self.declared = declares
+        self.looks = not (declares.max_length is declares.lifetime is declares.max_priority is None)
+
     def first(self) -> Item:
         """Return the message that would be handed out next."""
         return self._all.ready.first()
@@ -126,7 +134,7 @@ class Queue:
 
     def extend(self, items: list[Item]) -> None:
         """Add messages at the end."""
-        if self._selecting or self.declared.looks:
+        if self._selecting or self.looks:
             for item in items:
                 self.append(item)
             return

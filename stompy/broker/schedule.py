@@ -111,6 +111,8 @@ class Schedule(Generic[T]):
 
     def next(self) -> float | None:
         """Return the moment of the next thing to do."""
+        if not self._later and not self._expiring:
+            return None
         return min((heap[0][0] for heap in (self._later, self._expiring) if heap), default=None)
 
 

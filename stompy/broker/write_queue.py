@@ -181,8 +181,9 @@ class WriteQueue:
 
     def _take_frames(self) -> list[bytes | Delivery]:
         frames, self._frames = self._frames, []
+        if self._answers >= self._max_bytes:
+            self._answered.notify()
         self._bytes = self._answers = 0
-        self._answered.notify()
         return frames
 
     def take(self, timeout: float | None) -> tuple[list[bytes | Delivery], bool] | None:
