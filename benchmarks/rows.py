@@ -108,7 +108,7 @@ ALSO = (
     Row("embedded-broker-1", "embedded broker, one producer, one write each", "embedded-broker", 20_000, ("stompy",),
         reference=""),
     Row("embedded-broker-hop", "through the embedded broker to another process, p50", "embedded-broker-hop", 2_000,
-        ("stompy",), reference=""),
+        ("stompy", "raw socket"), reference="raw socket"),
 )  # fmt: skip
 BASES = {row.name: row for row in (*TABLE, *ALSO)}
 
@@ -139,6 +139,9 @@ GROWTH = (
     embedded("100-queues", "100 queues in turn", queues=100),
     embedded("10000-queues", "10,000 queues in turn", queues=10_000),
     embedded("idle-queues", "one of 10,000 queues", queues=10_000, used=1),
+    embedded("as-activemq", "`like=\"activemq\"`", like="activemq"),
+    embedded("as-artemis", "`like=\"artemis\"`", like="artemis"),
+    embedded("as-rabbitmq", "`like=\"rabbitmq\"`", like="rabbitmq"),
     embedded("waiting", "100,000 waiting messages", 100_000, waiting=True),
     embedded("topic", "a topic", destination="/topic/bench"),
     embedded("equal", "10,000 selectors `kind = '...'` on a topic", 1_000, destination="/topic/bench",

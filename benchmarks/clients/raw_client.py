@@ -223,6 +223,33 @@ def echo(port: int, feed: Feed) -> Round:
     return run
 
 
+def relay(port: int, feed: Feed) -> Round:
+    """Be the least that a broker can be between `hop` and `echo`: a thread for each that passes bytes to the other."""
+    raws: list[socket.socket] = []
+
+    def welcome(listener: socket.socket) -> None:
+        for _ in range(2):
+            raw, _ = listener.accept()
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for answer in (b"CONNECTED\nversion:1.2\n\n\0", b"RECEIPT\nreceipt-id:1\n\n\0"):
+                take(raw, 1)
+                raw.sendall(answer)
+            raws.append(raw)
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        while data := source.recv(READ):
+            target.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        welcoming = threading.Thread(target=welcome, args=(listener,))
+        welcoming.start()
+        run = worker.hops(listener.getsockname()[1], feed)
+        welcoming.join()
+    for ends in (raws, raws[::-1]):
+        threading.Thread(target=pass_on, args=ends, daemon=True).start()
+    return run
+
+
 ACTIONS: Mapping[str, Action] = {
     "receive": receive,
     "send": send,
@@ -236,6 +263,7 @@ ACTIONS: Mapping[str, Action] = {
     "consume": consume,
     "hop": hop,
     "echo": echo,
+    "embedded-broker-hop": relay,
     "import": worker.importing("import socket, ssl, threading, logging, dataclasses, json"),
 }
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 import stompy
@@ -238,39 +234,10 @@ def idle(port: int, feed: Feed) -> Round:
     return lambda count: worker.growth(lambda number: kept.extend(connect(port, feed) for _ in range(number)), count)
 
 
-class Other:
-    """A raw socket client in a process of its own.
-
-    Args:
-        action: what it does.
-        port: of the broker.
-        feed: what it has to know.
-    """
-
-    def __init__(self, action: str, port: int, feed: Feed) -> None:
-        command = [sys.executable, "-m", "benchmarks.clients.raw_client", action, str(port), json.dumps(feed)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
-        self.read()
-
-    def begin(self, count: int) -> None:
-        """Begin a round."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{count}\n")
-
-    def read(self) -> Any:
-        """Return what it says at the end of the round."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("a client of the embedded broker ended")
-        return json.loads(line)
-
-
 def embedded_broker(port: int, feed: Feed) -> Round:
     """Be the embedded broker, between producers in a second process and a consumer in a third."""
-    port = urlsplit(Broker().start().url).port or 0
-    consumer, producer = Other("consume", port, feed), Other("produce", port, feed)
+    port = urlsplit(Broker(like=feed.get("like")).start().url).port or 0
+    consumer, producer = worker.Other("consume", port, feed), worker.Other("produce", port, feed)
 
     def run(count: int) -> None:
         producer.begin(count)
@@ -286,17 +253,7 @@ def embedded_broker(port: int, feed: Feed) -> Round:
 
 def embedded_broker_hop(port: int, feed: Feed) -> Round:
     """Be the embedded broker between two processes; return how long a message takes from one to the other."""
-    port = urlsplit(Broker().start().url).port or 0
-    echo, hop = Other("echo", port, feed), Other("hop", port, feed)
-
-    def run(count: int) -> float:
-        echo.begin(count)
-        hop.begin(count)
-        figure: float = hop.read()["value"]
-        echo.read()
-        return figure
-
-    return run
+    return worker.hops(urlsplit(Broker(like=feed.get("like")).start().url).port or 0, feed)
 
 
 ACTIONS: Mapping[str, Action] = {

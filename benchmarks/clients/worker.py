@@ -79,6 +79,49 @@ def importing(statement: str) -> Action:
     return action
 
 
+class Other:
+    """A raw socket client in a process of its own.
+
+    Args:
+        action: what it does.
+        port: of the broker.
+        feed: what it has to know.
+    """
+
+    def __init__(self, action: str, port: int, feed: Feed) -> None:
+        command = [sys.executable, "-m", "benchmarks.clients.raw_client", action, str(port), json.dumps(feed)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        self.read()
+
+    def begin(self, count: int) -> None:
+        """Begin a round."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+
+    def read(self) -> Any:
+        """Return what it says at the end of the round."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("a client of the embedded broker ended")
+        return json.loads(line)
+
+
+def hops(port: int, feed: Feed) -> Round:
+    """Return how long a message takes from one process to another through what listens on a port."""
+    echo, hop = Other("echo", port, feed), Other("hop", port, feed)
+
+    def run(count: int) -> float:
+        echo.begin(count)
+        hop.begin(count)
+        figure: float = hop.read()["value"]
+        echo.read()
+        return figure
+
+    return run
+
+
 def main(actions: Mapping[str, Action]) -> None:
     """Run rounds until standard input ends."""
     name, port, feed = sys.argv[1:]

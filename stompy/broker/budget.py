@@ -13,8 +13,12 @@ head, and the first `ALLOWANCE` bytes of a session, which so has room whatever o
 from __future__ import annotations
 
 import threading
+from typing import TypeVar
 
 from stompy.errors import LimitExceeded
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 ALLOWANCE = 64 * 1024
 
@@ -124,3 +128,24 @@ class SessionBudget:
 def _counted(held: int) -> int:
     """Return how much of what a session holds counts for all sessions."""
     return max(0, held - ALLOWANCE)
+
+
+class BoundedTable(dict[K, V]):
+    """What is remembered because it is likely to be asked for again; it is forgotten when there is too much of it.
+
+    Args:
+        limit: bytes at most.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self._held = 0
+
+    def remember(self, key: K, value: V, size: int) -> None:
+        """Add an entry that takes about so many bytes."""
+        if self._held + size > self._limit:
+            self.clear()
+            self._held = 0
+        self._held += size
+        self[key] = value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from stompy.broker.budget import BoundedTable
 from stompy.broker.destinations import Target, least_of, reply_target, targets_of
 from stompy.broker.message import Message
 from stompy.broker.options import (
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from stompy.broker.users import Right
     from stompy.frames.frame import Frame
 
-_KNOWN = 16_384
-"""Destinations of which it is remembered what they name."""
+_KNOWN = 16 * 1024 * 1024
+"""About how many bytes the destinations take of which it is remembered what they name."""
 _LONGEST_KNOWN = 256
+_DESTINATION = 512
+"""About how many bytes each of them takes beside its text."""
 
 _OBJECTS = 1024
 """About how many bytes a transaction takes, whatever its id."""
@@ -50,7 +53,7 @@ class Commands:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
-        self._known: dict[str, tuple[Target, ...]] = {}
+        self._known: BoundedTable[str, tuple[Target, ...]] = BoundedTable(_KNOWN)
         self.repeated = RepeatedFrames(router, settings, self._read)
         """Does what most SENDs and ACKs ask for, without a frame object for each."""
         self._handlers = {
@@ -186,9 +189,8 @@ class Commands:
             return known
         targets = targets_of(destination, session.name, self._profile.names)
         if len(destination) <= _LONGEST_KNOWN and all(target.owner is None for target in targets):
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            self._known[destination] = targets
+            size = sum(sys.getsizeof(target.name) + sys.getsizeof(target.shown) + _DESTINATION for target in targets)
+            self._known.remember(destination, targets, sys.getsizeof(destination) + size)
         return targets
 
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:

@@ -100,7 +100,7 @@ class FrameFault(_Shown):
         return RECEIVED if self.frame == RECEIVED or self.frame in CLIENT_COMMANDS else SENT
 
     def concerns(self, command: str) -> bool:
-        """Whether a frame of its own direction, with that command, counts for it; a heart-beat is not a frame."""
+        """Whether a frame of its own direction, with that command, counts for it; a heartbeat is not a frame."""
         return command == self.frame or (command != HEARTBEAT and self.frame in (SENT, RECEIVED))
 
 

@@ -73,15 +73,17 @@ class MessageHead:
 
     __slots__ = (
         "_headers",
-        "_length",
         "_other",
         "body_size",
         "data",
         "destination",
         "excess",
         "grammar",
+        "later",
+        "length",
         "options",
         "size",
+        "stamp",
         "target",
     )
 
@@ -105,7 +107,11 @@ class MessageHead:
         self.excess = excess(len(data) + len(destination))
         """What of it is more than usual."""
         self.grammar = grammar
-        self._length = length
+        self.stamp = b""
+        """The line with its time, between line ends, where the broker has added one."""
+        self.later: MessageHead | None = None
+        """The same head with another time."""
+        self.length = length
         self._headers: Headers | None = None
         self._other: tuple[Grammar, bytes] | None = None
 
@@ -114,7 +120,7 @@ class MessageHead:
         if grammar is self.grammar:
             return self.data
         if self._other is None or self._other[0] is not grammar:
-            self._other = (grammar, _encoded_head(self.pairs(), body, grammar, length=self._length))
+            self._other = (grammar, _encoded_head(self.pairs(), body, grammar, length=self.length))
         return self._other[1]
 
     def lookup(self, name: str) -> Value:

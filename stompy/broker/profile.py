@@ -82,13 +82,24 @@ class Declaration:
         auto_delete: it ends with its last consumer.
         exclusive: it has consumers of one session only, and ends with it.
         letters: by which the broker keeps the destination of its dead letters; `None` drops them.
+        max_length: messages that wait in it at most; the oldest gives way.
+        lifetime: seconds after which a message in it expires.
+        unused: seconds after which it ends where nobody is subscribed.
+        max_priority: the highest priority in it; without one it has none.
     """
 
     name: str | None = None
     auto_delete: bool = False
     exclusive: bool = False
     letters: str | None = None
+    max_length: int | None = None
+    lifetime: float | None = None
+    unused: float | None = None
+    max_priority: int | None = None
 
+
+TOO_LONG = "the queue was too long"
+"""Why a message that gave way to others is a dead letter."""
 
 UNDECLARED = Declaration()
 """That of a queue which a SEND makes."""

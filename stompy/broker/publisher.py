@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import REMOTE, is_topic
 from stompy.broker.message import Item
+from stompy.broker.profile import TOO_LONG
+from stompy.broker.queues import Queue
 from stompy.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Delivery, Message
-    from stompy.broker.queues import Queue
     from stompy.broker.schedule import Clock, Schedule
     from stompy.broker.settings import Settings
     from stompy.broker.stats import Counters
@@ -128,11 +129,24 @@ class Publisher:
         self._dirty[queue] = None
 
     def _append(self, queue: Queue, message: Message) -> None:
-        item = self.new_item(message)
+        item, declared = self.new_item(message), queue.declared
+        if declared.lifetime is not None:
+            latest = self._clock.now() + declared.lifetime
+            item.expires = latest if item.expires is None else min(item.expires, latest)
         queue.append(item)
         self._dirty[queue] = None
         if item.expires is not None:
             self._schedule.expire(item, item.expires)
+        if declared.max_length is not None:
+            self._shorten(queue, declared.max_length)
+
+    def _shorten(self, queue: Queue, most: int) -> None:
+        if queue.ready > most:
+            self.hand_out(queue)
+        while queue.ready > most:
+            item = queue.first()
+            queue.remove(item)
+            self.dead_letter(item, TOO_LONG)
 
     def _feed(self, feed: Feed, message: Message, *, forced: bool) -> None:
         queue = feed.queue
@@ -198,6 +212,8 @@ class Publisher:
                     item.queue = queue
                 queue.put_back(items)
                 self._dirty[queue] = None
+                if queue.declared.max_length is not None:
+                    self._shorten(queue, queue.declared.max_length)
                 self._counters.redelivered += len(items)
 
     def dead_letter(self, item: Item, reason: str) -> None:
@@ -264,10 +280,22 @@ class Publisher:
         now = self._clock.now()
         for message in self._schedule.due(now):
             self._deliver(message, None, forced=True)
-        for item in self._schedule.expired(now):
-            if item.queue.remove(item):
-                self._expired(item)
-                self._dirty[item.queue] = None
+        for found in self._schedule.expired(now):
+            if isinstance(found, Queue):
+                if found.unused_at is not None and found.unused_at <= now:
+                    self._topology.delete(found)
+            elif found.queue.remove(found):
+                self._expired(found)
+                self._dirty[found.queue] = None
+
+    def watch(self, queue: Queue, now: float) -> None:
+        """Note whether a queue that ends when it is not used is used."""
+        unused = queue.declared.unused
+        if queue.consumers or unused is None:
+            queue.unused_at = None
+        elif queue.unused_at is None:
+            queue.unused_at = now + unused
+            self._schedule.expire(queue, queue.unused_at)
 
     def drop_transient(self) -> None:
         """Forget the messages that are not to outlive a restart."""

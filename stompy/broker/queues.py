@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item
+    from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
 
 
@@ -49,7 +50,11 @@ class Queue:
         self.deleted = False
         """Whether it is gone, with all that it held."""
         self.declared = UNDECLARED
-        """As what it was made."""
+        """As what it was made; see `declare`."""
+        self.looks = False
+        """Whether each message that comes into it must be looked at."""
+        self.unused_at: float | None = None
+        """When it ends unless somebody subscribes to it."""
         self.paused = False
         """Whether nothing is handed out."""
         self.delivered = 0
@@ -101,11 +106,20 @@ class Queue:
 
     # Messages
 
+    def declare(self, declares: Declaration) -> None:
+        """Note as what it is made."""
+        self.declared = declares
+        self.looks = not (declares.max_length is declares.lifetime is declares.max_priority is None)
+
+    def first(self) -> Item:
+        """Return the message that would be handed out next."""
+        return self._all.ready.first()
+
     def append(self, item: Item) -> None:
         """Add a message at the end."""
         item.queue = self
         if not self._prioritized:
-            item.priority = 0
+            item.priority = 0 if self.declared.max_priority is None else self._priority(item)
         self._ready += 1
         self._bytes += item.message.size
         self._all.ready.append(item)
@@ -114,9 +128,13 @@ class Queue:
                 if view.sees(item):
                     view.ready.append(item)
 
+    def _priority(self, item: Item) -> int:
+        asked = item.message.shared.lookup("priority")
+        return min(int(asked), self.declared.max_priority or 0) if isinstance(asked, str) and asked.isdecimal() else 0
+
     def extend(self, items: list[Item]) -> None:
         """Add messages at the end."""
-        if self._selecting:
+        if self._selecting or self.looks:
             for item in items:
                 self.append(item)
             return

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from stompy.broker.budget import BoundedTable
 from stompy.broker.destinations import is_topic
 from stompy.broker.message import NOT_PASSED_ON, Message, MessageHead
 from stompy.broker.options import PLAIN, SEND_HEADERS, send_options
 from stompy.broker.profile import OWN
 from stompy.errors import LimitExceeded, ProtocolError
-from stompy.frames.frame import Headers
+from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from stompy.broker.destinations import Target
+    from stompy.broker.options import SendOptions
     from stompy.broker.router import Router
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
@@ -32,10 +34,14 @@ if TYPE_CHECKING:
     Content: TypeAlias = tuple[MessageHead, bytes, bytes | None]
     """The head of a message, its body, and the receipt that its SEND asked for."""
 
-_REMEMBERED = 16_384
-"""Heads of each version that are remembered."""
+_REMEMBERED = 16 * 1024 * 1024
+"""About how many bytes the remembered heads of a version take, those of all sessions."""
+_SEEN = 16_384
+"""Heads that were seen once, of which only the hash is kept."""
 _LONGEST = 512
-"""Bytes of the longest head among them."""
+"""Bytes of the longest head that is remembered."""
+_OBJECTS, _LINE = 512, 256
+"""About how many bytes a remembered head takes beside its text, and each of its lines once a selector was asked."""
 _WINDOW = 256
 """Messages that are published at once."""
 
@@ -62,7 +68,7 @@ class RepeatedFrames:
 
     Args:
         router: whose lock is held around every call.
-        settings: limits, and the profile, without which only it is used.
+        settings: limits, and the profile.
         read: returns what a destination names.
     """
 
@@ -71,8 +77,10 @@ class RepeatedFrames:
     ) -> None:
         self._router = router
         self._read = read
-        self._on = settings.profile is OWN
-        self._known: dict[Version, dict[bytes, MessageHead]] = {}
+        self._profile = profile = settings.profile
+        self._shows_receipts = "receipt" in profile.own_headers
+        self._stamped = "timestamp" in dict(profile.added(PLAIN, 0.0))
+        self._known: dict[Version, BoundedTable[bytes, MessageHead]] = {}
         self._seen: set[int] = set()  # hashes of heads, as most of those that are seen once are not seen again
 
     def publish(self, session: SessionState, run: Run, at: int) -> int:
@@ -83,7 +91,7 @@ class RepeatedFrames:
             run: checked frames.
             at: the first one.
         """
-        while self._on and at < len(run) and not session.ended:
+        while at < len(run) and not session.ended and not session.refused:
             rows = run.rows[at : at + _WINDOW]
             contents = self._contents(session, rows)
             groups = _by_name(contents)
@@ -103,15 +111,19 @@ class RepeatedFrames:
 
     def settle(self, session: SessionState, run: Run, at: int) -> int:
         """Settle what ACKs name, from `at` on; return where it ends, at the first that is left to `Commands`."""
-        if not self._on or session.protocol.version is not Version.V1_2:
+        profile = self._profile
+        if session.protocol.version is not Version.V1_2:
             return at
         for raw, _, _ in run.rows[at:]:
             assert isinstance(raw, bytes)
             found = _ACK.fullmatch(raw)
             if found is None:
                 break
+            token = found[1].decode("ascii")
             try:
-                entries = session.take(found[1].decode("ascii"), subscription=None)
+                if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+                    break
+                entries = session.take(token, subscription=None, whole=profile.ack_reaches_connection)
             except ProtocolError:
                 break
             self._router.settle(entries, refused=False)
@@ -120,7 +132,11 @@ class RepeatedFrames:
 
     def _contents(self, session: SessionState, rows: Sequence[Row]) -> list[Content]:
         """Return what is to be published, up to the first row that is left to `Commands`."""
-        known = self._known.setdefault(session.protocol.grammar.version, {})
+        version = session.protocol.grammar.version
+        known = self._known.get(version)
+        if known is None:
+            known = self._known[version] = BoundedTable(_REMEMBERED)
+        stamp = b"\ntimestamp:%d\n" % round(self._router.clock.now() * 1000) if self._stamped else b""
         contents: list[Content] = []
         for raw, _, body in rows:
             assert isinstance(raw, bytes)
@@ -130,10 +146,14 @@ class RepeatedFrames:
                     found = _RECEIPT.search(raw)
                     if found is None:
                         break
-                    raw, receipt = raw[: found.start()] + raw[found.end() :], found[1]
+                    receipt = found[1]
+                    if not self._shows_receipts:
+                        raw = raw[: found.start()] + raw[found.end() :]
                 head = self._find(session, raw, body, known)
                 if head is None:
                     break
+            if head.stamp != stamp and head.stamp:
+                head = _stamped(head, stamp)
             contents.append((head, body, receipt))
         return contents
 
@@ -142,7 +162,9 @@ class RepeatedFrames:
         if session.user is not None and not session.user._may("write", name):
             return False
         queue = self._router.topology.queues.get(name)
-        return is_topic(name) if queue is None else queue.fits(len(group), _size(group))
+        if queue is None:
+            return is_topic(name)
+        return not queue.looks and queue.fits(len(group), _size(group))
 
     def _append(self, session: SessionState, contents: list[Content], groups: dict[str, list[Content]]) -> int:
         """Put messages into their queues, which have room for them; return how many."""
@@ -171,6 +193,7 @@ class RepeatedFrames:
                 self._router.publisher.publish(Message.sharing(head, body, budget), session.name)
             except ProtocolError as error:
                 self._router.fail(session, error, run.frame(run.rows[at + done]))
+                return done + 1
             if session.ended:
                 break
             if receipt is not None:
@@ -179,21 +202,22 @@ class RepeatedFrames:
         return done
 
     def _find(
-        self, session: SessionState, raw: bytes, body: bytes, known: dict[bytes, MessageHead]
+        self, session: SessionState, raw: bytes, body: bytes, known: BoundedTable[bytes, MessageHead]
     ) -> MessageHead | None:
-        """Return the head of a SEND without a receipt; one that is seen again is remembered."""
+        """Return the head of a SEND without a receipt that is not shown; one that is seen again is remembered."""
+        if self._profile.text and b"\ncontent-length:" not in raw and not _is_utf8(body):
+            return None
         key = raw if b"\ncontent-length:" in raw else b"%b%d" % (raw, len(body))
         head = known.get(key)
         if head is not None:
             return head
         head = self._head(session, raw, body)
         if head is not None and len(raw) <= _LONGEST:
-            if len(known) >= _REMEMBERED or len(self._seen) >= _REMEMBERED:
-                known.clear()
-                self._seen.clear()
             if (mark := hash(key)) in self._seen:
-                known[key] = head
+                known.remember(key, head, 4 * len(raw) + _LINE * raw.count(b"\n") + _OBJECTS)
             else:
+                if len(self._seen) >= _SEEN:
+                    self._seen.clear()
                 self._seen.add(mark)
         return head
 
@@ -209,18 +233,58 @@ class RepeatedFrames:
             if _SPECIAL.search(raw):
                 if _ODD.search(raw):
                     return None
-                options = send_options(Headers._from_head(raw, grammar, "SEND")._peek, 0.0)
+                options = send_options(Headers._from_head(raw, grammar, "SEND")._peek, 0.0, self._profile)
             (target,) = self._read(destination, session) if destination else ()
         except (ProtocolError, ValueError):
             return None
         if target.pattern or target.owner is not None:
             return None
+        if self._profile is not OWN:
+            return self._head_of_profile(raw, body, grammar, target, options)
         length = b"content-length:%d\n" % len(body) if body else b""
         shown = target.shown.encode("utf-8", grammar.utf8_errors)
         data = b"destination:%b%b%b\n" % (shown, _DROPPED.sub(b"", raw), length)
         return MessageHead(
             data, grammar, destination=target.shown, target=target.name, options=options, body_size=len(body)
         )
+
+    def _head_of_profile(
+        self, raw: bytes, body: bytes, grammar: Grammar, target: Target, options: SendOptions
+    ) -> MessageHead | None:
+        headers = Headers._from_head(raw, grammar, "SEND")
+        added = self._profile.added(options, self._router.clock.now())
+        try:
+            head = Message.of(
+                Frame("SEND", headers, body),
+                grammar,
+                destination=target.shown,
+                target=target.name,
+                options=options,
+                profile=self._profile,
+                added=added,
+            ).shared
+        except ProtocolError:
+            return None
+        if self._stamped and b"\ntimestamp:" not in raw:
+            head.stamp = b"\ntimestamp:%b\n" % dict(added)["timestamp"].encode()
+        return head
+
+
+def _stamped(head: MessageHead, stamp: bytes) -> MessageHead:
+    """Return a head at another moment."""
+    if head.later is None or head.later.stamp != stamp:
+        before, _, after = head.data.rpartition(head.stamp)
+        head.later = MessageHead(
+            before + stamp + after,
+            head.grammar,
+            destination=head.destination,
+            target=head.target,
+            options=head.options,
+            body_size=head.body_size,
+            length=head.length,
+        )
+        head.later.stamp = stamp
+    return head.later
 
 
 def _by_name(contents: list[Content]) -> dict[str, list[Content]]:
@@ -240,6 +304,14 @@ def _size(contents: Iterable[Content]) -> int:
 
 def _receipt(receipt: bytes) -> bytes:
     return b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_canonical(raw: bytes, grammar: Grammar) -> bool:

@@ -124,6 +124,8 @@ class Router:
         while self._dirty:
             queue, _ = self._dirty.popitem()
             self.publisher.hand_out(queue, now)
+            if queue.declared.unused is not None:
+                self.publisher.watch(queue, self.clock.now())
             if queue.forgettable:
                 self.topology.forget_if_useless(queue)
 

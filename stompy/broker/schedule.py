@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item
+    from stompy.broker.queues import Queue
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class Schedule(Generic[T]):
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._later: list[tuple[float, int, T]] = []
-        self._expiring: list[tuple[float, int, weakref.ref[Item]]] = []
+        self._expiring: list[tuple[float, int, weakref.ref[Item | Queue]]] = []
         self._compact_at = 1024
 
     @property
@@ -80,8 +81,8 @@ class Schedule(Generic[T]):
         """Keep an entry until `due`."""
         heapq.heappush(self._later, (due, next(self._numbers), entry))
 
-    def expire(self, item: Item, at: float) -> None:
-        """Note when a message expires; that does not keep it."""
+    def expire(self, item: Item | Queue, at: float) -> None:
+        """Note when a message expires, or a queue that nobody uses; that does not keep it."""
         heapq.heappush(self._expiring, (at, next(self._numbers), weakref.ref(item)))
         if len(self._expiring) >= self._compact_at:
             self._expiring = [entry for entry in self._expiring if entry[2]() is not None]
@@ -97,8 +98,8 @@ class Schedule(Generic[T]):
         """Take out and return what is due, in order."""
         return [entry for _, _, entry in self._take(self._later, now)]
 
-    def expired(self, now: float) -> list[Item]:
-        """Take out and return the messages whose time is over, if they still exist."""
+    def expired(self, now: float) -> list[Item | Queue]:
+        """Take out and return the messages and queues whose time is over, if they still exist."""
         return [item for _, _, found in self._take(self._expiring, now) if (item := found()) is not None]
 
     @staticmethod
@@ -110,6 +111,8 @@ class Schedule(Generic[T]):
 
     def next(self) -> float | None:
         """Return the moment of the next thing to do."""
+        if not self._later and not self._expiring:
+            return None
         return min((heap[0][0] for heap in (self._later, self._expiring) if heap), default=None)
 
 

@@ -265,7 +265,7 @@ class Session:
     def _process_run(self, run: Run) -> None:
         state, protocol, rows, at = self._state, self._protocol, run.rows, 0
         repeated = self._commands.repeated
-        fast = {"SEND": repeated.publish, "ACK": repeated.settle}.get(run.command)
+        fast = repeated.publish if run.command == "SEND" else repeated.settle if run.command == "ACK" else None
         while at < len(rows) and not state.ended and protocol.error is None:
             if fast is not None and not state.refused:
                 at = fast(state, run, at)

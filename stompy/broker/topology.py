@@ -156,7 +156,7 @@ class Topology:
         if known is not None and declares.exclusive and any(one.session is not session for one in known.consumers):
             raise FaultyFrame(Fault.DECLARED_OTHERWISE, f"RESOURCE_LOCKED - cannot obtain access to {name[:80]!r}")
         queue = known or self.queue(name)
-        queue.declared = declares
+        queue.declare(declares)
         return queue
 
     def bind(self, queue: Queue, target: Target) -> None:

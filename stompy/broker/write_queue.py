@@ -68,7 +68,7 @@ class WriteQueue:
         self._waiting = False  # the writer waits for frames
         self._passing = False  # somebody else writes
         self._late = False  # the writer waits for the end of that
-        self._due = False  # the writer is to look when its next heart-beat is due
+        self._due = False  # the writer is to look when its next heartbeat is due
 
     def write_at_once(self, write: Callable[[bytes], int]) -> None:
         """Let whoever would wake the writer write first; `write` returns how many bytes it wrote without blocking."""
@@ -181,8 +181,9 @@ class WriteQueue:
 
     def _take_frames(self) -> list[bytes | Delivery]:
         frames, self._frames = self._frames, []
+        if self._answers >= self._max_bytes:
+            self._answered.notify()
         self._bytes = self._answers = 0
-        self._answered.notify()
         return frames
 
     def take(self, timeout: float | None) -> tuple[list[bytes | Delivery], bool] | None:
@@ -224,7 +225,7 @@ class WriteQueue:
 
 
 class WriterThread:
-    """Writes a write queue to a transport, and a heart-beat when there was nothing to write.
+    """Writes a write queue to a transport, and a heartbeat when there was nothing to write.
 
     Args:
         write_queue: what to write.

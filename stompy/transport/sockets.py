@@ -162,9 +162,9 @@ class SocketTransport:
             StompTimeout: the deadline passed.
             ConnectionLost: the stream broke.
         """
-        user = object()
+        user, use = object(), self._use
         try:
-            if not self._use.enter(user):
+            if not use.enter(user):
                 return b""
             while not self._shut:
                 try:
@@ -177,8 +177,9 @@ class SocketTransport:
                     raise StompTimeout(f"no bytes from {self._peer} in time")
             return b""
         finally:
-            self._use.users.discard(user)
-            self._use.left()
+            use.users.discard(user)
+            if use.closed:
+                use.left()
 
     def _end_or_raise(self, error: OSError) -> bytes:
         if self._shut:
@@ -217,17 +218,18 @@ class SocketTransport:
             SendTimeout: the deadline passed first; nothing was written.
             ConnectionLost: the stream broke or was shut down; nothing was written.
         """
-        user = object()
+        user, use = object(), self._use
         try:
-            if not self._use.enter(user):
+            if not use.enter(user):
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
             while not (sent := self._try_send(data)):
                 if not wait_writable(self._fd, deadline=deadline):
                     raise SendTimeout(f"{self._peer} did not accept the bytes in time", outcome="not-sent")
             return sent
         finally:
-            self._use.users.discard(user)
-            self._use.left()
+            use.users.discard(user)
+            if use.closed:
+                use.left()
 
     def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
         while sent < len(view):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.broker.budget import ALLOWANCE, MemoryBudget, SessionBudget
+from stompy.broker.budget import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
 from stompy.broker.message import Message
 from stompy.errors import LimitExceeded
 from stompy.frames.grammar import Version, grammar_of
@@ -199,3 +199,13 @@ def test_deliveries_of_one_session_that_wait_for_their_ack_are_bounded(serve: Se
     for message in client.messages(20):
         client.ack(message)
     assert len(client.messages(20)) == 20
+
+
+def test_a_table_forgets_all_where_an_entry_would_be_too_much() -> None:
+    table: BoundedTable[str, int] = BoundedTable(10)
+    table.remember("a", 1, 5)
+    table.remember("b", 2, 5)
+    assert table == {"a": 1, "b": 2}
+    table.remember("c", 3, 5)
+    table.remember("d", 4, 5)
+    assert table == {"c": 3, "d": 4}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from stompy.broker import User
 from stompy.broker.commands import Commands
-from stompy.broker.message import Message
+from stompy.broker.message import Delivery
+from stompy.broker.profile import Profile
+from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import Router
 from stompy.broker.settings import Settings
-from stompy.frames.frame import Frame, Headers
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version, grammar_of
 from stompy.frames.learned import Run
 from tests.broker.conftest import Serve, Served, a_session_state
@@ -36,32 +38,40 @@ lines = st.lists(
 )
 
 
-@given(lines, st.binary(max_size=20), st.sampled_from((Version.V1_0, Version.V1_1, Version.V1_2)))
-def test_a_head_is_rewritten_as_the_slow_path_does_or_left_to_it(
-    pairs: list[tuple[str, str]], body: bytes, version: Version
-) -> None:
-    text = "".join(f"\n{name}:{value}" for name, value in pairs if name != "content-length")
-    raw = f"\ndestination:/queue/a{text}\ncontent-length:{len(body)}\n".encode()
-    router = Router(Settings(), instance="test")
+def _published(
+    profile: Profile, version: Version, raw: bytes, body: bytes, *, fast: bool
+) -> tuple[list[object], list[bytes | Delivery]] | None:
+    """Return what a SEND put into its queue, and what was answered; `None` if the fast path leaves it to the other."""
+    router = Router(settings := Settings(profile=profile), instance="test")
+    router.clock.now = lambda: 1e9  # type: ignore[method-assign]
     router.topology.queue("/queue/a")
-    session = a_session_state(str(version))
-    commands = Commands(router, Settings())
-    frame = Frame("SEND", Headers._from_head(raw, grammar_of(version), "SEND"), body)
-    run = Run("SEND", frozenset(), grammar_of(version))
+    session, commands, grammar = a_session_state(str(version)), Commands(router, settings), grammar_of(version)
+    run = Run("SEND", frozenset(), grammar)
     run.rows.append((raw, b"", body))
-    if commands.repeated.publish(session, run, 0) == 0:
-        return
-    assert not {name for name, _ in pairs} & set(NOT_FAST)
-    (found,) = router.topology.queues["/queue/a"].items()
-    expected = Message.of(frame, grammar_of(version))
-    for other in (Version.V1_1, version):
-        assert found.message.head(grammar_of(other)) == expected.head(grammar_of(other))
-    assert (found.message.size, found.message.body) == (expected.size, body)
+    if not fast:
+        commands.process(session, run.frame(run.rows[0]))
+    elif commands.repeated.publish(session, run, 0) == 0:
+        return None
+    messages = [item.message for item in router.topology.queues["/queue/a"].items()]
+    grammars = [grammar_of(other) for other in (Version.V1_1, version)]
+    found = [(m.body, m.size, m.options, m.destination, [m.head(other) for other in grammars]) for m in messages]
     answered = session.write_queue.take(0)
     assert answered is not None
-    receipt = frame.headers.get("receipt")
-    expected_answer = [session.protocol.send("RECEIPT", {"receipt-id": receipt})] if receipt is not None else []
-    assert answered[0] == expected_answer
+    return list(found), answered[0]
+
+
+@given(lines, st.binary(max_size=20), st.sampled_from((Version.V1_0, Version.V1_1, Version.V1_2)), st.booleans())
+@pytest.mark.parametrize("like", [None, *get_args(Like)])
+def test_a_head_is_rewritten_as_the_slow_path_does_or_left_to_it(
+    like: Like | None, pairs: list[tuple[str, str]], body: bytes, version: Version, length: bool
+) -> None:
+    text = "".join(f"\n{name}:{value}" for name, value in pairs if name != "content-length")
+    counted = f"\ncontent-length:{len(body)}" if length or b"\0" in body else ""
+    raw = f"\ndestination:/queue/a{text}{counted}\n".encode()
+    found = _published(profile_named(like), version, raw, body, fast=True)
+    if found is not None:
+        assert not {name for name, _ in pairs} & set(NOT_FAST)
+        assert found == _published(profile_named(like), version, raw, body, fast=False)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])

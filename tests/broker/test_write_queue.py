@@ -1,4 +1,4 @@
-"""The write_queue by itself, and its writer over a memory pair."""
+"""The write queue by itself, and its writer over a memory pair."""
 
 from __future__ import annotations
 
@@ -34,22 +34,46 @@ def _wake(write_queue: WriteQueue, touched: list[WriteQueue]) -> None:
     write_queue.wake()
 
 
-class _Written:
-    """An write_queue, its writer, and the other end of the stream."""
+class _Writing:
+    """A write queue, its writer, and the other end of the stream."""
 
-    def __init__(self, stalled: float = 0.0) -> None:
-        self.write_queue, self.touched = _write_queue()
-        self.transport, self.peer = memory_pair(1_000)
+    def __init__(self, transport: MemoryTransport | SocketTransport, peer: MemoryTransport | SocketTransport) -> None:
+        at_once = isinstance(transport, SocketTransport)
+        limits = {"max_bytes": 10_000_000, "max_frames": 100_000} if at_once else {}
+        self.write_queue, self.touched = _write_queue(**limits)
+        self.transport, self.peer = transport, peer
         self.asked = threading.Event()
         self.writer = WriterThread(
-            self.write_queue, self.transport, on_room=self.asked.set, stalled=stalled, name="stompy-broker-0-writer"
+            self.write_queue, transport, on_room=self.asked.set, stalled=WITHIN, name="stompy-broker-0-writer"
         )
         self.writer.start()
 
-    def finish(self) -> None:
+    def answer(self, data: bytes) -> None:
+        self.write_queue.answer(data)
+        _wake(self.write_queue, self.touched)
+
+    def finish(self) -> bytes:
+        """End the writer, and return what the peer has not read."""
         self.write_queue.finish()
         _wake(self.write_queue, self.touched)
+        data = bytearray()
+        while part := self.peer.recv(Deadline(WITHIN)):
+            data += part
         self.writer.join(WITHIN)
+        self.transport.close()
+        self.peer.close()
+        return bytes(data)
+
+
+def _written() -> _Writing:
+    return _Writing(*memory_pair(1_000))
+
+
+def _at_once() -> _Writing:
+    """Return a write queue over a socket, on which whoever wakes the writer writes first."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return _Writing(SocketTransport(ours, peer="test"), SocketTransport(theirs, peer="test"))
 
 
 def test_it_enters_itself_once_for_a_turn() -> None:
@@ -124,19 +148,14 @@ def test_who_waits_for_answers_to_be_fetched_is_woken(end: str) -> None:
 
 
 def test_the_writer_writes_in_order_and_ends_its_direction() -> None:
-    written = _Written()
+    written = _written()
     for number in range(3):
-        written.write_queue.answer(b"%d" % number)
-        _wake(written.write_queue, written.touched)
-    written.finish()
-    data = b""
-    while part := written.peer.recv(Deadline(WITHIN)):
-        data += part
-    assert data == b"012"
+        written.answer(b"%d" % number)
+    assert written.finish() == b"012"
 
 
 def test_the_writer_says_when_there_is_room_for_one_who_waited() -> None:
-    written = _Written()
+    written = _written()
     written.write_queue.answer(b"x" * 100)
     assert not written.write_queue.has_room()
     _wake(written.write_queue, written.touched)
@@ -145,20 +164,18 @@ def test_the_writer_says_when_there_is_room_for_one_who_waited() -> None:
 
 
 def test_the_writer_ends_when_the_peer_is_gone(caplog: pytest.LogCaptureFixture) -> None:
-    written = _Written()
+    written = _written()
     written.peer.close()
     with caplog.at_level(logging.ERROR):
-        written.write_queue.answer(b"x")
-        _wake(written.write_queue, written.touched)
+        written.answer(b"x")
         written.writer.join(WITHIN)
     assert caplog.text == ""
     assert not written.write_queue.has_room()
 
 
 def test_a_stuck_writer_is_freed_by_shutdown() -> None:
-    written = _Written()
-    written.write_queue.answer(b"x" * 10_000)
-    _wake(written.write_queue, written.touched)
+    written = _written()
+    written.answer(b"x" * 10_000)
     assert len(written.peer.recv(Deadline(WITHIN))) > 0
     written.transport.shutdown()
     written.writer.join(WITHIN)
@@ -172,9 +189,8 @@ def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
         raise ZeroDivisionError
 
     monkeypatch.setattr(MemoryTransport, "sendall", broken)
-    written = _Written()
-    written.write_queue.answer(b"x")
-    _wake(written.write_queue, written.touched)
+    written = _written()
+    written.answer(b"x")
     written.writer.join(WITHIN)
     assert "the writer failed" in caplog.text
     assert written.transport.recv(Deadline(WITHIN)) == b""
@@ -183,45 +199,16 @@ def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
         written.transport.sendall(b"x", Deadline(WITHIN))
 
 
-class _AtOnce:
-    """A write queue and its writer over a socket, on which whoever wakes the writer writes first."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        self.transport, self.peer = SocketTransport(ours, peer="test"), SocketTransport(theirs, peer="test")
-        self.touched: list[WriteQueue] = []
-        self.write_queue = WriteQueue(max_bytes=10_000_000, max_frames=100_000, touched=self.touched)
-        self.asked = threading.Event()
-        self.writer = WriterThread(
-            self.write_queue, self.transport, on_room=self.asked.set, stalled=WITHIN, name="stompy-broker-0-writer"
-        )
-        self.writer.start()
-
-    def finish(self) -> bytes:
-        """End the writer, and return what the peer has not read."""
-        self.write_queue.finish()
-        _wake(self.write_queue, self.touched)
-        data = bytearray()
-        while part := self.peer.recv(Deadline(WITHIN)):
-            data += part
-        self.writer.join(WITHIN)
-        self.transport.close()
-        self.peer.close()
-        return bytes(data)
-
-
 def test_what_the_kernel_does_not_take_at_once_is_written_in_order() -> None:
-    written = _AtOnce()
+    written = _at_once()
     frames = [b"%05d" % number * 100 for number in range(1_000)]
     for frame in frames:
-        written.write_queue.answer(frame)
-        _wake(written.write_queue, written.touched)
+        written.answer(frame)
     assert written.finish() == b"".join(frames)
 
 
 def test_many_threads_write_at_once_and_each_keeps_its_order() -> None:
-    written = _AtOnce()
+    written = _at_once()
     lock = threading.Lock()  # as the router's, around what adds frames
 
     def add(name: int) -> None:
@@ -248,11 +235,10 @@ def test_many_threads_write_at_once_and_each_keeps_its_order() -> None:
 
 
 def test_a_peer_that_is_gone_is_found_by_the_writer(caplog: pytest.LogCaptureFixture) -> None:
-    written = _AtOnce()
+    written = _at_once()
     written.peer.close()
     with caplog.at_level(logging.ERROR):
-        written.write_queue.answer(b"x")
-        _wake(written.write_queue, written.touched)
+        written.answer(b"x")
         written.writer.join(WITHIN)
     assert caplog.text == ""
     assert not written.write_queue.has_room()
@@ -260,13 +246,11 @@ def test_a_peer_that_is_gone_is_found_by_the_writer(caplog: pytest.LogCaptureFix
 
 
 def test_heartbeats_begin_though_the_frame_before_them_was_written_at_once() -> None:
-    written = _AtOnce()
-    written.write_queue.answer(b"1")
-    _wake(written.write_queue, written.touched)
+    written = _at_once()
+    written.answer(b"1")
     assert written.peer.recv(Deadline(WITHIN)) == b"1"
     written.writer.beat(HeartbeatTimer(Heartbeats(send=0.01), time.monotonic()))
-    written.write_queue.answer(b"2")
-    _wake(written.write_queue, written.touched)
+    written.answer(b"2")
     data = b""
     while data.count(b"\n") < 2:
         data += written.peer.recv(Deadline(WITHIN))

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from tests.scenarios.conftest import Raw
+from tests.support.peer import until
 
 pytestmark = [
     pytest.mark.broker,
@@ -15,6 +16,7 @@ pytestmark = [
     pytest.mark.kinds("rabbitmq3", "rabbitmq4", "like-rabbitmq"),
 ]
 
+ONE = {"prefetch_count": "1"}
 BOUND = {"durable": "true", "auto-delete": "false"}
 
 
@@ -160,14 +162,71 @@ def test_a_reply_comes_without_a_subscription(raw: Raw, name: str) -> None:
 
 def test_a_dead_letter_goes_to_the_exchange_of_its_queue(raw: Raw, name: str) -> None:
     client = raw()
-    letters = {"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": f"{name}.dead"}
-    client.subscribe(f"/queue/{name}", "client-individual", **_named(letters))
+    client.subscribe(f"/queue/{name}", "client-individual", **_named(_letters(name)))
     client.subscribe(f"/topic/{name}.dead", id="2")
     client.send(f"/amq/queue/{name}", "poison")
     client.nack(*client.messages(1), requeue="false")
     (letter,) = client.messages(1)
     assert (letter.body, letter.headers["destination"]) == (b"poison", f"/topic/{name}.dead")
     assert letter.headers["x-first-death-queue"] == name
+
+
+def test_a_queue_of_limited_length_drops_the_oldest(raw: Raw, name: str) -> None:
+    client = raw()
+    client.subscribe(f"/topic/{name}.dead", id="2")
+    client.subscribe(f"/queue/{name}", "client-individual", **_named({**_letters(name), "x-max-length": "2"}), **ONE)
+    client.send(f"/amq/queue/{name}", "1", "2", "3", "4")
+    first, letter = client.messages(2)
+    assert (first.body, letter.body) == (b"1", b"2")
+    assert letter.headers["x-first-death-reason"] == "maxlen"
+    client.ack(first)
+    (second,) = client.messages(1)
+    client.ack(second)
+    assert (second.body, client.bodies(1)) == (b"3", ["4"])
+
+
+def test_a_message_that_waits_too_long_is_a_dead_letter(raw: Raw, name: str) -> None:
+    client = raw()
+    client.subscribe(f"/topic/{name}.dead", id="2")
+    client.subscribe(f"/queue/{name}", "client-individual", **_named({**_letters(name), "x-message-ttl": "200"}), **ONE)
+    client.send(f"/amq/queue/{name}", "1", "2")
+    first, letter = client.messages(2)
+    assert (first.body, letter.body) == (b"1", b"2")
+    assert letter.headers["x-first-death-reason"] == "expired"
+
+
+def test_a_queue_with_priorities_hands_out_the_highest_first(raw: Raw, name: str) -> None:
+    client = raw()
+    client.subscribe(f"/queue/{name}", "client-individual", **_named({"x-max-priority": "5"}), **ONE)
+    client.send(f"/amq/queue/{name}", "first")
+    for body, headers in {"none": {}, "1": {"priority": "1"}, "9": {"priority": "9"}, "5": {"priority": "5"}}.items():
+        client.send(f"/amq/queue/{name}", body, **headers)
+    bodies = []
+    for _ in range(5):
+        (message,) = client.messages(1)
+        bodies.append(message.body.decode())
+        client.ack(message)
+    assert bodies == ["first", "9", "5", "1", "none"]
+
+
+def test_a_queue_that_nobody_uses_ends(raw: Raw, name: str) -> None:
+    client = raw()
+    client.subscribe(f"/queue/{name}", "client-individual", **_named({"x-expires": "50"}))
+    client.send(f"/amq/queue/{name}", "kept while somebody is subscribed")
+    client.messages(1)
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    until(lambda: _is_new(raw, name))
+
+
+def _is_new(raw: Raw, name: str) -> bool:
+    """Whether a queue can be declared in another way."""
+    client = raw()
+    client.say("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "receipt": "r"})
+    return client.frame().command == "RECEIPT"
+
+
+def _letters(name: str) -> dict[str, str]:
+    return {"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": f"{name}.dead"}
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:

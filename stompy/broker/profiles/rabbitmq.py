@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import REMOTE, Names
 from stompy.broker.options import DURABLE, EXCLUSIVE, NO_LOCAL
-from stompy.broker.profile import Declaration, Profile, Refusal, exact_versions
+from stompy.broker.profile import TOO_LONG, Declaration, Profile, Refusal, exact_versions
+from stompy.errors import RemoteProtocolError
 from stompy.frames.grammar import Leniency, Limits
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
@@ -50,6 +52,10 @@ _REPLY, _GENERATED = "/reply-queue/", "amq.gen-"
 
 _TOKEN = re.compile(r"(ack-)?[0-9a-f]+-[0-9]+-[0-9]+")
 """What an ACK names; one of this form was delivered some time."""
+
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_REASONS = {"expired": "expired", TOO_LONG: "maxlen"}
+"""RabbitMQ's words for why a message is a dead letter."""
 
 _HIDDEN = {
     "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
@@ -132,22 +138,40 @@ def declares(header: Lookup) -> Declaration | None:
     exclusive = header("exclusive")
     exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
     letters = None if exchange is None else _of_exchange(exchange, key)[0] if exchange else f"/queue/{key}"
+    lifetime, unused = _number(header, "x-message-ttl", least=1), _number(header, "x-expires", least=1)
+    arguments = Declaration(
+        letters=letters,
+        max_length=_number(header, "x-max-length"),
+        lifetime=None if lifetime is None else lifetime / 1000,
+        unused=None if unused is None else unused / 1000,
+        max_priority=_number(header, "x-max-priority"),
+    )
     if not destination.startswith(("/topic/", "/exchange/")):
         if destination.startswith("/amq/"):
             return None
-        return Declaration(None, header("auto-delete") == "true", exclusive == "true", letters)
+        return replace(arguments, auto_delete=header("auto-delete") == "true", exclusive=exclusive == "true")
     name = header("x-queue-name")
     if name is None and durable:
         name = "stomp-subscription-" + hashlib.sha256(f"{header('id')} {destination}".encode()).hexdigest()[:22]
     if name is None:
         return None
     lasts = durable and header("auto-delete") == "false"
-    return Declaration(name, not lasts, exclusive == "true" if durable else exclusive != "false", letters)
+    own = exclusive == "true" if durable else exclusive != "false"
+    return replace(arguments, name=name, auto_delete=not lasts, exclusive=own)
+
+
+def _number(header: Lookup, name: str, *, least: int = 0) -> int | None:
+    value = header(name)
+    if value is None:
+        return None
+    if not _NUMBER.fullmatch(value) or int(value) < least:
+        raise RemoteProtocolError(f"{name} must be a number of {least} or more, not {shown(value)}")
+    return int(value)
 
 
 def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
-    reason = "expired" if ("dead-letter-reason", "expired") in pairs else "rejected"
+    reason = _REASONS.get(dict(pairs)["dead-letter-reason"], "rejected")
     queue = queue.removeprefix("/queue/")
     return (("x-first-death-exchange", ""), ("x-first-death-queue", queue), ("x-first-death-reason", reason))
 
@@ -213,6 +237,10 @@ RABBITMQ = Profile(
             "x-queue-name",
             "x-dead-letter-exchange",
             "x-dead-letter-routing-key",
+            "x-expires",
+            "x-max-length",
+            "x-max-priority",
+            "x-message-ttl",
         }
     ),
     letter=letter,

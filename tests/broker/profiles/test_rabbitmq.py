@@ -92,6 +92,14 @@ def test_a_reply_name_leads_back() -> None:
             {"destination": "/queue/a", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "b"},
             Declaration(letters="/queue/b"),
         ),
+        (
+            {"destination": "/queue/a", "x-max-length": "3", "x-message-ttl": "1500", "x-expires": "2000"},
+            Declaration(max_length=3, lifetime=1.5, unused=2.0),
+        ),
+        (
+            {"destination": "/topic/a", "x-queue-name": "q", "x-max-priority": "5"},
+            Declaration("q", auto_delete=True, exclusive=True, max_priority=5),
+        ),
     ],
 )
 def test_what_a_subscribe_declares(headers: dict[str, str], declared: Declaration | None) -> None:
@@ -120,6 +128,67 @@ def test_an_exclusive_queue_is_its_sessions(serve: Serve) -> None:
     owner.messages(1)
     owner.disconnect()
     assert served.depth("/queue/a") == (0, 0)
+
+
+@pytest.mark.parametrize("argument", ["x-max-length", "x-message-ttl", "x-expires", "x-max-priority"])
+def test_an_argument_of_a_queue_that_is_no_number_is_refused(serve: Serve, argument: str) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", argument: "many"})
+    assert argument in client.expect("ERROR").headers["message"]
+
+
+@pytest.mark.parametrize(
+    "argument", ["x-max-length-bytes", "x-single-active-consumer", "x-queue-type", "x-stream-offset"]
+)
+def test_an_argument_of_a_queue_that_has_no_effect_is_refused(serve: Serve, argument: str) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", argument: "1"})
+    assert argument in client.expect("ERROR").headers["message"]
+
+
+def test_repeated_messages_give_way_to_later_ones(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    client = served.client(host="/")
+    client.subscribe("/queue/a", "client", prefetch_count="1", x_max_length="2")
+    client.send("/amq/queue/a", *map(str, range(200)))
+    assert served.depth("/queue/a") == (2, 1)
+    assert served.broker.stats().discarded == 197
+    (first,) = client.messages(1)
+    client.ack(first)
+    (second,) = client.messages(1)
+    assert (first.body, second.body) == (b"0", b"198")
+
+
+def test_a_message_that_comes_back_to_a_full_queue_gives_way(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    client, other = served.client(host="/"), served.client(host="/")
+    client.subscribe("/queue/a", "client-individual", prefetch_count="1", x_max_length="1")
+    client.send("/amq/queue/a", "1", "2")
+    assert client.bodies(1) == ["1"]
+    client.disconnect()
+    other.subscribe("/queue/a", x_max_length="1")
+    assert other.bodies(1) == ["2"]
+    assert other.idle()
+
+
+def test_a_queue_lets_its_messages_expire_and_ends_itself_when_it_is_not_used(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    client = served.client(host="/")
+    client.subscribe("/queue/a", "client", prefetch_count="1", x_message_ttl="5000", x_expires="60000")
+    client.send("/amq/queue/a", "taken", "too late")
+    served.broker.clock.advance(6)
+    assert served.depth("/queue/a") == (0, 1)
+    assert served.broker.stats().expired == 1
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    client.send("/amq/queue/a", "kept")
+    served.broker.clock.advance(4)
+    assert served.depth("/queue/a")[0] == 1
+    client.subscribe("/queue/a", "client", prefetch_count="1", x_message_ttl="5000", x_expires="60000")
+    served.broker.clock.advance(90)
+    assert "/queue/a" in served.broker.stats().queues
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    served.broker.clock.advance(61)
+    assert "/queue/a" not in served.broker.stats().queues
 
 
 def test_a_wrong_login_leaves_the_connection_open_for_another(serve: Serve) -> None:
