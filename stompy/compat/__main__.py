@@ -6,4 +6,5 @@ import sys
 
 from stompy.compat.install import run
 
-run(sys.argv[1:])
+if __name__ == "__main__":
+    run(sys.argv[1:])

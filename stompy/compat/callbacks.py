@@ -8,7 +8,7 @@ from typing import Any
 
 import stompy.compat.log as log
 from stompy.compat.listener import ConnectionListener, Publisher
-from stompy.compat.utils import Frame
+from stompy.compat.utils import Frame, length
 
 _NO_ARGUMENT = ("disconnected", "disconnecting", "heartbeat", "heartbeat_timeout")
 _EVENTS = tuple(name.removeprefix("on_") for name in vars(ConnectionListener) if name.startswith("on_"))
@@ -55,13 +55,13 @@ class Callbacks(Publisher):
             self._hooks[event] = found
         return found
 
-    def process_frame(self, f: Frame, frame_str: bytes) -> None:
+    def process_frame(self, f: Frame, frame_str: bytes | None) -> None:
         """Call the listeners with a frame that has arrived."""
         event = str(f.cmd).lower()
         if event == "message":
             self.notify("before_message", f)
         elif event not in ("connected", "receipt", "error", "heartbeat"):
-            log.warning("unknown response frame type: '%s' (frame length was %d)", event, len(frame_str))
+            log.warning("unknown response frame type: '%s' (frame length was %d)", event, length(frame_str))
             return
         self.notify(event, f)
 

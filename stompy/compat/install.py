@@ -30,6 +30,14 @@ def install() -> None:
         sys.modules[f"stomp.{name}"] = import_module(f"{_NAME}.{name}")
 
 
+def tuple_version() -> None:
+    """Make `__version__` a tuple of numbers."""
+    package = import_module(_NAME)
+    release = str(vars(package)["__version__"])
+    if release.count(".") == 2:
+        vars(package)["__version__"] = tuple(map(int, release.split(".")))
+
+
 def run(arguments: list[str]) -> None:
     """Run a program, or with `-m` a module, for which `import stomp` finds stompy.compat.
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from stompy.compat.constants import *  # noqa: F403 - programs import them from here
 from stompy.compat.constants import HDR_CONTENT_LENGTH, HDR_PASSCODE
 from stompy.frames.frame import Headers
 from stompy.frames.grammar import Version, grammar_of
@@ -128,13 +129,11 @@ def clean_lines(lines: object) -> str:
     return PASSCODE_RE.sub("passcode:********", str(lines))
 
 
-def calculate_heartbeats(shb: tuple[str, str], chb: tuple[int, int]) -> tuple[int, int]:
+def calculate_heartbeats(shb: Iterable[str | int], chb: Iterable[int]) -> tuple[int, int]:
     """Return the intervals in milliseconds on which a server's and a client's `heart-beat` agree; 0 means none."""
-    (server_sends, server_wants), (can, wants) = (int(shb[0]), int(shb[1])), chb
-    return (
-        max(can, server_wants) if can and server_wants else 0,
-        max(wants, server_sends) if wants and server_sends else 0,
-    )
+    (server_sends, server_wants), (can, wants) = map(int, shb), chb
+    send = max(can, server_wants) if can and server_wants else 0
+    return send, max(wants, server_sends) if wants and server_sends else 0
 
 
 def header_pairs(headers: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -93,7 +93,7 @@ class _RawReader(Reader):
 
     def _process(self, data: bytes, now: float) -> None:
         parser = self._protocol.parser
-        before = parser.line_ends
+        line_ends, before = parser.line_ends, self._link.frames_in
         if self._protocol.negotiated:
             super()._process(data, now)
         else:
@@ -102,5 +102,6 @@ class _RawReader(Reader):
                 frames = self._link.frames_in
                 super()._process(data, now)
                 data = b""
-        if parser.line_ends > before:
+        # The line ends of a read with frames may belong to them.
+        if parser.line_ends > line_ends and self._link.frames_in == before:
             self._owner.heartbeat(sent=False)
