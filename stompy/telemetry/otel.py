@@ -74,5 +74,4 @@ class OpenTelemetry:
         return WorkerTelemetry(self._recorder)
 
     def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        made: Mapping[str, object] | None = self._recorder.inject(headers)
-        return made
+        return self._recorder.inject(headers)

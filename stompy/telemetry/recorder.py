@@ -27,6 +27,7 @@ from stompy.telemetry.names import Operation
 
 _INSTRUMENTED = "stompy"
 _Attributes = dict[str, str | int | bool]
+_Headers = Mapping[str, object] | None
 
 
 class Recorder:
@@ -72,21 +73,21 @@ class Recorder:
         carrier = {name: value for name, value in headers.items() if isinstance(value, str)}
         return (self._propagator or propagate.get_global_textmap()).extract(carrier, Context())
 
-    def inject(self, headers: Any, context: Context | None = None) -> Any:
+    def inject(self, headers: _Headers, context: Context | None = None) -> _Headers:
         """Return the headers with a context, by default the current one, unless they have one already."""
-        if headers is not None and (not isinstance(headers, Mapping) or _span_in(self.extract(headers)).is_valid):
-            return headers  # or of a wrong type: `send` raises the proper error
+        if headers and _span_in(self.extract(headers)).is_valid:
+            return headers
         carrier: dict[str, object] = {}
         (self._propagator or propagate.get_global_textmap()).inject(carrier, context)
         return {**(headers or {}), **carrier}
 
-    def _around(self, headers: Any) -> tuple[Context, list[SpanLink]]:
+    def _around(self, headers: _Headers) -> tuple[Context, list[SpanLink]]:
         """Return the context of an operation with a message: the current one, with a link to that of another trace.
 
         Outside of any span it is the message's own.
         """
         current = contexts.get_current()
-        if not isinstance(headers, Mapping) or not headers:
+        if not headers:
             return current, []
         extracted = self.extract(headers)
         own, ambient = _span_in(extracted), _span_in(current)
@@ -96,7 +97,7 @@ class Recorder:
 
     # Operations.
 
-    def sending(self, operation: Operation, link: Link, destination: str, headers: Any) -> Observation:
+    def sending(self, operation: Operation, link: Link, destination: str, headers: _Headers) -> Observation:
         """Return the observation of a send."""
         context, links = self._around(headers)
         return Observation(self, operation, link, destination, context=context, links=links, headers=headers)
@@ -160,7 +161,7 @@ class Observation:
         *,
         context: Context,
         links: list[SpanLink] | None = None,
-        headers: Any = None,
+        headers: _Headers = None,
         template: str | None = None,
         more: _Attributes | None = None,
         waited: float = 0.0,
@@ -177,7 +178,7 @@ class Observation:
             attributes[names.DESTINATION] = str(destination)
         if recorder.client_id is not None:
             attributes[names.CLIENT_ID] = recorder.client_id
-        correlation = headers.get("correlation-id") if isinstance(headers, Mapping) else None
+        correlation = headers.get("correlation-id") if headers else None
         if correlation is not None:
             attributes[names.CONVERSATION] = str(correlation)
         self._began = time.perf_counter() - waited
@@ -194,7 +195,7 @@ class Observation:
         self._thread = 0
 
     @property
-    def headers(self) -> Any:
+    def headers(self) -> _Headers:
         """The headers to send: with the context of the span, unless they had one."""
         return self._recorder.inject(self._headers, self._context)
 

@@ -33,8 +33,7 @@ class WorkerTelemetry:
         return self
 
     def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        made: Mapping[str, object] | None = self._recorder.inject(headers)
-        return made
+        return self._recorder.inject(headers)
 
     def _begin(self, task: Task, message: Message) -> Observation:
         more: dict[str, str | int | bool] = {names.TASK: task.name}
