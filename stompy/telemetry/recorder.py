@@ -137,7 +137,7 @@ class Recorder:
 
 
 class Observation:
-    """An operation that is under way: its span, which is current in the thread that entered it.
+    """An operation from start to end: its span, which is current in the thread that entered it.
 
     Args:
         recorder: of the connection.
