@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from stompy.link.receipts import Receipt
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
+    from stompy.telemetry.otel import OpenTelemetry
+    from stompy.telemetry.prometheus import PrometheusCollector
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls
     from stompy.worker.engine import WorkerExit
@@ -99,12 +101,14 @@ __all__ = [
     "Message",
     "MessageError",
     "NotConnected",
+    "OpenTelemetry",
     "Outbox",
     "OutboxBusy",
     "OutboxDamaged",
     "OutboxError",
     "OutboxFull",
     "OutboxStats",
+    "PrometheusCollector",
     "ProtocolError",
     "ProxyError",
     "ProxyLoginRefused",
@@ -149,8 +153,10 @@ _LAZY = {
     "Limits": "stompy.frames.grammar",
     "InboxLimits": "stompy.link.flow",
     "Message": "stompy.connection.message",
+    "OpenTelemetry": "stompy.telemetry.otel",
     "Outbox": "stompy.outbox.outbox",
     "OutboxStats": "stompy.outbox.stats",
+    "PrometheusCollector": "stompy.telemetry.prometheus",
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",

@@ -38,7 +38,8 @@ def test_a_first_connect_without_tls_imports_neither_tls_nor_the_outbox() -> Non
     assert "stompy.transport.unix" in new
     assert new & {"ssl", "_ssl", "sqlite3", "tenacity", "asyncio", "subprocess"} == set()
     assert not any(
-        name.startswith(("stompy.outbox", "stompy.broker", "stompy.spark", "stompy.testing")) for name in new
+        name.startswith(("stompy.outbox", "stompy.broker", "stompy.spark", "stompy.telemetry", "stompy.testing"))
+        for name in new
     )
 
 

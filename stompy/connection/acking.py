@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, log_fields
 from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
 from stompy.frames.encoder import encode_head, encode_lines
@@ -121,6 +121,7 @@ class Acker:
                 message.message_id,
                 message.destination,
                 lost,
+                extra=log_fields(message),
             )
 
     def give_back(self, message: Message, claimant: object) -> None:

@@ -15,6 +15,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listeners import ConnectionListener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
+from stompy.connection.telemetry import Telemetry
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
@@ -61,6 +62,7 @@ class ConnectOptions(TypedDict, total=False):
     tls: Tls | ssl.SSLContext | None
     tcp: TcpOptions | None
     proxy: str | None
+    telemetry: Telemetry | None
 
 
 DEFAULT_URL = "stomp://localhost:61613"
@@ -104,6 +106,7 @@ def connect(
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,
     proxy: str | None = None,
+    telemetry: Telemetry | None = None,
 ) -> Connection:
     """Connect to a broker; return when the session is open.
 
@@ -154,6 +157,7 @@ def connect(
         tcp: source address, keepalive and the like.
         proxy: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`; the proxy resolves the
             broker's host name.
+        telemetry: a `stompy.OpenTelemetry`, which records traces and metrics.
 
     Raises:
         ConfigurationError: an address or a setting is invalid; nothing was sent.
@@ -199,7 +203,8 @@ def connect(
         tcp=tcp or TcpOptions(),
         proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
     )
-    connection = Connection(config, tuple(listeners))
+    made = Connection if telemetry is None else telemetry._connection
+    connection = made(config, tuple(listeners))
     connection._open()
     _connections.add(connection._closing)
     return connection

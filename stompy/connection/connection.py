@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from stompy.connection.sending import SendArguments
 
-
 _NUMBERS = itertools.count(1)
 _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
 """Characters that ids, which begin with the name, cannot have or would have to escape."""
@@ -48,10 +47,13 @@ class Connection:
     Use it as a context manager, or call `disconnect`.
     """
 
-    def __init__(self, config: Config, listeners: Sequence[ConnectionListener] = ()) -> None:
+    def __init__(
+        self, config: Config, listeners: Sequence[ConnectionListener] = (), acker: Acker | None = None
+    ) -> None:
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
-        self._acker = Acker()
+        self._acker = acker or Acker()
+        self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
         self._subscriptions = SubscriptionTable(config)
@@ -326,7 +328,7 @@ class Connection:
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
         dispatcher = self._callbacks.new_dispatcher() if own_thread and handler is not None else None
-        subscription = (QueueBrowser if browse else Subscription)(
+        subscription = (QueueBrowser if browse else self._new_subscription)(
             self._subscriptions,
             id=id if id is not None else self._subscriptions.new_id(),
             destination=destination,

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.connection")
 
 
+def log_fields(message: Message) -> dict[str, object]:
+    """Return the `extra` of a log record about a message."""
+    return {"stompy_message_id": message.message_id, "stompy_destination": message.destination}
+
+
 class Delivery:
     """What the messages of one subscription on one link share, such as the state of cumulative acknowledgement.
 
@@ -199,13 +204,19 @@ class Message:
             self._delivery.acker.refuse(self)
         except StompError as error:
             if not self._link.alive or self._unsubscribed:
-                _LOG.info("sent no NACK for message %r, as the broker redelivers it: %s", self.message_id, error)
+                _LOG.info(
+                    "sent no NACK for message %r, as the broker redelivers it: %s",
+                    self.message_id,
+                    error,
+                    extra=log_fields(self),
+                )
                 return
             _LOG.warning(
                 "sent no NACK for message %r from %r, which stays unacknowledged and counts towards the prefetch: %s",
                 self.message_id,
                 self.destination,
                 error,
+                extra=log_fields(self),
             )
 
     def _claim(self, command: str | None, claimant: object) -> None:

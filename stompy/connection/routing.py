@@ -16,7 +16,7 @@ from functools import partial
 from stompy.connection.acking import Acker
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.listeners import Callbacks, ConnectionListener
-from stompy.connection.message import Delivery, Message
+from stompy.connection.message import Delivery, Message, log_fields
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.frames.frame import Headers
 from stompy.frames.learned import Row
@@ -172,7 +172,12 @@ class Router:
                 except BaseException as error:
                     if must_propagate(error):
                         raise
-                    _LOG.exception("the handler of %r raised for message %r", message.destination, message.message_id)
+                    _LOG.exception(
+                        "the handler of %r raised for message %r",
+                        message.destination,
+                        message.message_id,
+                        extra=log_fields(message),
+                    )
                     message._fail(nack=source is not None and source.on_error == "nack")
                     callbacks.handler_failed(message, error)
                 finally:

@@ -143,7 +143,7 @@ class Link:
                 # DISCONNECT is about an earlier frame, and is reported too.
                 self._expected_end = self._closing and not isinstance(reason, BrokerError)
         if first and not self._closing:
-            _LOG.info("session with %s ended: %s", self.address, reason)
+            _LOG.info("session with %s ended: %s", self.address, reason, extra={"stompy_address": self.address})
         self.flow.disable()
         self.transport.shutdown()
 

@@ -99,6 +99,7 @@ class Outbox:
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         arguments, url = Secret((url, {**connect_options})), ""
+        self._telemetry = connect_options.get("telemetry")
         del connect_options
         bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
@@ -153,6 +154,8 @@ class Outbox:
         self._check_process()
         check_destination(destination)
         encoded, kind = encode_body(body, content_type)
+        if self._telemetry is not None:
+            headers = self._telemetry._inject(headers)
         fields = {"content-type": kind} if kind is not None else {}
         fields.update(user_headers(headers))
         # A message that cannot be encoded must fail here, in the caller.

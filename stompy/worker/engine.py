@@ -105,11 +105,13 @@ class _Watch(ConnectionListener):
     def on_disconnected(self, reason: StompError | None) -> None:
         """Log it."""
         if reason is not None:
-            _LOG.warning("%s: the session was lost: %s", self._engine.name, reason)
+            _LOG.warning("%s: the session was lost: %s", self._engine.name, reason, extra=self._engine.log_fields)
 
     def on_reconnecting(self, attempt: int, delay: float) -> None:
         """Log it."""
-        _LOG.info("%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt)
+        _LOG.info(
+            "%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt, extra=self._engine.log_fields
+        )
 
     def on_closed(self, reason: StompError | None) -> None:
         """Stop the worker."""
@@ -152,6 +154,8 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.name = settings.name
+        self.log_fields = {"stompy_worker": settings.name}
+        """The `extra` of log records."""
         self.tasks = tasks
         self.stopping = Event()
         self.finished = Event()
@@ -198,12 +202,12 @@ class Engine:
             self.stop(exit_of(error) if isinstance(error, StompError) else WorkerExit.OK, "")
             self.finish(0.0)
             raise
-        _LOG.info("%s: started with %s", self.name, ", ".join(task.name for task in self.tasks))
+        _LOG.info("%s: started with %s", self.name, ", ".join(task.name for task in self.tasks), extra=self.log_fields)
         self.started = True
         self.notify("started")
 
     def _report_retry(self, attempt: int, delay: float) -> None:
-        _LOG.warning("%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay)
+        _LOG.warning("%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields)
 
     def _open(self) -> None:
         """Make the connection and its subscriptions, or nothing."""
@@ -282,7 +286,7 @@ class Engine:
             for callback in self._on_tick:
                 callback()
         except Exception:
-            _LOG.exception("%s: a bug in the monitor", self.name)
+            _LOG.exception("%s: a bug in the monitor", self.name, extra=self.log_fields)
 
     def refused(self, message: Message, error: StompError) -> None:
         """Note that the broker refused what was sent for a message."""
@@ -314,7 +318,7 @@ class Engine:
                 try:
                     method(*arguments)
                 except Exception:
-                    _LOG.exception("%s: %s of a middleware raised", self.name, event)
+                    _LOG.exception("%s: %s of a middleware raised", self.name, event, extra=self.log_fields)
 
     # Stopping.
 
@@ -324,7 +328,8 @@ class Engine:
             return
         self._code = code
         if reason:
-            _LOG.log(logging.ERROR if code else logging.INFO, "%s: stopping: %s", self.name, reason)
+            level = logging.ERROR if code else logging.INFO
+            _LOG.log(level, "%s: stopping: %s", self.name, reason, extra=self.log_fields)
         self.stopping.set()
 
     def finish(self, timeout: float) -> WorkerExit:
@@ -347,13 +352,14 @@ class Engine:
                 _LOG.error(
                     "%s: message %r was not finished in time and is redelivered:\n%s",
                     self.name, job.message.message_id, slot.stack(),
+                    extra={**self.log_fields, "stompy_message_id": job.message.message_id},
                 )  # fmt: skip
         self.finished.set()
         self._monitor.join_until(Deadline(_DISCONNECT))
         self._release(Deadline(_DISCONNECT))
         if unfinished and self._code is WorkerExit.OK:
             self._code = WorkerExit.UNFINISHED
-        _LOG.info("%s: stopped (exit code %d)", self.name, self._code)
+        _LOG.info("%s: stopped (exit code %d)", self.name, self._code, extra=self.log_fields)
         return self._code
 
     def _release(self, deadline: Deadline) -> None:

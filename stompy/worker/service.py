@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from stompy.deadline import Deadline
@@ -15,8 +15,6 @@ from stompy.errors import ConfigurationError
 from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.worker")
-
-_GAUGES = ("running", "queued", "stuck")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +72,69 @@ class WorkerHealth:
         return cls(**values, tasks=tasks)
 
 
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """The samples of one metric, by the values of its labels.
+
+    Attributes:
+        name: of the metric; a sample of a counter ends with `_total`.
+        kind: `"gauge"` or `"counter"`.
+        help: what it is.
+        labels: their names.
+        samples: the values of the labels, and the value.
+    """
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[tuple[str, ...], int]]
+
+
+def metric_families(health: WorkerHealth, name: str) -> list[MetricFamily]:
+    """Return the metrics of a worker."""
+
+    def of_worker(metric: str, help: str, value: int) -> MetricFamily:
+        return MetricFamily(f"stompy_worker_{metric}", "gauge", help, ("worker",), [((name,), value)])
+
+    def of_tasks(metric: str, help: str) -> MetricFamily:
+        samples = [((name, task), getattr(values, metric)) for task, values in health.tasks.items()]
+        return MetricFamily(f"stompy_worker_{metric}", "gauge", help, ("worker", "task"), samples)
+
+    counts = [
+        ((name, task, outcome), count)
+        for task, values in health.tasks.items()
+        for outcome, count in sorted(values.counts.items())
+    ]
+    return [
+        of_worker("connected", "Whether there is a session.", int(health.connected)),
+        of_worker("parked", "Messages that wait in this process for their retry.", health.parked),
+        of_tasks("running", "Messages that are being handled."),
+        of_tasks("queued", "Messages that wait for a thread."),
+        of_tasks("stuck", "Threads that run beyond the time limit."),
+        MetricFamily(
+            "stompy_worker_messages",
+            "counter",
+            "Messages and attempts, by outcome.",
+            ("worker", "task", "outcome"),
+            counts,
+        ),
+    ]
+
+
 def metrics(health: WorkerHealth, name: str) -> str:
     """Return the metrics in the text format of Prometheus."""
-    lines = [
-        "# TYPE stompy_worker_connected gauge",
-        f"stompy_worker_connected{{{_labels(worker=name)}}} {int(health.connected)}",
-        "# TYPE stompy_worker_parked gauge",
-        f"stompy_worker_parked{{{_labels(worker=name)}}} {health.parked}",
-    ]
-    for gauge in _GAUGES:
-        lines.append(f"# TYPE stompy_worker_{gauge} gauge")
-        for task, values in health.tasks.items():
-            lines.append(f"stompy_worker_{gauge}{{{_labels(worker=name, task=task)}}} {getattr(values, gauge)}")
-    lines.append("# TYPE stompy_worker_messages_total counter")
-    for task, values in health.tasks.items():
-        for outcome, count in sorted(values.counts.items()):
-            labels = _labels(worker=name, task=task, outcome=outcome)
-            lines.append(f"stompy_worker_messages_total{{{labels}}} {count}")
+    lines = []
+    for family in metric_families(health, name):
+        sample = family.name + "_total" * (family.kind == "counter")
+        lines += [f"# HELP {sample} {family.help}", f"# TYPE {sample} {family.kind}"]
+        lines += [f"{sample}{{{_labels(family.labels, values)}}} {value}" for values, value in family.samples]
     return "\n".join(lines) + "\n"
 
 
-def _labels(**labels: str) -> str:
+def _labels(names: Iterable[str], values: Iterable[str]) -> str:
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-    return ",".join(f'{name}="{value.translate(escapes)}"' for name, value in labels.items())
+    return ",".join(f'{name}="{value.translate(escapes)}"' for name, value in zip(names, values, strict=True))
 
 
 class HttpEndpoint(DaemonThread):

@@ -104,11 +104,20 @@ class Worker:
             options=options,
         )
         self._middleware = tuple(middleware)
+        telemetry = options.get("telemetry")
+        if telemetry is not None:
+            options["telemetry"] = telemetry = telemetry._for_worker()
+            self._middleware = (telemetry, *middleware)
         self._processes = processes
         self._http = http
         self._tasks: list[Task] = []
         self._engine: Engine | None = None
         self._supervisor: Supervisor | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the worker."""
+        return self._settings.name
 
     @property
     def tasks(self) -> tuple[Task, ...]:

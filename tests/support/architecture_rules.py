@@ -37,6 +37,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "connection": CORE - {"connection"},
     "outbox": CORE,
     "worker": CORE,
+    "telemetry": CORE | {"worker"},
     "broker": frozenset({"protocol", "frames", "transport"}),
     "compat": CORE | {"worker"},
     "spark": CORE | {"worker"},
@@ -44,7 +45,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "cli": CORE | {"worker", "outbox", "broker", "spark"},
     "__main__": frozenset({"cli"}),
     # The public package exports what most users need; the rest is imported from its own module.
-    "": CORE | {"worker", "outbox"},
+    "": CORE | {"worker", "outbox", "telemetry"},
 }
 """Folder or root module to the folders it may import besides SHARED and itself; the public package is ""."""
 
@@ -59,6 +60,7 @@ IMPURE = frozenset({
 
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
+    "telemetry": frozenset({"opentelemetry", "prometheus_client"}),
     "testing": frozenset({"pytest", "testcontainers", "docker", "trustme", "cryptography"}),
 }
 """Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""

@@ -1,0 +1,1 @@
+"""Traces and metrics with OpenTelemetry, and metrics with Prometheus's client."""

@@ -1,0 +1,278 @@
+"""Recording operations: a span and its metrics. Any thread; no locks.
+
+Imported only where `OpenTelemetry` is made, as it needs the extra.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextvars import Token
+from copy import copy
+from types import TracebackType
+from typing import Any
+
+from opentelemetry import context as contexts
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import Link as SpanLink
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
+
+from stompy.connection.message import Message
+from stompy.link.link import Link
+from stompy.telemetry import names
+from stompy.telemetry.names import Operation
+
+_INSTRUMENTED = "stompy"
+_Attributes = dict[str, str | int | bool]
+_Headers = Mapping[str, object] | None
+
+
+class Recorder:
+    """Records the operations of one connection, or of one program.
+
+    Args:
+        tracer_provider: `None` uses the global one.
+        meter_provider: `None` uses the global one.
+        propagator: `None` uses the global one.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None,
+        meter_provider: metrics.MeterProvider | None,
+        propagator: TextMapPropagator | None,
+    ) -> None:
+        self.client_id: str | None = None
+        self.tracer = trace.get_tracer(_INSTRUMENTED, tracer_provider=tracer_provider, schema_url=names.SCHEMA_URL)
+        meter = metrics.get_meter(_INSTRUMENTED, meter_provider=meter_provider, schema_url=names.SCHEMA_URL)
+        self._propagator = propagator
+        self.sent, self.consumed = (
+            meter.create_counter(each.name, each.unit, each.description) for each in (names.SENT, names.CONSUMED)
+        )
+        self.operation_duration, self.process_duration = (
+            meter.create_histogram(
+                each.name, each.unit, each.description, explicit_bucket_boundaries_advisory=names.BUCKETS
+            )
+            for each in (names.OPERATION_DURATION, names.PROCESS_DURATION)
+        )
+
+    def of_client(self, client_id: str | None) -> Recorder:
+        """Return a recorder for a connection with this client id."""
+        made = copy(self)
+        made.client_id = client_id
+        return made
+
+    # The context in headers.
+
+    def extract(self, headers: Mapping[str, object]) -> Context:
+        """Return the context in the headers of a message."""
+        # The propagators take the values for text.
+        carrier = {name: value for name, value in headers.items() if isinstance(value, str)}
+        return (self._propagator or propagate.get_global_textmap()).extract(carrier, Context())
+
+    def inject(self, headers: _Headers, context: Context | None = None) -> _Headers:
+        """Return the headers with a context, by default the current one, unless they have one already."""
+        if headers and _span_in(self.extract(headers)).is_valid:
+            return headers
+        carrier: dict[str, object] = {}
+        (self._propagator or propagate.get_global_textmap()).inject(carrier, context)
+        return {**(headers or {}), **carrier}
+
+    def _around(self, headers: _Headers) -> tuple[Context, list[SpanLink]]:
+        """Return the context of an operation with a message: the current one, with a link to that of another trace.
+
+        Outside of any span it is the message's own.
+        """
+        current = contexts.get_current()
+        if not headers:
+            return current, []
+        extracted = self.extract(headers)
+        own, ambient = _span_in(extracted), _span_in(current)
+        if not ambient.is_valid:
+            return (extracted, []) if own.is_valid else (current, [])
+        return current, [SpanLink(own)] if own.is_valid and own.trace_id != ambient.trace_id else []
+
+    # Operations.
+
+    def sending(self, operation: Operation, link: Link, destination: str, headers: _Headers) -> Observation:
+        """Return the observation of a send."""
+        context, links = self._around(headers)
+        return Observation(self, operation, link, destination, context=context, links=links, headers=headers)
+
+    def settling(self, operation: Operation, message: Message) -> Observation:
+        """Return the observation of an ACK or NACK."""
+        context, links = self._around(message.headers)
+        return self._of_message(operation, message, context=context, links=links)
+
+    def committing(self, link: Link, messages: Sequence[Message]) -> Observation:
+        """Return the observation of a COMMIT that settles messages."""
+        context, links = self._around(messages[0].headers if messages else None)
+        more: _Attributes = {names.MESSAGE_COUNT: len(messages)}
+        return Observation(self, names.COMMIT, link, None, context=context, links=links, more=more)
+
+    def received(self, message: Message, waited: float) -> None:
+        """Record that a caller got a message after waiting for some seconds."""
+        context, links = self._around(message.headers)
+        with self._of_message(names.RECEIVE, message, context=context, links=links, waited=waited):
+            pass
+
+    def processing(self, message: Message, more: _Attributes | None = None) -> Observation:
+        """Return the observation of work on a message, in the context that the message brought."""
+        extracted = self.extract(message.headers)
+        context = extracted if _span_in(extracted).is_valid else contexts.get_current()
+        return self._of_message(names.PROCESS, message, context=context, more=more)
+
+    def _of_message(self, operation: Operation, message: Message, **arguments: Any) -> Observation:
+        source = message._delivery.source
+        subscribed = None if source is None else source.destination
+        template = subscribed if subscribed != message.destination else None
+        more: _Attributes = {names.MESSAGE_ID: message.message_id, **(arguments.pop("more", None) or {})}
+        return Observation(
+            self, operation, message._link, message.destination, headers=message.headers, template=template, more=more,
+            **arguments,
+        )  # fmt: skip
+
+
+class Observation:
+    """An operation from start to end: its span, which is current in the thread that entered it.
+
+    Args:
+        recorder: of the connection.
+        operation: the kind.
+        link: of the broker.
+        destination: of the message, if it is one.
+        context: the parent.
+        links: to other traces.
+        headers: of the message.
+        template: what the destination is one of.
+        more: attributes of the span.
+        waited: seconds since the operation began.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        operation: Operation,
+        link: Link,
+        destination: str | None,
+        *,
+        context: Context,
+        links: list[SpanLink] | None = None,
+        headers: _Headers = None,
+        template: str | None = None,
+        more: _Attributes | None = None,
+        waited: float = 0.0,
+    ) -> None:
+        self._recorder = recorder
+        self._operation = operation
+        self._headers = headers
+        self._shared = _shared(operation, link, destination, template)
+        attributes = {**self._shared, **(more or {})}
+        name = self._shared.get(names.TEMPLATE) or self._shared.get(names.DESTINATION)
+        if names.TEMPORARY in self._shared:
+            name = "(temporary)"
+        if destination is not None:
+            attributes[names.DESTINATION] = str(destination)
+        if recorder.client_id is not None:
+            attributes[names.CLIENT_ID] = recorder.client_id
+        correlation = headers.get("correlation-id") if headers else None
+        if correlation is not None:
+            attributes[names.CONVERSATION] = str(correlation)
+        self._began = time.perf_counter() - waited
+        self._span = recorder.tracer.start_span(
+            operation.name if name is None else f"{operation.name} {name}",
+            context,
+            kind=SpanKind[operation.kind],
+            attributes=attributes,
+            links=links,
+            start_time=time.time_ns() - int(waited * 1e9) if waited else None,
+        )
+        self._context = trace.set_span_in_context(self._span, context)
+        self._token: Token[Context] | None = None
+        self._thread = 0
+
+    @property
+    def headers(self) -> _Headers:
+        """The headers to send: with the context of the span, unless they had one."""
+        return self._recorder.inject(self._headers, self._context)
+
+    def enter(self) -> None:
+        """Make the span the current one in this thread, if it is not."""
+        if self._thread != threading.get_ident():
+            self._thread = threading.get_ident()
+            self._token = contexts.attach(self._context)
+
+    def set(self, attribute: str, value: str) -> None:
+        """Set an attribute of the span."""
+        self._span.set_attribute(attribute, value)
+
+    def fail(self, error: BaseException) -> None:
+        """Record an error; only its class, as its text may quote a body."""
+        self._shared[names.ERROR_TYPE] = type(error).__qualname__
+        self._span.set_attribute(names.ERROR_TYPE, type(error).__qualname__)
+        self._span.set_status(Status(StatusCode.ERROR))
+
+    def answered(self, reply: Message) -> None:
+        """Record the reply to a request."""
+        context = _span_in(self._recorder.extract(reply.headers))
+        if context.is_valid:
+            self._span.add_link(context)
+        self._recorder.consumed.add(1, self._shared)
+
+    def end(self) -> None:
+        """End the span, and record its metrics."""
+        recorder, kind, seconds = self._recorder, self._operation.type, time.perf_counter() - self._began
+        if self._token is not None and self._thread == threading.get_ident():
+            contexts.detach(self._token)
+        self._span.end()
+        (recorder.process_duration if kind == "process" else recorder.operation_duration).record(seconds, self._shared)
+        if kind == "send":
+            recorder.sent.add(1, self._shared)
+        elif kind == "receive":
+            recorder.consumed.add(1, self._shared)
+
+    def consumed(self) -> None:
+        """Count the message as one that the application got by this operation."""
+        self._recorder.consumed.add(1, self._shared)
+
+    def __enter__(self) -> Observation:
+        self.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.fail(error)
+        self.end()
+
+
+def _span_in(context: Context) -> SpanContext:
+    return trace.get_current_span(context).get_span_context()
+
+
+def _shared(operation: Operation, link: Link, destination: str | None, template: str | None) -> _Attributes:
+    """Return the attributes of a span and its metrics."""
+    system = link.dialect.name
+    made: _Attributes = {
+        names.SYSTEM: "stomp" if system == "generic" else system,
+        names.OPERATION_NAME: operation.name,
+        names.OPERATION_TYPE: operation.type,
+    }
+    host, colon, port = link.address.rpartition(":")
+    if colon and port.isdecimal():
+        made[names.SERVER_ADDRESS], made[names.SERVER_PORT] = host.strip("[]"), int(port)
+    else:
+        made[names.SERVER_ADDRESS] = link.address.removeprefix("stomp+unix://")
+    if destination is None:
+        return made
+    if str(template or destination).startswith(names.TEMPORARY_PREFIXES):
+        made[names.TEMPORARY] = True
+    elif template is not None:
+        made[names.TEMPLATE] = template
+    else:
+        made[names.DESTINATION] = str(destination)
+    return made

@@ -1,0 +1,84 @@
+"""What records the tasks of a worker, as its first middleware, and its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stompy.connection.config import Config
+from stompy.connection.connection import Connection
+from stompy.connection.listeners import ConnectionListener
+from stompy.connection.message import Message
+from stompy.telemetry import names
+from stompy.telemetry.recorder import Observation, Recorder
+from stompy.telemetry.traced import TracedConnection
+from stompy.worker.failure import Attempt
+from stompy.worker.task import Task
+
+
+class WorkerTelemetry:
+    """Middleware for which each attempt at a message is a `process` span, until the message is settled.
+
+    Args:
+        recorder: of the program.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._observed: dict[Message, Observation] = {}
+
+    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+        return TracedConnection(self._recorder, config, listeners, handlers=False)
+
+    def _for_worker(self) -> WorkerTelemetry:
+        return self
+
+    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        return self._recorder.inject(headers)
+
+    def _begin(self, task: Task, message: Message) -> Observation:
+        more: dict[str, str | int | bool] = {names.TASK: task.name}
+        if task.key is None:  # else the attempts are counted in the worker only
+            more[names.ATTEMPT] = Attempt.of(message).number
+        observed = self._observed[message] = self._recorder.processing(message, more)
+        observed.consumed()
+        return observed
+
+    def _end(self, message: Message, outcome: str) -> None:
+        observed = self._observed.pop(message, None)
+        if observed is not None:
+            observed.set(names.OUTCOME, outcome)
+            observed.end()
+
+    def before(self, task: Task, message: Message) -> None:
+        """Begin the span."""
+        self._begin(task, message).enter()
+
+    def failed(self, task: Task, message: Message, error: BaseException) -> None:
+        """Record an error: in the thread of the task, or in that which replaces it after the time limit."""
+        observed = self._observed.get(message) or self._begin(task, message)
+        observed.enter()
+        observed.fail(error)
+
+    def after(self, task: Task, message: Message) -> None:
+        """End the span."""
+        self._end(message, "processed")
+
+    def retried(self, task: Task, message: Message) -> None:
+        """End the span."""
+        self._end(message, "retried")
+
+    def deferred(self, task: Task, message: Message) -> None:
+        """End the span."""
+        self._end(message, "deferred")
+
+    def dead_lettered(self, task: Task, message: Message) -> None:
+        """End the span."""
+        self._end(message, "dead_lettered")
+
+    def duplicate(self, task: Task, message: Message) -> None:
+        """End the span."""
+        self._end(message, "duplicate")
+
+    def unsettled(self, task: Task, message: Message) -> None:
+        """End the span."""
+        self._end(message, "unsettled")

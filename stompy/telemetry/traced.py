@@ -1,0 +1,131 @@
+"""A connection and its parts that record what they do. The methods do what those of the base classes do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from stompy.connection.acking import Acker
+from stompy.connection.codec import Body
+from stompy.connection.config import Config
+from stompy.connection.connection import Connection
+from stompy.connection.listeners import ConnectionListener
+from stompy.connection.message import Message
+from stompy.connection.subscription import Handler, Subscription
+from stompy.connection.transaction import Transaction
+from stompy.deadline import Deadline
+from stompy.link.receipts import Receipt
+from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
+from stompy.telemetry.recorder import Recorder
+
+
+class TracedConnection(Connection):
+    """A connection whose operations are recorded.
+
+    Args:
+        recorder: of the program.
+        config: as of `Connection`.
+        listeners: as of `Connection`.
+        handlers: whether calls of handlers are recorded; a worker records its tasks instead.
+    """
+
+    def __init__(
+        self, recorder: Recorder, config: Config, listeners: Sequence[ConnectionListener], *, handlers: bool
+    ) -> None:
+        self._recorder = recorder.of_client(config.client)
+        self._traces_handlers = handlers
+        super().__init__(config, listeners, _TracedAcker(self._recorder))
+        self._new_subscription = partial(_TracedSubscription, self._recorder)
+
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        headers: Mapping[str, object] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Send a message."""
+        with self._recorder.sending(SEND, self._links.link, destination, headers) as observed:
+            return super().send(destination, body, headers=observed.headers, **arguments)
+
+    def request(
+        self, destination: str, body: Body = b"", *, headers: Mapping[str, object] | None = None, **arguments: Any
+    ) -> Message:
+        """Send a request and return its reply."""
+        with self._recorder.sending(REQUEST, self._links.link, destination, headers) as observed:
+            reply = super().request(destination, body, headers=observed.headers, **arguments)
+            observed.answered(reply)
+            return reply
+
+    def transaction(self) -> Transaction:
+        """Return a transaction."""
+        length = self._config.content_length
+        return _TracedTransaction(self._recorder, self._sender, self._acker, content_length=length)
+
+    def subscribe(self, destination: str, handler: Handler | None = None, **arguments: Any) -> Subscription:
+        """Subscribe."""
+        if handler is not None and self._traces_handlers:
+            handler = partial(_handle, self._recorder, handler)
+        return super().subscribe(destination, handler, **arguments)
+
+
+def _handle(recorder: Recorder, handler: Callable[[Message], object], message: Message) -> None:
+    with recorder.processing(message) as observed:
+        observed.consumed()
+        handler(message)
+
+
+class _TracedAcker(Acker):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def acknowledge(
+        self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
+    ) -> Receipt | None:
+        with self._recorder.settling(ACK if command == "ACK" else NACK, message):
+            return super().acknowledge(message, command, receipt=receipt, requeue=requeue)
+
+
+class _TracedSubscription(Subscription):
+    def __init__(self, recorder: Recorder, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._recorder = recorder
+
+    def _next(self, deadline: Deadline) -> Message | None:
+        began = time.perf_counter()
+        message = super()._next(deadline)
+        if message is not None:
+            try:
+                self._recorder.received(message, time.perf_counter() - began)
+            except BaseException:  # a signal
+                self._put_back(message)
+                raise
+        return message
+
+
+class _TracedTransaction(Transaction):
+    def __init__(self, recorder: Recorder, *arguments: Any, content_length: bool) -> None:
+        super().__init__(*arguments, content_length=content_length)
+        self._recorder = recorder
+
+    def send(
+        self, destination: str, body: Body = b"", *, headers: Mapping[str, object] | None = None, **arguments: Any
+    ) -> None:
+        with self._recorder.sending(SEND, self._link, destination, headers) as observed:
+            super().send(destination, body, headers=observed.headers, **arguments)
+
+    def ack(self, message: Message) -> None:
+        with self._recorder.settling(ACK, message):
+            super().ack(message)
+
+    def nack(self, message: Message) -> None:
+        with self._recorder.settling(NACK, message):
+            super().nack(message)
+
+    def commit(self, *, timeout: float | None = None) -> None:
+        with self._recorder.committing(self._link, self._acked):
+            super().commit(timeout=timeout)

@@ -1,0 +1,55 @@
+"""The page on observing has the names that are recorded, and its programs run."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import stompy
+from stompy.telemetry import names
+from stompy.worker.service import TaskHealth, WorkerHealth, metric_families
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/observing.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading."""
+    part = PAGE.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
+    lines = [line for line in part.splitlines() if line.startswith("| `")]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_spans_are_those_of_the_page() -> None:
+    assert [row[:3] for row in rows("Spans")] == [[each.name, each.kind, each.type] for each in names.OPERATIONS]
+
+
+def test_the_attributes_are_those_of_the_page() -> None:
+    found = rows("Attributes")
+    assert [row[0] for row in found] == list(names.OF_SPANS)
+    assert [row[0] for row in found if row[1] == "yes"] == list(names.OF_METRICS)
+
+
+def test_the_metrics_are_those_of_the_page() -> None:
+    assert [row[:2] for row in rows("Metrics")] == [[each.name, each.unit] for each in names.METRICS]
+
+
+def test_the_metrics_of_workers_are_those_of_the_page() -> None:
+    made = metric_families(WorkerHealth("running", tasks={"a": TaskHealth(0, 0, 0, {})}), "w")
+    assert [row[:3] for row in rows("Prometheus")] == [
+        [each.name + "_total" * (each.kind == "counter"), each.kind, "`, `".join(each.labels)] for each in made
+    ]
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+def test_programs_compile(block: str) -> None:
+    compile(textwrap.dedent(block), "observing.md", "exec")
+
+
+def test_a_worker_is_registered_as_the_page_does() -> None:
+    registry = CollectorRegistry()
+    registry.register(stompy.PrometheusCollector(stompy.Worker()))
+    assert registry.get_sample_value("stompy_worker_connected", {"worker": "worker"}) == 0
