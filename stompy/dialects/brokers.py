@@ -73,6 +73,7 @@ ARTEMIS = Dialect(
     ack_after_unsubscribe=False,
     nack="discarded",
     transacted=frozenset(),
+    drops_idle=60.0,
 )
 
 RABBITMQ = Dialect(

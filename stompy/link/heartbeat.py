@@ -46,7 +46,7 @@ class HeartbeatThread(DaemonThread):
             if link.flow.peer_dead(now):
                 self._declare_dead(now)
                 return
-            done = not link.timer.beat_due(now) or link.writer.beat()
+            done = not link.timer.beat_due(now) or link.beat()
             due = link.timer.next_check(time.monotonic())
             assert due is not None
             pause = due if done else max(due, _RETRY_DELAY)

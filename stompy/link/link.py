@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
 
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
@@ -82,7 +83,7 @@ class Link:
         self.alive = True
         """Whether frames can still be sent."""
         self.writer = Writer(self, send_timeout=settings.send_timeout)
-        self._reader = Reader(self, opened.early)
+        self._reader = self._new_reader(opened.early)
         self._heartbeat = HeartbeatThread(self) if self.timer.next_check(time.monotonic()) is not None else None
 
     def start(self) -> None:
@@ -90,6 +91,17 @@ class Link:
         self._reader.start()
         if self._heartbeat is not None:
             self._heartbeat.start()
+
+    def _new_reader(self, early: Sequence[Frame]) -> Reader:
+        return Reader(self, early)
+
+    def beat(self) -> bool:
+        """Send a heartbeat; see `Writer.beat`. Called on the heartbeat thread."""
+        return self.writer.beat()
+
+    def control(self, frame: Frame) -> None:
+        """Handle a frame other than MESSAGE and RECEIPT; called on the reader. After CONNECTED it can only be ERROR."""
+        self.fail_by_error(frame)
 
     # The end of the link.
 

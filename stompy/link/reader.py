@@ -119,7 +119,7 @@ class Reader(DaemonThread):
                 self._receipts(item)
                 continue
             for frame in frames_of([item]):
-                link.fail_by_error(frame)
+                link.control(frame)
         if rows:
             link.owner.messages(link, rows)
 
@@ -140,7 +140,7 @@ class Reader(DaemonThread):
                 )
             ]
         for frame in frames_of([item]):
-            if not link.receipts.confirm(frame.headers["receipt-id"]):
+            if not link.receipts.confirm(frame.headers.get("receipt-id", "")):
                 _LOG.debug("ignored an unexpected receipt: %r", frame)
 
 

@@ -126,13 +126,17 @@ class HeartbeatTimer:
     """
 
     def __init__(self, heartbeats: Heartbeats, now: float, tolerance: float = DEFAULT_TOLERANCE) -> None:
+        self._excused: float | None = None
+        self.start(heartbeats, now, tolerance)
+
+    def start(self, heartbeats: Heartbeats, now: float, tolerance: float = DEFAULT_TOLERANCE) -> None:
+        """Start to count from `now`; the arguments are those of the class."""
         self._beat_after = heartbeats.beat_after
         self._silence = heartbeats.silence_allowed(tolerance)
         self._late = max(_MIN_MARGIN, heartbeats.receive or 0.0)
         self.last_sent = now
         self.last_heard = now
         self._planned = now
-        self._excused: float | None = None
 
     def sent(self, now: float) -> None:
         """Record that bytes were sent."""

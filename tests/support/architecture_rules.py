@@ -63,7 +63,7 @@ THIRD_PARTY: Mapping[str, frozenset[str]] = {
 }
 """Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""
 
-INIT_WITH_EXPORTS = frozenset({PACKAGE, f"{PACKAGE}.broker", f"{PACKAGE}.spark"})
+INIT_WITH_EXPORTS = frozenset({PACKAGE, f"{PACKAGE}.broker", f"{PACKAGE}.compat", f"{PACKAGE}.spark"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Adapters: connections over something else than TCP."""

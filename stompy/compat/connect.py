@@ -1,0 +1,190 @@
+"""The connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompy.compat.listener import Publisher, WaitingListener
+from stompy.compat.protocol import Headers, Protocol10, Protocol11, Protocol12
+from stompy.compat.transport import HostAndPort, Transport
+from stompy.compat.utils import get_uuid
+
+
+class BaseConnection(Publisher):
+    """What all connections have.
+
+    Args:
+        transport: of the connection.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def __enter__(self: Any) -> Any:
+        self.disconnect_receipt_id = get_uuid()
+        self.disconnect_listener = WaitingListener(self.disconnect_receipt_id)
+        self.set_listener("ZZZZZ-disconnect-listener", self.disconnect_listener)
+        return self
+
+    def __exit__(self: Any, exc_type: object, exc_val: object, exc_tb: object) -> None:
+        self.disconnect(self.disconnect_receipt_id)
+
+    def disconnect(self, receipt: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> None:
+        """Do nothing; overridden."""
+
+    def set_listener(self, name: str, listener: Any) -> None:
+        """Set a listener; listeners are called in the order of their names.
+
+        Raises:
+            TypeError: a method of it takes the arguments of an old release of stomp.py.
+        """
+        self.transport.set_listener(name, listener)
+
+    def remove_listener(self, name: str) -> None:
+        """Remove a listener."""
+        self.transport.remove_listener(name)
+
+    def get_listener(self, name: str) -> Any:
+        """Return a listener, or `None`."""
+        return self.transport.get_listener(name)
+
+    def is_connected(self) -> bool:
+        """Return whether a session is open."""
+        return self.transport.is_connected()
+
+    def set_receipt(self, receipt_id: str, value: str | None) -> None:
+        """Note what a receipt is for."""
+        self.transport.set_receipt(receipt_id, value)
+
+    def set_ssl(self, *args: Any, **kwargs: Any) -> None:
+        """Use TLS for some hosts; see `Transport.set_ssl`."""
+        self.transport.set_ssl(*args, **kwargs)
+
+    def get_ssl(self, host_and_port: HostAndPort | None = None) -> dict[str, Any] | None:
+        """Return the TLS settings of a host, by default the current one."""
+        return self.transport.get_ssl(host_and_port)
+
+
+class _Connection(BaseConnection):
+    """Connecting and disconnecting, for all versions."""
+
+    _protocol: type[Protocol10 | Protocol11]
+
+    def connect(self, *args: Any, **kwargs: Any) -> None:
+        """Open the network connection and send CONNECT or STOMP; the arguments are those of the protocol's `connect`.
+
+        Raises:
+            ConnectFailedException: no host could be reached; with `wait`, also if the broker did not answer CONNECTED.
+        """
+        self.transport.start()
+        self._protocol.connect(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    def disconnect(self, receipt: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> None:
+        """Send DISCONNECT; with a `receipt`, also wait for the end of the session."""
+        self._protocol.disconnect(self, receipt, headers, **keyword_headers)  # type: ignore[arg-type]
+        if receipt is not None:
+            self.transport.stop()
+
+
+class StompConnection10(_Connection, Protocol10):
+    """A STOMP 1.0 connection; the arguments are those of `Transport`."""
+
+    _protocol = Protocol10
+
+    def __init__(
+        self,
+        host_and_ports: list[HostAndPort] | None = None,
+        prefer_localhost: bool = True,
+        try_loopback_connect: bool = True,
+        reconnect_sleep_initial: float = 0.1,
+        reconnect_sleep_increase: float = 0.5,
+        reconnect_sleep_jitter: float = 0.1,
+        reconnect_sleep_max: float = 60.0,
+        reconnect_attempts_max: int = 3,
+        timeout: float | None = None,
+        keepalive: Any = None,
+        auto_decode: bool = True,
+        encoding: str = "utf-8",
+        auto_content_length: bool = True,
+        bind_host_port: HostAndPort | None = None,
+    ) -> None:
+        transport = Transport(
+            host_and_ports,
+            prefer_localhost,
+            try_loopback_connect,
+            reconnect_sleep_initial,
+            reconnect_sleep_increase,
+            reconnect_sleep_jitter,
+            reconnect_sleep_max,
+            reconnect_attempts_max,
+            timeout,
+            keepalive,
+            None,
+            auto_decode,
+            encoding,
+            bind_host_port=bind_host_port,
+        )
+        BaseConnection.__init__(self, transport)
+        Protocol10.__init__(self, transport, auto_content_length)
+
+
+class _HeartbeatConnection(_Connection):
+    """A connection of 1.1 or 1.2."""
+
+    _protocol: type[Protocol11]
+
+    def __init__(
+        self,
+        host_and_ports: list[HostAndPort] | None = None,
+        prefer_localhost: bool = True,
+        try_loopback_connect: bool = True,
+        reconnect_sleep_initial: float = 0.1,
+        reconnect_sleep_increase: float = 0.5,
+        reconnect_sleep_jitter: float = 0.1,
+        reconnect_sleep_max: float = 60.0,
+        reconnect_attempts_max: int = 3,
+        timeout: float | None = None,
+        heartbeats: tuple[int, int] = (0, 0),
+        keepalive: Any = None,
+        vhost: str | None = None,
+        auto_decode: bool = True,
+        encoding: str = "utf-8",
+        auto_content_length: bool = True,
+        heart_beat_receive_scale: float = 1.5,
+        bind_host_port: HostAndPort | None = None,
+    ) -> None:
+        transport = Transport(
+            host_and_ports,
+            prefer_localhost,
+            try_loopback_connect,
+            reconnect_sleep_initial,
+            reconnect_sleep_increase,
+            reconnect_sleep_jitter,
+            reconnect_sleep_max,
+            reconnect_attempts_max,
+            timeout,
+            keepalive,
+            vhost,
+            auto_decode,
+            encoding,
+            bind_host_port=bind_host_port,
+        )
+        BaseConnection.__init__(self, transport)
+        self._protocol.__init__(self, transport, heartbeats, auto_content_length, heart_beat_receive_scale)  # type: ignore[arg-type]
+
+
+class StompConnection11(_HeartbeatConnection, Protocol11):
+    """A STOMP 1.1 connection; the arguments are those of `Transport` and `Protocol11`."""
+
+    _protocol = Protocol11
+
+
+class StompConnection12(_HeartbeatConnection, Protocol12):
+    """A STOMP 1.2 connection; the arguments are those of `Transport` and `Protocol11`."""
+
+    _protocol = Protocol12
+
+    @staticmethod
+    def is_eol(c: bytes) -> bool:
+        """Return whether `c` is a line end."""
+        return c in (b"\n", b"\r\n")
