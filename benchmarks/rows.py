@@ -9,6 +9,7 @@ from typing import Any
 ALL = ("stompy", "stomp.py", "stompest", "stompman", "go-stomp", "raw socket")
 PROGRAMS = {
     "stompy": ("stompy_client", "stompy"),
+    "stompy.compat": ("compat_client", "stomp"),
     "stomp.py": ("stomp_py_client", "stomp"),
     "stompest": ("stompest_client", "stompest"),
     "stompman": ("stompman_client", "stompman"),
@@ -147,9 +148,24 @@ GROWTH = (
              selector="kind LIKE '%d'", selectors=10_000, header="kind:1\n"),
 )  # fmt: skip
 
+ADAPTER = tuple(
+    Row(
+        f"compat-{action}",
+        f"`{action}` by stompy.compat",
+        action,
+        20_000,
+        ("stompy.compat", *PYTHONS),
+        {},
+        "stompy",
+        1.5,
+    )
+    for action in ("send", "send-differing", "receive", "receive-headers", "receive-ack")
+)
+"""stompy.compat, beside what it is made of and what it stands in for."""
+
 LONG = (grown("10-million", "10 million messages", "receive", 10_000_000),)
 """What takes minutes: only by its name, or with `--long`."""
 
-SECTIONS = {"table": TABLE, "also": ALSO, "growth": GROWTH, "long": LONG}
+SECTIONS = {"table": TABLE, "also": ALSO, "growth": GROWTH, "adapter": ADAPTER, "long": LONG}
 BY_NAME = {row.name: row for rows in SECTIONS.values() for row in rows}
 SECTION_OF = {row.name: section for section, rows in SECTIONS.items() for row in rows}

@@ -57,24 +57,24 @@ class Callbacks(Publisher):
 
     def process_frame(self, f: Frame, frame_str: bytes | None) -> None:
         """Call the listeners with a frame that has arrived."""
-        event = str(f.cmd).lower()
-        if event == "message":
-            self.notify("before_message", f)
-        elif event not in ("connected", "receipt", "error", "heartbeat"):
+        if f.cmd == "MESSAGE":
+            before = self._hooks.get("before_message")
+            if before or before is None:
+                self.notify("before_message", f)
+            self.notify("message", f)
+        elif (event := str(f.cmd).lower()) in ("connected", "message", "receipt", "error", "heartbeat"):
+            self.notify(event, f)
+        else:
             log.warning("unknown response frame type: '%s' (frame length was %d)", event, length(frame_str))
-            return
-        self.notify(event, f)
 
     def notify(self, frame_type: str, frame: Frame | None = None) -> None:
         """Call the listeners; what one raises is logged, and `SystemExit` also ends the session."""
-        arguments: tuple[Any, ...] = (frame,)
-        if frame_type in _NO_ARGUMENT:
-            arguments = ()
-        elif frame_type == "connecting":
-            arguments = (self.current_host_and_port,)
         for callback in self._callbacks(frame_type):
             try:
-                callback(*arguments)
+                if frame_type in _NO_ARGUMENT:
+                    callback()
+                else:
+                    callback(self.current_host_and_port if frame_type == "connecting" else frame)
             except SystemExit:
                 log.info("on_%s exited: the session ends", frame_type)
                 self.disconnect_socket()

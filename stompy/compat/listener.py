@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import stompy.compat.log as log
-from stompy.compat.constants import CMD_CONNECT, CMD_STOMP, HDR_HEARTBEAT
 from stompy.compat.exception import ConnectionClosedException, StompException
 from stompy.compat.utils import Frame, clean_headers
 from stompy.compat.waiting import wait_for
@@ -72,7 +71,7 @@ class ConnectionListener:
 
 
 class HeartbeatListener(ConnectionListener):
-    """Offers heartbeats when connecting; the connection itself sends and checks them.
+    """Has the heartbeats that `connect` offers; the connection itself sends and checks them.
 
     Args:
         transport: of the connection.
@@ -88,11 +87,6 @@ class HeartbeatListener(ConnectionListener):
         self.heart_beat_receive_scale = heart_beat_receive_scale
         self.heartbeat_thread: threading.Thread | None = None
         transport.heartbeat_tolerance = max(heart_beat_receive_scale, DEFAULT_TOLERANCE)
-
-    def on_send(self, frame: Frame) -> None:
-        """Add the `heart-beat` header to CONNECT."""
-        if frame.cmd in (CMD_CONNECT, CMD_STOMP) and tuple(self.heartbeats) != (0, 0):
-            frame.headers[HDR_HEARTBEAT] = "{},{}".format(*self.heartbeats)
 
 
 class WaitingListener(ConnectionListener):

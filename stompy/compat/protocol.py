@@ -23,6 +23,7 @@ from stompy.compat.constants import (
     HDR_CONTENT_LENGTH,
     HDR_CONTENT_TYPE,
     HDR_DESTINATION,
+    HDR_HEARTBEAT,
     HDR_HOST,
     HDR_ID,
     HDR_LOGIN,
@@ -245,6 +246,8 @@ class Protocol11(_Commands, HeartbeatListener):
         host = self._host()
         if host:
             fields[HDR_HOST] = host
+        if tuple(self.heartbeats) != (0, 0):
+            fields[HDR_HEARTBEAT] = "{},{}".format(*self.heartbeats)
         self._connect(CMD_CONNECT if with_connect_command else CMD_STOMP, wait, fields, username, passcode)
 
     def ack(self, id: str, subscription: str, transaction: str | None = None, receipt: str | None = None) -> None:

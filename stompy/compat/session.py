@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import stompy.compat.log as log
 from stompy.compat.constants import CMD_DISCONNECT
-from stompy.compat.utils import HEARTBEAT_FRAME, Frame, default_create_thread
+from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedFrame, default_create_thread
 from stompy.connection.dispatcher import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
 from stompy.errors import HeartBeatTimeout, StompError
 from stompy.frames.frame import Frame as WireFrame
-from stompy.frames.frame import Headers
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.link.link import Link
 from stompy.link.raw import RawLink
@@ -92,22 +91,17 @@ class Session:
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Queue messages."""
-        sizes = [len(body) + (len(head) if isinstance(head, bytes) else head.size) for head, _, body in rows]
-        link.flow.added(len(rows), sum(sizes))
-        self.call_soon(partial(self._deliver, link, rows, sum(sizes)))
+        size = sum([len(body) + (len(head) if isinstance(head, bytes) else head.size) for head, _, body in rows])
+        link.flow.added(len(rows), size)
+        self.call_soon(partial(self._deliver, link, rows, size))
 
     def _deliver(self, link: Link, rows: Sequence[Row], size: int) -> None:
-        grammar = link.protocol.grammar
-        process = self._transport.process_frame
+        grammar, process, encoding = link.protocol.grammar, self._transport.process_frame, self._transport.encoding
         try:
             for head, _, body in rows:
-                headers = Headers._from_head(head, grammar, "MESSAGE") if isinstance(head, bytes) else head
-                process(self._frame("MESSAGE", headers, body), body)
+                process(ReceivedFrame("MESSAGE", (head, grammar, body, encoding)), body)
         finally:
             link.flow.removed(len(rows), size)
-
-    def _frame(self, command: str, headers: Headers, body: bytes) -> Frame:
-        return Frame(command, dict(headers._mapping()), self._transport.decoded(body))
 
     def receipts(self, link: Link, frames: WireFrame | Run) -> None:
         """Queue receipts; that of DISCONNECT ends the session."""
@@ -134,9 +128,9 @@ class Session:
             link.fail_by_error(frame)
 
     def _queue(self, frame: WireFrame) -> None:
-        self.call_soon(
-            lambda: self._transport.process_frame(self._frame(frame.command, frame.headers, frame.body), frame.body)
-        )
+        wire = frame.headers, self.protocol.grammar, frame.body, self._transport.encoding
+        received = ReceivedFrame(frame.command, wire)
+        self.call_soon(partial(self._transport.process_frame, received, frame.body))
 
     def heartbeat(self, *, sent: bool) -> None:
         """Queue the calls for a heartbeat."""

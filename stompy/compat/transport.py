@@ -60,7 +60,8 @@ class BaseTransport(Callbacks):
         self.create_thread_fc: Callable[[Callable[[], None]], Any] = default_create_thread
         self.io_thread: Any = None
         self.heartbeat_tolerance = DEFAULT_TOLERANCE
-        self._auto_decode = auto_decode
+        self.encoding = encoding if auto_decode else None
+        """Of the bodies that arrive; `None` leaves them as bytes."""
         self._encoding = encoding
         self._receipts: dict[str, str] = {}
         self._changed = make_condition("compat")
@@ -70,10 +71,6 @@ class BaseTransport(Callbacks):
     def override_threading(self, create_thread_fc: Callable[[Callable[[], None]], Any]) -> None:
         """Set the function that starts a thread for the callbacks of a session."""
         self.create_thread_fc = create_thread_fc
-
-    def decoded(self, body: bytes) -> Any:
-        """Return a body as listeners get it."""
-        return body.decode(self._encoding, "replace") if self._auto_decode else body
 
     # State.
 
@@ -207,12 +204,13 @@ class BaseTransport(Callbacks):
         if log.isEnabledFor(log.DEBUG):
             log.debug("sending frame: %r, headers=%r", frame.cmd, clean_headers(frame.headers))
         body = encode(frame.body, self._encoding) if frame.body else b""
-        counted = HDR_CONTENT_LENGTH in frame.headers
-        pairs = header_pairs(frame.headers)
-        if counted:
-            pairs = [pair for pair in pairs if pair[0] != HDR_CONTENT_LENGTH]
         try:
-            data = session.protocol.encode(frame.cmd or "", pairs, body, content_length=counted)
+            data = session.protocol.encode(
+                frame.cmd or "",
+                header_pairs(frame.headers),
+                body,
+                content_length=HDR_CONTENT_LENGTH in frame.headers,
+            )
             if frame.cmd == CMD_DISCONNECT:
                 session.disconnect(data)
             else:

@@ -12,7 +12,7 @@ from typing import Any
 from stompy.compat.constants import *  # noqa: F403 - programs import them from here
 from stompy.compat.constants import HDR_CONTENT_LENGTH, HDR_PASSCODE
 from stompy.frames.frame import Headers
-from stompy.frames.grammar import Version, grammar_of
+from stompy.frames.grammar import Grammar, Version, grammar_of
 from stompy.frames.parser import Parser
 from stompy.protocol.unchecked import TOLERATED
 
@@ -47,6 +47,38 @@ class Frame:
 
     def __str__(self) -> str:
         return f"{{cmd={self.cmd},headers=[{self.headers}],body={self.body}}}"
+
+
+Wire = tuple[bytes | Headers, Grammar, bytes, str | None]
+"""Headers as they arrived and their grammar, the body, and its encoding; with `None`, the body stays bytes."""
+
+
+class ReceivedFrame(Frame):
+    """A frame from the broker; headers are split and the body is decoded at first use, as many programs read neither.
+
+    Args:
+        cmd: the command.
+        wire: what arrived.
+    """
+
+    def __init__(self, cmd: str, wire: Wire) -> None:
+        self.cmd = cmd
+        self._wire = wire
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("headers", "original_headers"):
+            head, grammar, _, _ = self._wire
+            if isinstance(head, bytes):
+                value: Any = Headers._from_head(head, grammar, "MESSAGE")._mapping()
+            else:
+                value = dict(head._mapping())
+        elif name == "body":
+            _, _, body, encoding = self._wire
+            value = body if encoding is None else body.decode(encoding, "replace")
+        else:
+            raise AttributeError(name)
+        setattr(self, name, value)
+        return value
 
 
 HEARTBEAT_FRAME = Frame("heartbeat")
@@ -137,9 +169,14 @@ def calculate_heartbeats(shb: Iterable[str | int], chb: Iterable[int]) -> tuple[
 
 
 def header_pairs(headers: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return headers as text: `None` is left out, a tuple becomes several lines, anything else is rendered by `str`."""
+    """Return headers as text, without `content-length`.
+
+    `None` is left out, a tuple becomes several lines, anything else is rendered by `str`.
+    """
     pairs = []
     for name, value in headers.items():
+        if name == HDR_CONTENT_LENGTH:
+            continue
         if type(value) is str:
             pairs.append((name, value))
         elif isinstance(value, tuple):
@@ -155,7 +192,10 @@ def convert_frame(frame: Frame) -> list[bytes]:
     if body and HDR_CONTENT_LENGTH in frame.headers:
         frame.headers[HDR_CONTENT_LENGTH] = len(body)
     lines = [encode(frame.cmd), ENC_NEWLINE] if frame.cmd else []
-    lines += [encode(f"{name}:{value}\n") for name, value in sorted(header_pairs(frame.headers))]
+    pairs = header_pairs(frame.headers)
+    if HDR_CONTENT_LENGTH in frame.headers:
+        pairs.append((HDR_CONTENT_LENGTH, str(frame.headers[HDR_CONTENT_LENGTH])))
+    lines += [encode(f"{name}:{value}\n") for name, value in sorted(pairs)]
     lines.append(ENC_NEWLINE)
     if body:
         lines.append(body)

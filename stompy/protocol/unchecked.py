@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from stompy.errors import ProtocolError
 from stompy.frames.encoder import Encoded, encode_head, finish
-from stompy.frames.frame import Frame
+from stompy.frames.frame import Frame, Pairs
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version, grammar_of
 from stompy.frames.learned import Run
 from stompy.protocol.client import ClientProtocol
@@ -25,6 +25,12 @@ TOLERATED = (
     | Leniency.LINES_WITHOUT_COLON
 )
 """Everything that can be read without ambiguity."""
+
+
+_MAX_HEADS = 100
+"""Encoded heads of SEND frames that are cached; above this the cache is cleared."""
+_MAX_HEAD_BYTES = 1_000
+"""Bytes; longer heads are not cached."""
 
 
 class UncheckedClient(ClientProtocol):
@@ -48,6 +54,7 @@ class UncheckedClient(ClientProtocol):
     def _offer_made(self, version: Version, heartbeat: str | None) -> None:
         self.version: Version = version
         self._writing = grammar_of(version)
+        self._heads: dict[Pairs, bytes] = {}
         with contextlib.suppress(ProtocolError):  # the broker then judges it
             self._offer = HeartbeatOffer.parse(heartbeat)
 
@@ -64,13 +71,27 @@ class UncheckedClient(ClientProtocol):
         Raises:
             LocalProtocolError: the version cannot express the frame.
         """
-        pairs = list(headers)
+        pairs = tuple(headers)
+        if command == "SEND":
+            try:
+                head = self._heads[pairs]
+            except KeyError:
+                head = self._make_head(pairs)
+            return finish(head, body, grammar=self._writing, content_length=content_length)
         if command in ("CONNECT", "STOMP"):
             named = dict(pairs)
             offered = parse_accept_version(named.get("accept-version"))
             self._offer_made(max(offered, default=self.version), named.get("heart-beat"))
         head = encode_head(command, pairs, grammar=self._writing)
         return finish(head, body, grammar=self._writing, content_length=content_length)
+
+    def _make_head(self, pairs: Pairs) -> bytes:
+        head = encode_head("SEND", pairs, grammar=self._writing)
+        if len(head) <= _MAX_HEAD_BYTES:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            self._heads[pairs] = head
+        return head
 
     def _accepts(self, run: Run) -> bool:
         return True
@@ -97,5 +118,6 @@ class UncheckedClient(ClientProtocol):
             frame.headers = frame.headers._trimmed()
         self.state, self.server, self.session = State.CONNECTED, server, header("session")
         self.grammar = self._writing = grammar_of(self.version, TOLERATED | self._leniency_for(server))
+        self._heads = {}
         self.parser.switch(self.grammar)
         self.negotiated = True
