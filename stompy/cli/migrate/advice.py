@@ -61,7 +61,8 @@ LISTENERS = frozenset(
     )
 )
 
-_WEBSOCKET = Advice('`stompy.connect("ws://...")`, or `wss://`')
+_WEBSOCKET = Advice("the adapter has no WebSocket connections: use a STOMP port of the broker", hand=True)
+_LACKING = Advice("the session's own work, which the adapter does differently: remove it", hand=True)
 _INNER = Advice("no equivalent: the session's own work; remove it")
 _WIRE = Advice("no equivalent: frames are encoded and parsed for you; remove it")
 LOGGING = Advice('`logging.getLogger("stompy")`; passcodes are never logged')
@@ -76,10 +77,10 @@ NAMES: dict[str, Advice] = {
     "WSConnection": _WEBSOCKET,
     "WSStompConnection": _WEBSOCKET,
     "WSTransport": _WEBSOCKET,
-    "MulticastConnection": Advice("`stompy.broker.Broker` where tests run without a broker"),
-    "MulticastTransport": _INNER,
-    "MCAST_GRP": _INNER,
-    "MCAST_PORT": _INNER,
+    "MulticastConnection": Advice("not in the adapter: use `stompy.broker.Broker` to do without a broker", hand=True),
+    "MulticastTransport": _LACKING,
+    "MCAST_GRP": _LACKING,
+    "MCAST_PORT": _LACKING,
     "BaseConnection": Advice("`stompy.Connection`"),
     "ConnectionListener": Advice(
         "`stompy.ConnectionListener` for events of the connection; a handler per subscription for messages"
@@ -138,7 +139,10 @@ NAMES: dict[str, Advice] = {
     "get_uuid": Advice("`str(uuid.uuid4())`"),
     "is_localhost": _INNER,
     "LOCALHOST_NAMES": _INNER,
-    "PollableQueue": _INNER,
+    "PollableQueue": _LACKING,
+    "DEFAULT_SSL_VERSION": Advice("nothing: `stompy.Tls` asks for TLS 1.2 or newer", hand=True),
+    "LINUX_KEEPALIVE_AVAIL": _LACKING,
+    "MAC_KEEPALIVE_AVAIL": _LACKING,
     **dict.fromkeys(
         (
             "DEBUG",
@@ -181,9 +185,9 @@ ARGUMENTS: dict[str, Advice] = {
     "heart_beat_receive_scale": Advice("`heartbeat_tolerance=`"),
     "bind_host_port": Advice("`tcp=stompy.TcpOptions(source=..., source_port=...)`"),
     "ws": _WEBSOCKET,
-    "ws_path": Advice("the path of the address"),
-    "header": Advice("headers of the upgrade request: see the options of WebSocket addresses"),
-    "binary_mode": Advice("nothing: frames with bodies that are not text are sent as binary"),
+    "ws_path": _WEBSOCKET,
+    "header": _WEBSOCKET,
+    "binary_mode": _WEBSOCKET,
 }
 """The arguments of a connection, in the order in which they may be positional up to `reconnect_attempts_max`."""
 
@@ -218,9 +222,8 @@ MEMBERS: dict[str, Advice] = {
     "received_heartbeat": Advice("`conn.stats()`; a broker that is silent for too long ends the session by itself"),
     "heart_beat_receive_scale": Advice("`stompy.connect(heartbeat_tolerance=...)`"),
     "auto_content_length": Advice("`stompy.connect(content_length=...)`"),
-    **dict.fromkeys(
-        ("disconnecting", "heartbeat_terminate_event", "heartbeat_thread", "next_outbound_heartbeat", "running"), _INNER
-    ),
+    "heartbeat_thread": _INNER,
+    **dict.fromkeys(("disconnecting", "heartbeat_terminate_event", "next_outbound_heartbeat", "running"), _LACKING),
     "transport": Advice("the connection itself"),
     "start": Advice("remove it: gone since stomp.py 6, `connect` starts", hand=True),
     "stop": Advice("`disconnect`: `stop` is gone since stomp.py 6", hand=True),
@@ -233,7 +236,7 @@ TRANSPORT: dict[str, Advice] = {
     "override_threading": Advice("no equivalent: threads are daemons and joined at `disconnect`"),
     "connected": Advice("`conn.connected`"),
     "is_connected": Advice("`conn.connected`"),
-    "socket": Advice("`conn.address`; the socket belongs to the session"),
+    "socket": Advice("`conn.address`; the adapter keeps its socket to itself", hand=True),
     "header": ARGUMENTS["header"],
     "set_listener": MEMBERS["set_listener"],
     "get_listener": MEMBERS["get_listener"],
@@ -251,27 +254,32 @@ TRANSPORT: dict[str, Advice] = {
         (
             "attempt_connection",
             "bind_host_port",
-            "blocking",
             "cleanup",
             "connection_error",
             "create_thread_fc",
-            "disconnecting",
             "io_thread",
             "listeners",
-            "notified_on_disconnect",
             "notify",
             "process_frame",
-            "receive",
-            "receiver_thread",
             "running",
-            "sel",
             "send",
-            "send_queue",
             "set_connected",
-            "shutdown_queue",
             "transmit",
         ),
         _INNER,
+    ),
+    **dict.fromkeys(
+        (
+            "blocking",
+            "disconnecting",
+            "notified_on_disconnect",
+            "receive",
+            "receiver_thread",
+            "sel",
+            "send_queue",
+            "shutdown_queue",
+        ),
+        _LACKING,
     ),
 }
 """Members of `transport`."""

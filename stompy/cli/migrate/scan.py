@@ -246,11 +246,8 @@ class _Scan:
             yield _use(node, repr(text), Advice("a text that names stomp.py, for example to patch it", hand=True))
 
     def _version(self, node: ast.Starred | ast.Compare) -> Iterator[Use]:
-        numbers = isinstance(node, ast.Starred) or any(
-            isinstance(each, ast.Tuple) or (isinstance(each, ast.Constant) and isinstance(each.value, int))
-            for each in (node.left, *node.comparators)
-        )
         operands = [node.value] if isinstance(node, ast.Starred) else [node.left, *node.comparators]
+        numbers = not any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in operands)
         for operand in operands:
             value = operand.value if isinstance(operand, ast.Subscript) else operand
             if numbers and self._bindings.path(value) == "__version__":

@@ -234,6 +234,8 @@ def test_a_listener_is_found_however_it_is_made(program: str) -> None:
     [
         ("stomp.__version__[0] < '5'", False),
         ("stomp.__version__ >= (4, 0)", True),
+        ("stomp.__version__ >= OLDEST", True),
+        ("stomp.__version__ == '9.0.0'", False),
         ("stomp.__version__[0] >= 5", True),
         ("print(*stomp.__version__)", True),
         ("patch('stomp.Connection')", True),
