@@ -58,7 +58,6 @@ class Session:
         """Set after the last call of a listener."""
         self._dispatcher = Dispatcher(f"stompy-{self._name}-dispatcher")
         self._ident = 0
-        self._expected_receipt: str | None = None
 
     def start(self) -> Any:
         """Start the threads, and return that of the listeners, as far as it is known."""
