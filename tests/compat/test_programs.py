@@ -238,3 +238,14 @@ def test_an_unsafe_header_is_not_written(connect: Connect) -> None:
     connection = connect(stomp.Connection10)
     with pytest.raises(stomp.exception.StompException, match="line end"):
         connection.send("/queue/a", "x", headers={"a": "b\nreceipt:injected"})
+
+
+@pytest.mark.parametrize(("heartbeats", "warned"), [((0, 0), True), ((10_000, 10_000), False)])
+def test_a_broker_that_ends_idle_sessions_is_warned_of(
+    heartbeats: tuple[int, int], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(profile="artemis") as broker:
+        connection = stomp.Connection([host_of(broker)], heartbeats=heartbeats)
+        connection.connect("artemis", "artemis", wait=True)
+        connection.disconnect(receipt="bye")
+    assert ("set heartbeats=(ms, ms)" in caplog.text) is warned

@@ -227,7 +227,7 @@ def manager(place: Place) -> None:
             if self.sender is None or self.sender.is_connected() is False:
                 self.sender = self.place.keep(stomp.Connection(host_and_ports=self.place.brokers, keepalive=True))
                 self.sender.connect(LOGIN, PASSCODE, wait=True)  # a connection of its own, opened in a callback
-            self.sender.send(self.place.queue + ".1", frame.body, persistent="false")
+            self.sender.send(self.place.queue + ".1", frame.body, persistent="true")
 
     conn = place.keep(stomp.Connection(host_and_ports=place.brokers, keepalive=True))
     conn.set_listener("amq_consumer", Forward(place))
@@ -321,7 +321,9 @@ def service(place: Place) -> None:
     def open_session() -> None:
         conn.connect(username=LOGIN, passcode=PASSCODE, wait=True)
         conn.subscribe(place.queue, "digest", ack="auto")
+        opened.append(True)
 
+    opened: list[bool] = []
     conn = place.keep(stomp.Connection(place.brokers, heartbeats=(2000, 2000)))
     open_session()
     conn.set_listener("again", Again())
@@ -330,6 +332,7 @@ def service(place: Place) -> None:
     sender.send("one")
     assert place.next().body == "one"
     conn.transport.disconnect_socket()
+    until(lambda: len(opened) == 2)
     sender.send("two")
     assert place.next().body == "two"
 
