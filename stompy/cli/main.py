@@ -14,6 +14,7 @@ from stompy.cli.broker import add_broker
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.demo.command import add_demo
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
+from stompy.cli.migrate.command import add_migrate
 from stompy.cli.options import Parser, connection_options
 from stompy.cli.ping import add_ping
 from stompy.cli.send import add_send
@@ -27,7 +28,7 @@ from stompy.errors import StompError
 _CODES = """\
 exit codes:
   0  done                        4  the broker rejected (ERROR, login, version)
-  1  a check of the demo failed  5  input or output failed, or protocol error
+  1  a check failed              5  input or output failed, or protocol error
   2  the command line is wrong   6  nothing arrived in time
   3  no connection, or it was lost  128 + N  ended by signal N"""
 
@@ -78,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_worker(commands)
     add_spool(commands)
     add_spark(commands)
+    add_migrate(commands)
     return parser
 
 

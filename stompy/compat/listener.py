@@ -88,6 +88,11 @@ class HeartbeatListener(ConnectionListener):
         self.heartbeat_thread: threading.Thread | None = None
         transport.heartbeat_tolerance = max(heart_beat_receive_scale, DEFAULT_TOLERANCE)
 
+    @property
+    def received_heartbeat(self) -> float | None:
+        """The time, by `time.monotonic`, at which the broker was last heard; `None` before the first session."""
+        return self.transport.last_heard
+
 
 class WaitingListener(ConnectionListener):
     """Waits for a receipt.

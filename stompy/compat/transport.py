@@ -85,6 +85,12 @@ class BaseTransport(Callbacks):
             self.connected = connected
             self._changed.notify_all()
 
+    @property
+    def last_heard(self) -> float | None:
+        """The time, by `time.monotonic`, of the last bytes of the current session; `None` before the first."""
+        session = self._session
+        return None if session is None else session.link.timer.last_heard
+
     def session_changed(self, session: Session, *, connected: bool) -> None:
         """Note a change of a session; never blocks."""
         with self._changed:

@@ -15,7 +15,11 @@ from tests.support.printed import TOP, blocks, run_page
 
 PAGES = sorted(
     page
-    for path in [*(TOP / "docs").glob("*.md"), *(TOP / "docs" / "recipes").glob("*.md")]
+    for path in [
+        *(TOP / "docs").glob("*.md"),
+        *(TOP / "docs").glob("recipes/*.md"),
+        *(TOP / "docs").glob("how-to/move-*.md"),
+    ]
     if blocks(page := path.relative_to(TOP).as_posix(), "console") and "spark" not in page
 )
 

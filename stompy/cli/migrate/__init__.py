@@ -1,0 +1,1 @@
+"""`stompy migrate`: what a program uses of stomp.py, and what to write instead."""
