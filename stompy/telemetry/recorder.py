@@ -190,7 +190,9 @@ class Observation:
             links=links,
             start_time=time.time_ns() - int(waited * 1e9) if waited else None,
         )
-        self._context = trace.set_span_in_context(self._span, context)
+        # Without an SDK, some versions of the API return an invalid span, in which the context would be lost.
+        recorded = self._span.get_span_context().is_valid
+        self._context = trace.set_span_in_context(self._span, context) if recorded else context
         self._token: Token[Context] | None = None
         self._thread = 0
 
