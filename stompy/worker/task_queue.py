@@ -164,7 +164,7 @@ class TaskQueue:
                     return None
                 now = time.monotonic()
                 # A slot that waits for the interpreter is late as well, so it is looked at twice.
-                late = late + 1 if now - self._last > _SHORT else 0
+                late = late + 1 if self._ready and now - self._last > _SHORT else 0
                 mine = self._idle or self._last == taker.taken or late > watching
                 if mine and (message := self._take(taker, now)) is not None:
                     if self._ready and not self._watched:

@@ -45,7 +45,7 @@ def docker(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if reason := images.docker_missing():
         pytest.skip(reason)
     try:
@@ -61,7 +61,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
     (context / "Dockerfile").write_text(block.text)
     (context / "worker.py").write_text(WORKER)
     docker("build", "--network", "none", "--build-arg", f"BASE={BASE}", "-t", IMAGE, str(context))
-    return IMAGE
+    yield IMAGE
+    docker("rmi", "--force", IMAGE)
 
 
 @pytest.fixture
