@@ -27,15 +27,15 @@ class Taker:
     """A slot, as its queue knows it.
 
     Attributes:
-        bell: released to wake the slot.
+        wakeup: released to wake the slot.
         taken: when it took its last message, by the monotonic clock.
     """
 
-    __slots__ = ("bell", "taken")
+    __slots__ = ("taken", "wakeup")
 
     def __init__(self) -> None:
-        self.bell = threading.Lock()
-        self.bell.acquire()
+        self.wakeup = threading.Lock()
+        self.wakeup.acquire()
         self.taken = 0.0
 
 
@@ -124,7 +124,7 @@ class TaskQueue:
             self._closed = True
             self._lock.notify_all()
             while self._sleeping:
-                self._sleeping.pop().bell.release()
+                self._sleeping.pop().wakeup.release()
 
     def __len__(self) -> int:
         with self._lock:
@@ -148,7 +148,7 @@ class TaskQueue:
         """Wake the slot that was awake last; with the lock."""
         if self._sleeping and not self._woken:
             self._woken = True
-            self._sleeping.pop().bell.release()
+            self._sleeping.pop().wakeup.release()
 
     def _wait(self, taker: Taker) -> Message | None:
         """Return a message that nobody else is about to take; `None` after `close`."""
@@ -185,7 +185,7 @@ class TaskQueue:
                 time.sleep(pause)
             else:
                 pause = _LOOK
-                taker.bell.acquire()
+                taker.wakeup.acquire()
 
 
 class RateLimit:
