@@ -79,6 +79,12 @@ def embedded(name: str, title: str, count: int = 50_000, goal: float | None = 1.
                {**EMBEDDED, **feed}, reference="embedded-broker", goal=goal)  # fmt: skip
 
 
+def worker(prefetch: int) -> Row:
+    """Return a row of a worker, which is compared with a handler that acknowledges."""
+    return Row(f"worker-{prefetch}", f"worker, 8 threads, a trivial task, prefetch {prefetch:,}", "worker", 20_000,
+               ("stompy",), {"window": prefetch}, reference=f"receive-ack-{prefetch}", goal=1.5)  # fmt: skip
+
+
 PYTHONS = ("stompy", "stomp.py")
 LIMIT = (*PYTHONS, "raw socket")
 
@@ -104,6 +110,9 @@ ALSO = (
     Row("threads", "`send` from 16 threads on one connection", "send-threads", clients=PYTHONS, feed={"threads": 16}),
     Row("memory", "a queued message", "hold", 10_000, PYTHONS, unit="B"),
     Row("idle", "an idle connection", "idle", 50, PYTHONS, unit="B"),
+    Row("receive-ack-16", "receive and acknowledge, prefetch 16", "receive-ack", clients=PYTHONS, feed={"window": 16}),
+    Row("receive-ack-1000", "receive and acknowledge, prefetch 1,000", "receive-ack", clients=PYTHONS,
+        feed={"window": 1000}),
     Row("embedded-broker", "embedded broker, ten producers, one consumer", "embedded-broker", 50_000, ("stompy",),
         EMBEDDED, reference=""),
     Row("embedded-broker-1", "embedded broker, one producer, one write each", "embedded-broker", 20_000, ("stompy",),
@@ -114,6 +123,8 @@ ALSO = (
 BASES = {row.name: row for row in (*TABLE, *ALSO)}
 
 GROWTH = (
+    worker(16),
+    worker(1000),
     grown("10-subscriptions", "10 subscriptions", "receive", subscriptions=10),
     grown("100-subscriptions", "100 subscriptions", "receive", subscriptions=100),
     grown("1000-subscriptions", "1,000 subscriptions", "receive", subscriptions=1000),

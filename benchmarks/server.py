@@ -16,10 +16,11 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 READ = 1 << 18
 UNHURRIED = 0.005
@@ -42,6 +43,7 @@ class Feed:
         length: with a content-length.
         binary: the body has every byte, NUL too, and no content type.
         write: bytes of a write; 0 for as many as the socket takes.
+        window: messages that the client may have unacknowledged; 0 for no limit.
     """
 
     body: int = 256
@@ -50,6 +52,7 @@ class Feed:
     length: bool = True
     binary: bool = False
     write: int = 0
+    window: int = 0
 
     def message(self, number: int, subscription: bytes) -> bytes:
         """Return the frame of the message of that number."""
@@ -88,12 +91,42 @@ def chunk(feed: Feed, subscriptions: tuple[bytes, ...], count: int) -> bytes:
     return b"".join(islice(feed.frames(subscriptions), count))
 
 
-def give(transport: socket.socket, order: bytes, subscriptions: Sequence[bytes]) -> None:
+class Window:
+    """Counts how many messages may be sent until the client acknowledges some."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._enough = (size + 1) // 2
+        self._changed = threading.Condition()
+
+    def open(self, count: int) -> None:
+        """Let so many more be sent."""
+        with self._changed:
+            self._free += count
+            self._changed.notify()
+
+    def take(self, wanted: int) -> int:
+        """Wait until half of the window is free, and return how many of those wanted may be sent."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= self._enough)
+            taken = min(self._free, wanted)
+            self._free -= taken
+            return taken
+
+
+def give(
+    transport: socket.socket, wanted: Mapping[str, Any], subscriptions: Sequence[bytes], window: Window | None
+) -> None:
     """Send what a client has ordered."""
-    wanted = json.loads(order)
     feed = Feed(**{field.name: wanted[field.name] for field in fields(Feed) if field.name in wanted})
     at_once = max(1, min(CHUNK, CHUNK_BYTES // (feed.body + 300)))
     left = wanted["count"]
+    if window is not None:
+        one = chunk(feed, tuple(subscriptions), 1)
+        while left:
+            number = window.take(left)
+            transport.sendall(one * number)
+            left -= number
     while left:
         number = min(left, at_once)
         data = chunk(feed, tuple(subscriptions), number)
@@ -111,6 +144,7 @@ class Session:
         self._subscriptions: list[bytes] = []
         self._held: list[bytes] = []
         self._hold = 0
+        self._window: Window | None = None
         self._orders: dict[bytes, Callable[[bytes], None]] = {
             b"give": self._give,
             b"echo": lambda body: self._transport.sendall(Feed().message(1, self._subscriptions[0])),
@@ -139,12 +173,14 @@ class Session:
     def _answer(self, frames: bytes) -> bool:
         """Answer frames, and return whether the client waits for more than receipts."""
         receipts = b"receipt:" in frames
+        if self._window is not None:
+            self._window.open(frames.count(b"ACK\n"))
         orders = b"/control/" in frames or b"CONNECT\n" in frames or b"STOMP\n" in frames
         for frame in frames.split(b"\0") if orders else ():
             self._obey(frame.lstrip(b"\r\n"))
         if receipts:  # after the orders, of which one may hold them back
             self._confirm(_RECEIPT.findall(frames))
-        return orders
+        return orders or self._window is not None
 
     def _confirm(self, receipts: list[bytes]) -> None:
         self._held += receipts
@@ -165,7 +201,11 @@ class Session:
 
     def _give(self, order: bytes) -> None:
         # In a separate thread, so that the acknowledgements of the client are read meanwhile.
-        threading.Thread(target=give, args=(self._transport, order, list(self._subscriptions)), daemon=True).start()
+        wanted = json.loads(order)
+        if self._window is None and wanted.get("window"):
+            self._window = Window(wanted["window"])
+        arguments = (self._transport, wanted, list(self._subscriptions), self._window)
+        threading.Thread(target=give, args=arguments, daemon=True).start()
 
     def _set_hold(self, body: bytes) -> None:
         self._hold = int(body)

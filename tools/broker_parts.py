@@ -47,6 +47,12 @@ JAVA = Root("java", ("bookworm",), ("default-jre-headless", "libactivemq-java", 
 """Used as the runtime of the brokers from Maven, and as a broker."""
 RABBITMQ_3 = Root("rabbitmq3", ("bookworm",), ("rabbitmq-server",))
 RABBITMQ_4 = Root("rabbitmq4", ("sid", "trixie"), ("rabbitmq-server",))
+PYTHON = Root(
+    "python",
+    ("bookworm",),
+    ("python3", "python3-pip", "python3-setuptools", "python3-wheel", "python3-tenacity", "python-is-python3"),
+)
+"""In the place of the official image of Python."""
 
 # The package lists of a frozen mirror have expired.
 _APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "3"')

@@ -256,6 +256,33 @@ def embedded_broker_hop(port: int, feed: Feed) -> Round:
     return worker.hops(urlsplit(Broker(like=feed.get("like")).start().url).port or 0, feed)
 
 
+def run_worker(port: int, feed: Feed) -> Round:
+    """Run a task in a worker with eight threads."""
+    runner = stompy.Worker(f"stomp://127.0.0.1:{port}", concurrency=8, heartbeat=(0, 0))
+    done = threading.Event()
+    numbers = iter(range(0))
+
+    @runner.task("/control/0", prefetch=feed["window"])
+    def take(message: Message) -> None:
+        message.body  # noqa: B018
+        if next(numbers, None) is None:
+            done.set()
+
+    runner.start()
+    assert runner._engine is not None
+    connection = runner._engine.connection
+
+    def run(count: int) -> None:
+        nonlocal numbers
+        numbers = iter(range(count - 1))  # whose `next` needs no lock
+        done.clear()
+        connection.send("/control/give", order(feed, count))
+        if not done.wait(WAIT):
+            raise TimeoutError("not all messages came")
+
+    return run
+
+
 ACTIONS: Mapping[str, Action] = {
     "receive": handled(untouched),
     "receive-headers": handled(read_headers),
@@ -268,6 +295,7 @@ ACTIONS: Mapping[str, Action] = {
     "send-receipts": send_receipts,
     "send-threads": send_threads,
     "latency": latency,
+    "worker": run_worker,
     "through": through,
     "hold": hold,
     "idle": idle,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,15 @@ def test_the_commands_in_a_deployment_are_commands_of_stompy(name: str) -> None:
     assert found
     for arguments in found:
         assert build_parser().parse_args(arguments).run is not None
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    (block,) = blocks("docs/recipes/systemd.md", "ini")
+    (tmp_path / "stompy").touch(mode=0o755)
+    unit = tmp_path / "orders-worker.service"
+    unit.write_text(block.text.replace("/opt/orders/.venv/bin", str(tmp_path)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

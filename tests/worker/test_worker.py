@@ -149,6 +149,25 @@ def test_threads_run_messages_side_by_side(broker: Broker, make_worker: Make) ->
     assert broker.depth("/queue/a.dead") == 0
 
 
+def test_a_long_task_after_many_short_ones_keeps_nobody_waiting(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker(concurrency=4)
+    release = threading.Event()
+
+    @worker.task("/queue/a", prefetch=1_000)
+    def handle(message: stompy.Message) -> None:
+        if message.text == "long":
+            assert release.wait(WITHIN)
+        seen.add(message.text)
+
+    with worker, stompy.connect(broker.url) as conn:
+        for number in range(300):
+            conn.send("/queue/a", "long" if number in (150, 200, 250) else str(number))
+        seen.wait(297)  # in the fourth thread
+        assert "long" not in seen.items
+        release.set()
+        assert seen.wait(300).count("long") == 3
+
+
 def test_messages_of_a_key_run_one_at_a_time_and_in_order(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker(concurrency=4)
     busy: dict[str, int] = {}
