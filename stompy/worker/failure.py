@@ -18,7 +18,7 @@ from typing import Any, Literal
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.dialects.brokers import dialect_named
-from stompy.errors import LocalProtocolError
+from stompy.errors import ConnectionLost, LocalProtocolError, StompError, StompTimeout
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -285,6 +285,12 @@ def settle(connection: Connection, message: Message, copy: Copy) -> None:
             raise
         headers = {name: str(value).replace(":", " ") for name, value in own.items()}
         _settle(connection, message, replace(copy, headers=headers), options)
+
+
+def make_redelivered(message: Message, error: StompError) -> None:
+    """End the session of a message if the broker did not answer in time, as it redelivers only what a session left."""
+    if isinstance(error, StompTimeout):
+        message._link.fail(ConnectionLost(f"the broker did not answer: {error}"))
 
 
 def _settle(connection: Connection, message: Message, copy: Copy, options: dict[str, Any]) -> None:
