@@ -121,6 +121,8 @@ RABBITMQ = Dialect(
     ack_reaches="connection",
     ack_after_unsubscribe=False,
     nack="requeued",
+    # It runs the frames of a transaction one by one, and confirms before what they send is on its disk.
+    durable_commit=False,
 )
 
 EMBEDDED = Dialect(

@@ -80,6 +80,7 @@ class Dialect:
             it; redelivers it at once, without a limit; dead-letters it; discards it.
         nack_is_individual: whether a NACK in mode `client` settles its own message only, unlike an ACK.
         transacted: the commands, of ACK and NACK, that can be part of a transaction.
+        durable_commit: whether what was sent in a confirmed transaction outlives a crash of the broker.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Dialect:
     nack: Literal["unknown", "redelivered", "requeued", "dead letter", "discarded"] = "unknown"
     nack_is_individual: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
+    durable_commit: bool = True
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

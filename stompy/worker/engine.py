@@ -231,6 +231,7 @@ class Engine:
             size = task.concurrency or self.settings.concurrency
             prefetch = task.prefetch or 2 * size
             limited = dialect.supports("prefetch")
+            ordered = task.key is not None and dialect.supports("exclusive")
             pool = Pool(self, task, size, limit=None if limited else prefetch)
             self.pools.append(pool)
             pool.start()
@@ -246,7 +247,8 @@ class Engine:
                         prefetch=1 if shared else prefetch if limited and not dialect.prefetch_as_window else None,
                         selector=task.selector if user else None,
                         durable=task.durable if user else None,
-                        exclusive=task.exclusive,
+                        # A new session gets nothing before the broker has taken back what the lost one had.
+                        exclusive=task.exclusive or (ordered and destination.startswith("/queue/")),
                         headers=task.headers if user else None,
                         own_thread=not limited,
                     )

@@ -1,7 +1,8 @@
 """What becomes of a message whose task failed: a copy for the next attempt, or a dead letter.
 
 The copy and the acknowledgement of the original are one transaction. A broker whose transactions do not include
-acknowledgements (Artemis) gets the copy first, with an id by which it drops a second one.
+acknowledgements (Artemis), or do not outlive its crash (RabbitMQ), confirms the copy first; Artemis drops a second one
+by its id.
 """
 
 from __future__ import annotations
@@ -251,7 +252,8 @@ def copy_of(
     message: Message, destination: str, headers: Mapping[str, object], *, delay: float = 0.0, parking: str = ""
 ) -> Copy:
     """Return a copy of a message."""
-    identity = f"{message.message_id} {headers.get(ATTEMPT, '')} {destination}"
+    # Artemis begins the id with that of the consumer, which changes with the session.
+    identity = f"{message.message_id.rpartition(',')[2]} {headers.get(ATTEMPT, '')} {destination}"
     content_type = message.headers.get("content-type")
     return Copy(destination, message.body, headers, content_type, delay, parking, identity)
 
@@ -264,7 +266,7 @@ def parked(copy: Copy) -> Copy:
 
 
 def settle(connection: Connection, message: Message, copy: Copy) -> None:
-    """Send a copy and acknowledge a message, in one transaction if the broker can.
+    """Send a copy and acknowledge a message, in one transaction if that outlives a crash of the broker.
 
     Raises:
         AckError: the session that delivered the message has ended; nothing was sent.
@@ -295,7 +297,7 @@ def make_redelivered(message: Message, error: StompError) -> None:
 
 def _settle(connection: Connection, message: Message, copy: Copy, options: dict[str, Any]) -> None:
     dialect = dialect_named(connection.dialect)
-    if "ACK" in dialect.transacted:
+    if "ACK" in dialect.transacted and dialect.durable_commit:
         with connection.transaction() as transaction:
             transaction.ack(message)
             transaction.send(

@@ -40,8 +40,8 @@ def fill(url: str, count: int) -> None:
             body = {"n": number, "kind": kind_of(number)}
             headers = {"customer": f"c{number % CUSTOMERS}"}
             for queue in QUEUES:
-                conn.send(queue, body, headers=headers, persistent=True, receipt=number % 50 == 0)
-        conn.send("/queue/none", "", confirm=True)
+                conn.send(queue, body, headers=headers, persistent=True, receipt=True)
+        conn.flush(timeout=300)
 
 
 class Chaos:
@@ -196,7 +196,9 @@ def check(kind: str, folder: Path, *, count: int, strikes: int, silence: float) 
             for queue in QUEUES:
                 dead[queue] += take(url, f"{queue}.dead", sys.maxsize, silence)
                 numbers = Counter(letter.json()["n"] for letter in dead[queue])
-                assert numbers == Counter(poison)
+                # RabbitMQ keeps both if something dies between the dead letter and the acknowledgement.
+                assert len(dead[queue]) - len(poison) <= (strikes if "rabbitmq" in kind else 0)
+                assert set(numbers) == poison
                 assert {letter.headers["stompy-reason"] for letter in dead[queue]} == {"failed 3 times"}
             assert {queue: chaos.processed(queue) for queue in QUEUES} == dict.fromkeys(QUEUES, good)
     for customer in range(CUSTOMERS):

@@ -179,7 +179,7 @@ def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
         (None, Drop("COMMIT", nth=1, link=1), {}),
         (None, Drop("COMMIT", nth=1, link=1), {"transactional": True}),
         ("artemis", Drop("SEND", nth=1, link=1), {}),
-        ("rabbitmq", Drop("COMMIT", nth=2, link=1), {}),
+        ("rabbitmq", Drop("SEND", nth=2, link=2), {}),
     ],
     ids=["a retry", "a transactional task", "without transactions", "a parked message"],
 )
