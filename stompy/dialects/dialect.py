@@ -81,6 +81,7 @@ class Dialect:
         nack_is_individual: whether a NACK in mode `client` settles its own message only, unlike an ACK.
         transacted: the commands, of ACK and NACK, that can be part of a transaction.
         durable_commit: whether what was sent in a confirmed transaction outlives a crash of the broker.
+        durable_delay: whether what it delivers with a delay does.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Dialect:
     nack_is_individual: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     durable_commit: bool = True
+    durable_delay: bool = True
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

@@ -37,7 +37,7 @@ from stompy.errors import (
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import Crashes
-from stompy.worker.failure import fingerprint, parking_queue, retry_queues
+from stompy.worker.failure import delays, fingerprint, parking_queue, retry_queues
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import Pool
@@ -252,7 +252,7 @@ class Engine:
                         headers=task.headers if user else None,
                         own_thread=not limited,
                     )
-        if not dialect.supports("delay"):
+        if not delays(dialect):
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))
             self._parking.open(connection, prefetch=1_000 if dialect.supports("prefetch") else None)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.dialects.brokers import dialect_named
+from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLost, LocalProtocolError, StompError, StompTimeout
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
@@ -258,6 +259,11 @@ def copy_of(
     return Copy(destination, message.body, headers, content_type, delay, parking, identity)
 
 
+def delays(dialect: Dialect) -> bool:
+    """Return whether the broker is left to deliver a retry with a delay."""
+    return dialect.supports("delay") and dialect.durable_delay
+
+
 def parked(copy: Copy) -> Copy:
     """Return a copy that waits in the parking queue."""
     due = str(round((time.time() + copy.delay) * 1000))
@@ -273,7 +279,7 @@ def settle(connection: Connection, message: Message, copy: Copy) -> None:
         StompError: the connection was lost, or the broker refused the copy; the message is redelivered.
     """
     dialect = dialect_named(connection.dialect)
-    if copy.delay > 0 and not dialect.supports("delay"):
+    if copy.delay > 0 and not delays(dialect):
         copy = parked(copy)
     options: dict[str, Any] = {"persistent": True} if dialect.supports("persistent") else {}
     if copy.delay > 0:
