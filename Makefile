@@ -22,8 +22,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo flights test test-tools test-brokers test-transports test-pythons test-load test-spark test-spark-oldest \
-	test-spark-release test-spark-brokers test-long test-long-client test-long-spark fuzz mutation check-long images \
-	bench bench-quick bench-spark dev lint format types conformance docs architecture audit coverage build check clean
+	test-spark-release test-spark-brokers test-long test-long-client test-long-worker test-long-spark fuzz mutation \
+	check-long images bench bench-quick bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@echo "make demo               each feature, shown on the embedded broker"
@@ -161,9 +161,13 @@ check-long:
 	tools/gate.py --check-long
 
 test-long-client: $(VENV)/.installed-test
-	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress tests/worker $(ARGS)
+	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress $(ARGS)
 	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
 		tests/hostile/test_injection.py $(ARGS)
+
+# Kills of workers on every broker, and ten million messages; STOMPY_CHAOS_MESSAGES=10000 for fewer on each broker.
+test-long-worker: $(VENV)/.installed-test
+	STOMPY_LONG=1 STOMPY_REQUIRE_BROKERS=$(REAL) $(PYTEST) -m long -n 2 tests/worker $(ARGS)
 
 test-long-spark: $(SPARK_VENV)/.installed
 	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq STOMPY_LONG=1 \

@@ -41,6 +41,8 @@ ACTIVEMQ = Dialect(
     nack="dead letter",
     nack_is_individual=True,
     transacted=frozenset({"ACK"}),
+    # Its scheduler lost some messages that were confirmed shortly before a kill.
+    durable_delay=False,
 )
 
 ARTEMIS = Dialect(
@@ -122,6 +124,8 @@ RABBITMQ = Dialect(
     ack_reaches="connection",
     ack_after_unsubscribe=False,
     nack="requeued",
+    # It runs the frames of a transaction one by one, and confirms before what they send is on its disk.
+    durable_commit=False,
 )
 
 EMBEDDED = Dialect(

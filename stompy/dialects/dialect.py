@@ -81,6 +81,8 @@ class Dialect:
         nack_is_individual: whether a NACK in mode `client` settles its own message only, unlike an ACK.
         transacted: the commands, of ACK and NACK, that can be part of a transaction.
         drops_idle: seconds after which the broker, by default, ends a session that is idle and has no heartbeats.
+        durable_commit: whether what was sent in a confirmed transaction outlives a crash of the broker.
+        durable_delay: whether what it delivers with a delay does.
     """
 
     name: str
@@ -105,6 +107,8 @@ class Dialect:
     nack_is_individual: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     drops_idle: float | None = None
+    durable_commit: bool = True
+    durable_delay: bool = True
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

@@ -37,7 +37,7 @@ from stompy.errors import (
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import Crashes
-from stompy.worker.failure import fingerprint, parking_queue, retry_queues
+from stompy.worker.failure import delays, fingerprint, parking_queue, retry_queues
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import Pool
@@ -235,6 +235,7 @@ class Engine:
             size = task.concurrency or self.settings.concurrency
             prefetch = task.prefetch or 2 * size
             limited = dialect.supports("prefetch")
+            ordered = task.key is not None and dialect.supports("exclusive")
             pool = Pool(self, task, size, limit=None if limited else prefetch)
             self.pools.append(pool)
             pool.start()
@@ -250,11 +251,12 @@ class Engine:
                         prefetch=1 if shared else prefetch if limited and not dialect.prefetch_as_window else None,
                         selector=task.selector if user else None,
                         durable=task.durable if user else None,
-                        exclusive=task.exclusive,
+                        # A new session gets nothing before the broker has taken back what the lost one had.
+                        exclusive=task.exclusive or (ordered and destination.startswith("/queue/")),
                         headers=task.headers if user else None,
                         own_thread=not limited,
                     )
-        if not dialect.supports("delay"):
+        if not delays(dialect):
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))
             self._parking.open(connection, prefetch=1_000 if dialect.supports("prefetch") else None)

@@ -1,7 +1,8 @@
 """What becomes of a message whose task failed: a copy for the next attempt, or a dead letter.
 
 The copy and the acknowledgement of the original are one transaction. A broker whose transactions do not include
-acknowledgements (Artemis) gets the copy first, with an id by which it drops a second one.
+acknowledgements (Artemis), or do not outlive its crash (RabbitMQ), confirms the copy first; Artemis drops a second one
+by its id.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any, Literal
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.dialects.brokers import dialect_named
-from stompy.errors import LocalProtocolError
+from stompy.dialects.dialect import Dialect
+from stompy.errors import ConnectionLost, LocalProtocolError, StompError, StompTimeout
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -251,9 +253,15 @@ def copy_of(
     message: Message, destination: str, headers: Mapping[str, object], *, delay: float = 0.0, parking: str = ""
 ) -> Copy:
     """Return a copy of a message."""
-    identity = f"{message.message_id} {headers.get(ATTEMPT, '')} {destination}"
+    # Artemis begins the id with that of the consumer, which changes with the session.
+    identity = f"{message.message_id.rpartition(',')[2]} {headers.get(ATTEMPT, '')} {destination}"
     content_type = message.headers.get("content-type")
     return Copy(destination, message.body, headers, content_type, delay, parking, identity)
+
+
+def delays(dialect: Dialect) -> bool:
+    """Return whether the broker is left to deliver a retry with a delay."""
+    return dialect.supports("delay") and dialect.durable_delay
 
 
 def parked(copy: Copy) -> Copy:
@@ -264,14 +272,14 @@ def parked(copy: Copy) -> Copy:
 
 
 def settle(connection: Connection, message: Message, copy: Copy) -> None:
-    """Send a copy and acknowledge a message, in one transaction if the broker can.
+    """Send a copy and acknowledge a message, in one transaction if that outlives a crash of the broker.
 
     Raises:
         AckError: the session that delivered the message has ended; nothing was sent.
         StompError: the connection was lost, or the broker refused the copy; the message is redelivered.
     """
     dialect = dialect_named(connection.dialect)
-    if copy.delay > 0 and not dialect.supports("delay"):
+    if copy.delay > 0 and not delays(dialect):
         copy = parked(copy)
     options: dict[str, Any] = {"persistent": True} if dialect.supports("persistent") else {}
     if copy.delay > 0:
@@ -287,9 +295,15 @@ def settle(connection: Connection, message: Message, copy: Copy) -> None:
         _settle(connection, message, replace(copy, headers=headers), options)
 
 
+def make_redelivered(message: Message, error: StompError) -> None:
+    """End the session of a message if the broker did not answer in time, as it redelivers only what a session left."""
+    if isinstance(error, StompTimeout):
+        message._link.fail(ConnectionLost(f"the broker did not answer: {error}"))
+
+
 def _settle(connection: Connection, message: Message, copy: Copy, options: dict[str, Any]) -> None:
     dialect = dialect_named(connection.dialect)
-    if "ACK" in dialect.transacted:
+    if "ACK" in dialect.transacted and dialect.durable_commit:
         with connection.transaction() as transaction:
             transaction.ack(message)
             transaction.send(

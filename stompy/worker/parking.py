@@ -22,7 +22,7 @@ from stompy.connection.message import Message
 from stompy.errors import StompError
 from stompy.locks import make_condition
 from stompy.threads import DaemonThread
-from stompy.worker.failure import DUE, PARKED_FOR, copied_headers, copy_of, settle
+from stompy.worker.failure import DUE, PARKED_FOR, copied_headers, copy_of, make_redelivered, settle
 
 if TYPE_CHECKING:
     from stompy.worker.engine import Engine
@@ -80,6 +80,7 @@ class ParkingLot(DaemonThread):
             try:
                 self._move(message)
             except StompError as error:
+                make_redelivered(message, error)
                 if not message.session_ended:
                     _LOG.warning("%s: a parked message was not moved: %s", self._engine.name, error)
                     self._engine.stopping.wait(_PAUSE)

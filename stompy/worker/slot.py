@@ -30,6 +30,7 @@ from stompy.worker.failure import (
     dead_letter_queue,
     decide,
     log_fields,
+    make_redelivered,
     parking_queue,
     retry_headers,
     retry_queue,
@@ -240,10 +241,8 @@ class Slot(DaemonThread):
             self._task.seen.add(self._task.identity_of(job.message))
 
     def _reply_to(self, job: Job, value: Any) -> Copy | None:
-        if value is None:
-            return None
         headers = job.message.headers
-        destination = headers.get("reply-to")
+        destination = None if value is None else headers.get("reply-to")
         if not destination or self._engine.was_refused(job.message):
             return None
         correlation = headers.get("correlation-id")
@@ -314,6 +313,7 @@ class Slot(DaemonThread):
 
     def _unsettled(self, job: Job, error: StompError) -> None:
         """Note that a message was not settled, so that the broker redelivers it; wait if the broker refused."""
+        make_redelivered(job.message, error)
         self._count("unsettled", job)
         (_LOG.info if isinstance(error, AckError) else _LOG.warning)(
             "%s: message %r was not settled and is redelivered: %s", self._task.name, job.message.message_id, error,

@@ -72,7 +72,7 @@ def test_the_first_failure_ends_the_run_and_nothing_of_it_stays(top: Path, stage
         assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
-LONG = ("test-long-client", "test-long-spark", "fuzz", "mutation")
+LONG = ("test-long-client", "test-long-worker", "test-long-spark", "fuzz", "mutation")
 
 
 def long_run(*dates: str) -> list[dict[str, str]]:
@@ -82,9 +82,9 @@ def long_run(*dates: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (long_run(*["2026-02-01"] * 4), "nothing was released since"),
+        (long_run(*["2026-02-01"] * 5), "nothing was released since"),
         (long_run("2026-02-01", "2026-01-31", "2026-03-01", "2026-03-01"), "before the release of 2026-02-01"),
-        (long_run("2026-02-01", "2026-02-01", "2026-02-01"), "`make mutation` has no result"),
+        (long_run(*["2026-02-01"] * 4), "`make mutation` has no result"),
         ([], "`make test-long-client` has no result"),
     ],
 )

@@ -11,6 +11,7 @@ import tenacity
 
 import stompy
 from stompy.broker import Broker
+from stompy.broker.faults import Drop, FaultPlan
 from stompy.worker.failure import decide, queue_named
 from stompy.worker.task import Task
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -170,6 +171,33 @@ def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
             broker.purge("/queue/full")
             wait_until(lambda: broker.depth("/queue/a.dead") == 1)
     assert "was not settled and is redelivered" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("like", "lost", "options"),
+    [
+        (None, Drop("COMMIT", nth=1, link=1), {}),
+        (None, Drop("COMMIT", nth=1, link=1), {"transactional": True}),
+        ("artemis", Drop("SEND", nth=1, link=1), {}),
+        ("rabbitmq", Drop("SEND", nth=2, link=2), {}),
+    ],
+    ids=["a retry", "a transactional task", "without transactions", "a parked message"],
+)
+def test_what_the_broker_never_confirms_is_repeated_in_a_new_session(
+    like: Any, lost: Drop, options: dict[str, Any], make_worker: Make
+) -> None:
+    with Broker(like=like, faults=FaultPlan(lost)) as broker:
+        worker = make_worker(broker.url, receipt_timeout=0.3, reconnect=stompy.Reconnect(first_delay=0.01))
+
+        @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01), **options)
+        def handle(message: stompy.Message) -> None:
+            if not options:
+                raise ValueError
+
+        with worker:
+            send(broker, "x")
+            wait_until(lambda: options or broker.depth("/queue/a.dead") == 1)
+            wait_until(lambda: left(broker) == left(broker, "/queue/a.parked") == 0)
 
 
 def a_task(**options: Any) -> Task:

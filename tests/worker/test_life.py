@@ -205,6 +205,17 @@ def test_a_message_that_kills_processes_becomes_a_dead_letter(
     assert len({line.split()[0] for line in kills}) == 2
 
 
+def test_a_message_that_kills_a_worker_without_children_is_not_counted(
+    broker: Broker, start: Start, noted: Callable[[], list[str]]
+) -> None:
+    send(broker.url, "kill")
+    for _ in range(3):  # more than the task has attempts
+        assert start("children", url=broker.url).wait(WITHIN) == -signal.SIGKILL
+    wait_until(lambda: broker.depth("/queue/a") == 1)
+    assert len(noted()) == 3
+    assert broker.depth("/queue/a.dead") == 0
+
+
 def test_children_stop_with_the_parent_in_order(
     broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
 ) -> None:

@@ -25,12 +25,16 @@ def resident() -> int:
     return int(found)
 
 
-@pytest.mark.load
-@pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_nothing_grows_with_the_number_of_messages(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "count"),
+    [
+        pytest.param(10, 20_000, id="400000", marks=[pytest.mark.load, pytest.mark.timeout(1800)]),
+        pytest.param(40, 125_000, id="10-million", marks=[pytest.mark.long, pytest.mark.timeout(4 * 3600)]),
+    ],
+)
+def test_nothing_grows_with_the_number_of_messages(rounds: int, count: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "stompy")  # as pytest keeps every record
-    rounds = [20_000] * 10
     with broker_process() as broker, stompy.connect(broker.url) as conn:
         worker = stompy.Worker(broker.url)
 
@@ -48,17 +52,17 @@ def test_nothing_grows_with_the_number_of_messages(caplog: pytest.LogCaptureFixt
 
         with worker:
             measured = []
-            for number, count in enumerate(rounds, start=1):
+            for number in range(1, rounds + 1):
                 with conn.batch():
                     for each in range(count):
                         conn.send("/queue/a", str(each))
                         conn.send("/queue/k", str(each))
                 conn.flush()
                 want = number * count
-                wait_until(lambda: settled("plain") == want, 300)  # noqa: B023 - called at once
-                wait_until(lambda: settled("keyed") == want, 300)  # noqa: B023
+                wait_until(lambda: settled("plain") == want, 600)  # noqa: B023 - called at once
+                wait_until(lambda: settled("keyed") == want, 600)  # noqa: B023
                 measured.append((resident(), threading.active_count(), len(os.listdir("/proc/self/fd"))))
-                print(measured[-1])
-    memory, threads, descriptors = zip(*measured[2:], strict=True)
+                print(f"{2 * want} messages: KiB, threads, descriptors: {measured[-1]}", flush=True)
+    memory, threads, descriptors = zip(*measured[rounds // 4 :], strict=True)
     assert max(memory) - min(memory) < 8 * MIB
     assert len(set(threads)) == len(set(descriptors)) == 1

@@ -120,6 +120,32 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
     assert_empty(real.url(), "/queue/keyed")
 
 
+def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None:
+    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+
+    @worker.task("/queue/crash", retries=0)
+    def handle(message: stompy.Message) -> None:
+        raise ValueError
+
+    with stompy.connect(real.url()) as conn:
+        for number in range(100):
+            conn.send("/queue/crash", number, persistent=True, receipt=True)
+        conn.flush()
+    with worker:
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("dead_lettered") == 100)
+        real.kill()
+    real.start()
+    with stompy.connect(real.url()) as conn:
+        subscription = conn.subscribe("/queue/crash.dead", ack="client-individual")
+        found = set()
+        for _ in range(100):
+            message = subscription.receive(WITHIN)
+            found.add(message.json())
+            message.ack()
+        conn.flush()
+    assert found == set(range(100))
+
+
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: str) -> None:
     worker = stompy.Worker(real.url(), stop_timeout=WITHIN)

@@ -196,6 +196,42 @@ def test_messages_of_a_key_run_one_at_a_time_and_in_order(broker: Broker, make_w
     assert left(broker) == 0
 
 
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5"])
+def test_one_worker_at_a_time_has_an_ordered_queue(like: Any, make_worker: Make, seen: Seen) -> None:
+    with Broker(like=like) as broker:
+        first, second = make_worker(broker.url), make_worker(broker.url)
+        first.add(lambda message: seen.add("first"), "/queue/a", name="ordered", key=lambda message: 1)
+        second.add(lambda message: seen.add("second"), "/queue/a", name="ordered", key=lambda message: 1)
+        with stompy.connect(broker.url) as conn:
+            with first:
+                second.start()
+                for number in range(20):
+                    conn.send("/queue/a", number, confirm=True)
+                assert set(seen.wait(20)) == {"first"}
+            conn.send("/queue/a", 20, confirm=True)
+            assert seen.wait(21)[20] == "second"
+            second.stop()
+
+
+def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker(reconnect=stompy.Reconnect(first_delay=0.01))
+
+    @worker.task("/queue/a", key=lambda message: 1, retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        seen.add(context.attempt)
+        if len(seen.items) == 1:
+            for connection in broker.connections():
+                broker.kill(connection)
+            wait_until(lambda: message.session_ended)
+        raise ValueError
+
+    with stompy.connect(broker.url) as conn:
+        conn.send("/queue/a", "x", confirm=True)
+    with worker:
+        wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+    assert seen.items == [1, 1, 2]
+
+
 def test_a_key_function_that_raises_loses_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker()
     worker.add(lambda message: seen.add(message.text), "/queue/a", key=lambda message: message.headers["absent"])
