@@ -244,8 +244,8 @@ def test_an_unsafe_header_is_not_written(connect: Connect) -> None:
 def test_a_broker_that_ends_idle_sessions_is_warned_of(
     heartbeats: tuple[int, int], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Broker(profile="artemis") as broker:
+    with Broker(like="artemis") as broker:
         connection = stomp.Connection([host_of(broker)], heartbeats=heartbeats)
-        connection.connect("artemis", "artemis", wait=True)
+        connection.connect(wait=True)
         connection.disconnect(receipt="bye")
     assert ("set heartbeats=(ms, ms)" in caplog.text) is warned
