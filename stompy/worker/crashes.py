@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from stompy.connection.message import Message
 from stompy.locks import Rank, make_lock
-from stompy.worker.failure import fingerprint
+from stompy.worker.failure import ATTEMPT, fingerprint
 
 _SIZE = 32
 """Bytes of a fingerprint."""
@@ -61,7 +61,8 @@ class Crashes:
 
     def crashed(self, message: Message) -> bool:
         """Return whether a child died while it ran this message."""
-        if not message.redelivered:
+        # A retry may have been copied twice, and the second copy is not redelivered.
+        if not message.redelivered and ATTEMPT not in message.headers:
             return False
         mark = fingerprint(message)
         if mark in _marks(crash_list(self._folder)):

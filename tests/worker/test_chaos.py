@@ -201,7 +201,9 @@ def check(kind: str, folder: Path, *, count: int, strikes: int, silence: float) 
                 assert set(numbers) == poison
                 assert {letter.headers["stompy-reason"] for letter in dead[queue]} == {"failed 3 times"}
             assert {queue: chaos.processed(queue) for queue in QUEUES} == dict.fromkeys(QUEUES, good)
-    for customer in range(CUSTOMERS):
+    # At these, a new session may overtake what a lost one had.
+    ordered = kind not in ("artemis", "rabbitmq3", "rabbitmq4")
+    for customer in range(CUSTOMERS if ordered else 0):
         first = list(dict.fromkeys(int(line[2]) for line in chaos.lines if line[:2] == ["k", f"c{customer}"]))
         assert first == sorted(first)
     twice = len(chaos.lines) - 2 * len(good)

@@ -191,15 +191,17 @@ def test_a_message_that_kills_processes_becomes_a_dead_letter(
 ) -> None:
     process = start("children", "--processes", "2", url=each_broker.url)
     send(each_broker.url, "good", "kill")
-    wait_until(lambda: each_broker.depth("/queue/a.dead") == 1)
+    wait_until(lambda: each_broker.depth("/queue/a.dead") >= 1)
     send(each_broker.url, "after")
     wait_until(lambda: any(line.endswith("after") for line in noted()))
     wait_until(lambda: left(each_broker) == 0)
     process.terminate()
     assert process.wait(WITHIN) == 0
-    (dead,) = each_broker.browse("/queue/a.dead")
-    assert dead.text == "kill"
-    assert dead.headers["stompy-error"] == "stompy.worker.task.ProcessCrashed"
+    dead = each_broker.browse("/queue/a.dead")
+    assert len(dead) == 1 or each_broker.server.startswith("RabbitMQ")
+    assert {(letter.text, letter.headers["stompy-error"]) for letter in dead} == {
+        ("kill", "stompy.worker.task.ProcessCrashed")
+    }
     kills = [line for line in noted() if line.endswith("kill")]
     assert len(kills) == 2
     assert len({line.split()[0] for line in kills}) == 2
