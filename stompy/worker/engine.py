@@ -163,7 +163,7 @@ class Engine:
         self.last_error: str | None = None
         self.started = False
         self.pools: list[Pool] = []
-        self.middleware = middleware
+        self._middleware = middleware
         self._on_tick = on_tick
         self._code = WorkerExit.OK
         self._tickets = settings.max_messages
@@ -314,7 +314,7 @@ class Engine:
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""
-        for each in self.middleware:
+        for each in self._middleware:
             method = getattr(each, event, None)
             if method is not None:
                 try:
@@ -345,7 +345,7 @@ class Engine:
         self.notify("stopping")
         deadline = Deadline(timeout)
         for pool in self.pools:
-            pool.queue.close()
+            pool.queue.close(2 * pool.size)
         unfinished = [slot for pool in self.pools for slot in pool.slots if not slot.join_until(deadline)]
         for slot in unfinished:
             job = slot.job
@@ -367,7 +367,7 @@ class Engine:
     def _release(self, deadline: Deadline) -> None:
         """Close the connection and what reads from it."""
         for pool in self.pools:
-            pool.queue.close()
+            pool.queue.close(2 * pool.size)
         if self._parking is not None:
             self._parking.stop()
             self._parking.join_until(deadline)

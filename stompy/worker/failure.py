@@ -318,8 +318,3 @@ def _settle(connection: Connection, message: Message, copy: Copy, options: dict[
         copy.destination, copy.body, headers=copy.headers, content_type=copy.content_type, confirm=True, **options
     )
     message.ack()
-
-
-def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
-    """Return the `extra` of a log record about a message."""
-    return {"stompy_task": task.name, "stompy_message_id": message.message_id, "stompy_attempt": attempt}

@@ -29,7 +29,6 @@ from stompy.worker.failure import (
     dead_letter_headers,
     dead_letter_queue,
     decide,
-    log_fields,
     make_redelivered,
     parking_queue,
     retry_headers,
@@ -37,7 +36,7 @@ from stompy.worker.failure import (
     settle,
 )
 from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded
-from stompy.worker.task_queue import RateLimit, Taker, TaskQueue
+from stompy.worker.task_queue import RateLimit, TaskQueue
 
 if TYPE_CHECKING:
     from stompy.worker.engine import Engine
@@ -96,12 +95,12 @@ class Slot(DaemonThread):
     def __init__(self, engine: Engine, pool: Pool, number: int, overdue: Job | None = None) -> None:
         self.name = f"stompy-{engine.name}-{pool.task.name}-{number}"
         super().__init__(self.name)
-        self._engine, self._pool, self._task = engine, pool, pool.task
+        self._engine = engine
+        self._pool = pool
+        self._task = pool.task
         self._ident: int | None = None
         self._pause = _FIRST_PAUSE
         self._noted: int | None = None
-        self._taker = Taker()
-        self._plain = not self._task.with_context and self._task.retry_in_place is None
         self.job = overdue
 
     def run(self) -> None:
@@ -122,7 +121,7 @@ class Slot(DaemonThread):
 
     def _loop(self) -> None:
         pool, engine = self._pool, self._engine
-        while (message := pool.queue.get(self._taker)) is not None and not engine.stopping.is_set():
+        while (message := pool.queue.get()) is not None and not engine.stopping.is_set():
             if message.session_ended:
                 pool.queue.done(message)
                 continue
@@ -163,27 +162,25 @@ class Slot(DaemonThread):
             self._engine.crashes.leave(self._noted)
             self._noted = None
         self.job = None
-        if self._task.key is not None:
-            self._pool.queue.done(message)
+        self._pool.queue.done(message)
 
     def _attempt(self, job: Job) -> Attempt | None:
         """Run the task once and settle; return the next attempt if it is to run in place."""
-        task, value = self._task, None
+        value: Any = None
         error: BaseException | None = None
         try:
-            if self._engine.middleware:
-                self._engine.notify("before", task, job.message)
-            if task.seen is not None and self._is_duplicate(job):
+            self._engine.notify("before", self._task, job.message)
+            if self._task.seen is not None and self._is_duplicate(job):
                 return None
-            if task.transactional:
+            if self._task.transactional:
                 self._call_in_transaction(job)
             else:
-                value = task.call(job.message, None) if self._plain else self._call(job)
+                value = self._call(job)
         except _Replaced:
             raise
         except BaseException as raised:
             error = raised
-        if task.transactional and job.claimed.locked():
+        if self._task.transactional and job.claimed.locked():
             if error is None:
                 self._remember(job)
                 self._processed(job)
@@ -268,8 +265,7 @@ class Slot(DaemonThread):
 
     def _processed(self, job: Job) -> None:
         self._pool.count("processed")
-        if self._engine.middleware:
-            self._engine.notify("after", self._task, job.message)
+        self._engine.notify("after", self._task, job.message)
         self._pause = _FIRST_PAUSE
 
     def _fail(self, job: Job, error: BaseException) -> Attempt | None:
@@ -390,6 +386,11 @@ class Pool:
             "%s: thread %s has finished message %r after %.1f s; the result is ignored", self.task.name, slot.name,
             job.message.message_id, time.monotonic() - job.started,
         )  # fmt: skip
+
+
+def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
+    """Return the `extra` of a log record about a message."""
+    return {"stompy_task": task.name, "stompy_message_id": message.message_id, "stompy_attempt": attempt}
 
 
 def _abort(transaction: Transaction) -> None:
