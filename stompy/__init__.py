@@ -42,6 +42,7 @@ from stompy.errors import (
     TransactionError,
     UnconfirmedFull,
     VersionMismatch,
+    WebSocketRefused,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from stompy.telemetry.prometheus import PrometheusCollector
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls
+    from stompy.transport.websocket.options import WebSocketOptions
     from stompy.worker.engine import WorkerExit
     from stompy.worker.service import TaskHealth, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
@@ -135,6 +137,8 @@ __all__ = [
     "UnconfirmedFull",
     "Version",
     "VersionMismatch",
+    "WebSocketOptions",
+    "WebSocketRefused",
     "Worker",
     "WorkerExit",
     "WorkerHealth",
@@ -163,6 +167,7 @@ _LAZY = {
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",
+    "WebSocketOptions": "stompy.transport.websocket.options",
     "Transaction": "stompy.connection.transaction",
     "Version": "stompy.frames.grammar",
     "Defer": "stompy.worker.task",

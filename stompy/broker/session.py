@@ -27,6 +27,7 @@ from stompy.frames.grammar import Version
 from stompy.frames.learned import Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
+from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
 
 if TYPE_CHECKING:
@@ -108,14 +109,14 @@ class Session:
         self._meter = HeartbeatRateLimit(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
         self._aborted = threading.Event()
-        self._hooked = None if settings.on_frame is None else HookedFrames(settings.on_frame, name)
+        self._hooked = hooked = None if settings.on_frame is None else HookedFrames(settings.on_frame, name)
         self._writer = WriterThread(
             self._write_queue,
             transport,
             on_room=self._refill,
             stalled=settings.send_timeout,
             name=f"stompy-broker-{number}-writer",
-            before=self._before_write if self._hooked is not None else None,
+            before=None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar),
         )
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
@@ -185,6 +186,8 @@ class Session:
         parser = self._protocol.parser
         if parser.error is not None:
             return True  # it cannot be read any more, and the connection stays
+        if self._pulse is None:
+            self._protocol.prefer(version_of(self._transport))
         items = self._parse(data)
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(items)
@@ -356,11 +359,6 @@ class Session:
     def _refuse(self, refusal: Refusal) -> None:
         with self._router.turn():
             self._router.refuse(self._state, refusal)
-
-    def _before_write(self, data: bytes) -> None:
-        """Runs on the writer's thread."""
-        if self._hooked is not None:
-            self._hooked.sent(data, self._protocol.grammar)
 
     def _refill(self) -> None:
         """Runs on the writer's thread."""

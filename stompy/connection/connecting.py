@@ -29,6 +29,7 @@ from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls.options import Tls
+from stompy.transport.websocket.options import WebSocketOptions
 
 if TYPE_CHECKING:
     import ssl
@@ -63,6 +64,7 @@ class ConnectOptions(TypedDict, total=False):
     tcp: TcpOptions | None
     proxy: str | None
     telemetry: Telemetry | None
+    websocket: WebSocketOptions | None
 
 
 DEFAULT_URL = "stomp://localhost:61613"
@@ -107,12 +109,14 @@ def connect(
     tcp: TcpOptions | None = None,
     proxy: str | None = None,
     telemetry: Telemetry | None = None,
+    websocket: WebSocketOptions | None = None,
 ) -> Connection:
     """Connect to a broker; return when the session is open.
 
     Args:
-        url: `stomp://[login:passcode@]host[:port][/vhost]`, `stomp+ssl://...` for TLS, `stomp+unix:///path`; several of
-            these; or ActiveMQ's `failover:(a,b)?randomize=...`, which also sets how to reconnect.
+        url: `stomp://[login:passcode@]host[:port][/vhost]`, `stomp+ssl://...` for TLS, `stomp+unix:///path`,
+            `ws://[login:passcode@]host[:port][/path][?query]` or `wss://...` for WebSocket; several of these; or
+            ActiveMQ's `failover:(a,b)?randomize=...`, which also sets how to reconnect.
         order: the order of several addresses: `"given"`, `"random"`, or `"priority"`, which tries the first address
             first and the others in random order. `None` uses the order of a `failover:` address, else `"given"`. Each
             attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the first address if
@@ -152,12 +156,13 @@ def connect(
         leniency: deviations from STOMP to tolerate; `None` uses those that the broker is known to need.
         listeners: called from the first event on.
         name: part of thread names.
-        tls: for `stomp+ssl://`: certificate authorities, client certificate and the like; by default the system's
-            authorities are trusted, and the certificate must have the broker's host name.
+        tls: for `stomp+ssl://` and `wss://`: certificate authorities, client certificate and the like; by default the
+            system's authorities are trusted, and the certificate must have the broker's host name.
         tcp: source address, keepalive and the like.
         proxy: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`; the proxy resolves the
             broker's host name.
         telemetry: a `stompy.OpenTelemetry`, which records traces and metrics.
+        websocket: HTTP headers and the like, for `ws://` and `wss://`.
 
     Raises:
         ConfigurationError: an address or a setting is invalid; nothing was sent.
@@ -202,6 +207,7 @@ def connect(
         tls=tls,
         tcp=tcp or TcpOptions(),
         proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
+        websocket=websocket or WebSocketOptions(),
     )
     made = Connection if telemetry is None else telemetry._connection
     connection = made(config, tuple(listeners))

