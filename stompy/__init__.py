@@ -42,6 +42,7 @@ from stompy.errors import (
     TransactionError,
     UnconfirmedFull,
     VersionMismatch,
+    WebSocketRefused,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from stompy.outbox.stats import DeadLetter, OutboxStats
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls
+    from stompy.transport.websocket.options import WebSocketOptions
     from stompy.worker.engine import WorkerExit
     from stompy.worker.service import TaskHealth, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
@@ -131,6 +133,8 @@ __all__ = [
     "UnconfirmedFull",
     "Version",
     "VersionMismatch",
+    "WebSocketOptions",
+    "WebSocketRefused",
     "Worker",
     "WorkerExit",
     "WorkerHealth",
@@ -157,6 +161,7 @@ _LAZY = {
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",
+    "WebSocketOptions": "stompy.transport.websocket.options",
     "Transaction": "stompy.connection.transaction",
     "Version": "stompy.frames.grammar",
     "Defer": "stompy.worker.task",

@@ -13,6 +13,7 @@
     │   │   └── ClientCertificateRefused     the broker rejected the client certificate, or requires one
     │   ├── ProxyError (.proxy)              the proxy cannot be reached, or did not connect to the broker
     │   │   └── ProxyLoginRefused            the proxy rejected the login and passcode, or requires them
+    │   ├── WebSocketRefused                 the server refused the WebSocket handshake, such as for the origin
     │   └── AllBrokersFailed (.attempts)     every address was tried
     ├── NotConnected                         the connection was not opened yet, or is closed
     ├── ConnectionLost (ConnectionError) (.outcome)   the connection broke during the call
@@ -81,8 +82,7 @@ class StompError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not by __init__: `args` does not hold its keyword arguments.
-        state = {**self.__dict__, "args": self.args}
-        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
 
 
 class ConfigurationError(StompError, ValueError):
@@ -170,6 +170,10 @@ class ProxyError(ConnectError):
 
 class ProxyLoginRefused(ProxyError, retryable=False):
     """The proxy rejected the login and passcode, or requires them."""
+
+
+class WebSocketRefused(ConnectError, retryable=False):
+    """The server refused the WebSocket handshake for good: the path, the origin, a token; the text has its answer."""
 
 
 class AllBrokersFailed(ConnectError):

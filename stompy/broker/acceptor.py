@@ -1,4 +1,4 @@
-"""The thread that accepts clients, and the sessions that serve them.
+"""The threads that accept clients, one for each listener, and the sessions that serve them.
 
 | thread | owns | may block on |
 |---|---|---|
@@ -18,6 +18,8 @@ from stompy.broker.admission import Admission
 from stompy.broker.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stompy.broker.commands import Commands
     from stompy.broker.router import Router
     from stompy.broker.settings import Settings
@@ -49,29 +51,35 @@ class Acceptor:
         )
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._sessions: list[Session] = []
 
     @property
     def runs(self) -> bool:
         """Whether it accepts clients."""
-        return self._thread is not None
+        return bool(self._threads)
 
-    def start(self, listener: Listener) -> None:
-        """Accept from now on what comes to `listener`."""
-        thread = threading.Thread(target=self._run, args=(listener,), name="stompy-broker-acceptor", daemon=True)
+    def start(self, listeners: Sequence[Listener]) -> None:
+        """Accept from now on what comes to `listeners`, each in a thread of its own."""
+        threads = [
+            threading.Thread(target=self._run, args=(listener,), name="stompy-broker-acceptor", daemon=True)
+            for listener in listeners
+        ]
         with self._lock:
-            self._thread = thread
-        thread.start()
+            self._threads = threads
+        for thread in threads:
+            thread.start()
 
-    def stop(self, listener: Listener, deadline: Deadline, *, grace: float) -> bool:
-        """Close the listener and end all sessions; return whether it ran."""
+    def stop(self, listeners: Sequence[Listener], deadline: Deadline, *, grace: float) -> bool:
+        """Close the listeners and end all sessions; return whether it ran."""
         with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is None:
+            threads, self._threads = self._threads, []
+        if not threads:
             return False
-        listener.close()
-        thread.join(deadline.remaining())
+        for listener in listeners:
+            listener.close()
+        for thread in threads:
+            thread.join(deadline.remaining())
         self.end_sessions(deadline, grace=grace)
         return True
 
@@ -115,7 +123,7 @@ class Acceptor:
         )
         with self._lock:
             # A `stop` that did not wait for this thread has taken the list already.
-            stopped = self._thread is not threading.current_thread()
+            stopped = threading.current_thread() not in self._threads
             if not stopped:
                 self._add(session)
         if stopped:

@@ -5,7 +5,6 @@ Locks: `Broker._starting` lets one thread at a time start it.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import secrets
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.fault_transport import FaultListener
+from stompy.broker.listening import Listening, Places
 from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import Router
@@ -27,14 +27,12 @@ from stompy.errors import ConfigurationError, NotConnected
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
-from stompy.transport.address import PLAIN, TLS, host_port
-from stompy.transport.tcp import TcpListener
-from stompy.transport.unix import UnixListener
 
 if TYPE_CHECKING:
     import os
     import ssl
 
+    from stompy.broker.console.console import Console
     from stompy.broker.faults import FaultPlan
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
@@ -106,6 +104,12 @@ class Broker(Management):
         unix: the path of a Unix socket, which takes the place of `host` and `port`. A file that a killed broker left
             is replaced.
         unix_mode: permissions of that file; who may write to it may connect. By default only the own user.
+        ws: take STOMP over WebSocket too, on the same port; the first bytes of a client decide. With `tls`, `wss://`.
+        ws_port: a port of its own for that; 0 takes a free one.
+        origins: whose web pages may connect by WebSocket, such as `"http://localhost:3000"`; `"*"` means all, and
+            `"null"` those from files. None by default: clients that are not browsers need none.
+        console: serve a web page that shows the broker and manages it, on this machine alone; see `console_url`.
+        console_port: the port of that; 0 takes a free one.
         versions: the versions to speak, as `Version` or text.
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
             and, if you like, only the hash of a passcode; `None` lets everybody in.
@@ -159,6 +163,11 @@ class Broker(Management):
         tls: Tls | ssl.SSLContext | None = None,
         unix: str | os.PathLike[str] | None = None,
         unix_mode: int = 0o600,
+        ws: bool = False,
+        ws_port: int | None = None,
+        origins: Sequence[str] = (),
+        console: bool = False,
+        console_port: int = 0,
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
@@ -231,24 +240,30 @@ class Broker(Management):
             on_frame=on_frame,
             profile=profile,
         )
-        if tls is not None and (unix is not None or listener is not None):
-            raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")
-        if unix is not None and listener is not None:
-            raise ConfigurationError("a broker listens on a Unix socket or on a listener of yours, not on both")
-        self._host = host
-        self._port = port
-        self._tls = tls
-        self._unix = unix
-        self._unix_mode = unix_mode
+        self._listening = Listening(
+            Places(
+                host=host,
+                port=port,
+                tls=tls,
+                unix=unix,
+                unix_mode=unix_mode,
+                listener=listener,
+                ws=ws,
+                ws_port=ws_port,
+                origins=origins,
+                versions=self._settings.versions,
+                guarded=users is not None,
+            )
+        )
         self._given = listener
         self._faults = faults
         instance = secrets.token_hex(3)
         super().__init__(Router(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
+        self._console = None if not console else self._make_console(console_port, instance)
         self._starting = threading.Lock()
-        self._listener: Listener | None = None
-        self._used = False
+        self._listeners: list[Listener] = []
 
     def start(self) -> Broker:
         """Listen, and serve clients from now on; return the broker. Nothing happens if it runs already.
@@ -259,15 +274,20 @@ class Broker(Management):
         with self._starting:
             if self._acceptor.runs:
                 return self
-            if self._given is not None and self._used:
+            if self._given is not None and self._listeners:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
-            listener = self._given or self._listen()
+            if self._console is not None:
+                self._console.start()
+            try:
+                listeners = self._listen()
+            except BaseException:
+                self._stop_console(0.0)
+                raise
             if self._faults is not None:
-                listener = FaultListener(listener, self._faults)
-            self._used = True
-            self._listener = listener
+                listeners = [FaultListener(listener, self._faults) for listener in listeners]
+            self._listeners = listeners
             self._router.timer.start()
-            self._acceptor.start(listener)
+            self._acceptor.start(listeners)
         _LOG.info("listening on %s; for development, in memory", self._where())
         return self
 
@@ -281,8 +301,8 @@ class Broker(Management):
             timeout: seconds after which the threads that are left are abandoned, with a word in the log.
         """
         check_seconds(timeout)
-        listener = self._listener
-        if listener is not None and self._acceptor.stop(listener, Deadline(timeout), grace=_GRACE):
+        self._stop_console(timeout)
+        if self._acceptor.stop(self._listeners, Deadline(timeout), grace=_GRACE):
             self._router.timer.stop(timeout)
             self._drop_transient()
             _LOG.info("stopped listening on %s", self._where())
@@ -336,39 +356,42 @@ class Broker(Management):
         Raises:
             NotConnected: the broker was never started, so that it has no port yet.
         """
-        if self._listener is None:
-            raise NotConnected("the broker was not started yet")
-        address = self._listener.address
-        if isinstance(address, str):
-            return address
-        host, port = address
-        scheme = PLAIN if self._tls is None else TLS
-        return f"{scheme}://{host_port({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host), port)}"  # noqa: S104 - read
+        return self._listening.url
 
-    def _listen(self) -> Listener:
-        if self._unix is not None:
-            return UnixListener(self._unix, mode=self._unix_mode)
-        if self._tls is None:
-            return self._listen_on_tcp()
-        # Imported where it is needed: `ssl` costs a good part of an import of stompy.
-        from stompy.transport.tls.context import server_context
-        from stompy.transport.tls.endpoints import TlsListener
+    @property
+    def ws_url(self) -> str:
+        """The same by WebSocket, such as `ws://127.0.0.1:61613/`.
 
-        context = server_context(self._tls)
-        return TlsListener(self._listen_on_tcp(), context)
+        Raises:
+            NotConnected: the broker was never started, or not with `ws` or `ws_port`.
+        """
+        return self._listening.ws_url
 
-    def _listen_on_tcp(self) -> TcpListener:
-        listener = TcpListener(self._host, self._port)
-        host, self._port = listener.address  # the same port when it is started again
-        if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
-            unsafe = ", and this broker has no TLS" if self._tls is None else ""
-            everybody = "" if self._settings.users is not None else "; everybody there may come in, as it has no users"
-            where = host_port(host, self._port)
-            _LOG.warning("%s can be reached from other machines%s%s", where, unsafe, everybody)
-        return listener
+    @property
+    def console_url(self) -> str:
+        """The address of the console, for a browser; whoever has it may do everything.
+
+        Raises:
+            NotConnected: the broker was never started, or not with `console`.
+        """
+        if self._console is None:
+            raise NotConnected("the broker has no console: set console=True")
+        return self._console.url
+
+    def _make_console(self, port: int, instance: str) -> Console:
+        from stompy.broker.console.console import Console
+
+        return Console(self, self._router, self._settings, port=port, instance=instance)
+
+    def _stop_console(self, timeout: float) -> None:
+        if self._console is not None:
+            self._console.stop(Deadline(timeout))
+
+    def _listen(self) -> list[Listener]:
+        return self._listening.open()
 
     def _where(self) -> str:
-        return "?" if self._listener is None else self.url
+        return "?" if not self._listeners else self.url
 
     def __repr__(self) -> str:
         state = "running" if self._acceptor.runs else "stopped"

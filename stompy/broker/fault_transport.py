@@ -94,6 +94,11 @@ class FaultTransport:
         """The other end."""
         return self._transport.peer
 
+    @property
+    def subprotocol(self) -> str | None:
+        """What the transport below has agreed on."""
+        return getattr(self._transport, "subprotocol", None)
+
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes that the plan lets through."""
         while True:

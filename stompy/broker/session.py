@@ -27,6 +27,7 @@ from stompy.frames.grammar import Version
 from stompy.frames.learned import Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
+from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
 
 if TYPE_CHECKING:
@@ -191,6 +192,8 @@ class Session:
         parser = self._protocol.parser
         if parser.error is not None:
             return True  # it cannot be read any more, and the connection stays
+        if self._pulse is None:
+            self._protocol.prefer(version_of(self._transport))
         items = self._parse(data)
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(items)
@@ -362,7 +365,6 @@ class Session:
             self._router.refuse(self._state, refusal)
 
     def _refill(self) -> None:
-        """Runs on the writer's thread."""
         with self._router.turn():
             self._router.refill(self._state)
 
@@ -382,8 +384,7 @@ class Session:
         self._transport.shutdown()
         self._writer.join()
         self._transport.close()
-        # Who wants to join this session may keep it for long.
-        self._protocol.end()
+        self._protocol.end()  # who wants to join this session may keep it for long
         self._write_queue.withdraw(lambda delivery: True)
         self._budget.close()
         self._admission.leave(self._slot)

@@ -19,7 +19,7 @@ from stompy.errors import AckError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import DEFAULT_HEARTBEAT
-from stompy.transport.address import TLS, Address
+from stompy.transport.address import Address
 
 _SHORT_DISCONNECT = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
@@ -99,7 +99,7 @@ def open_connection(arguments: argparse.Namespace, observer: SessionObserver) ->
         listeners=[observer],
         name="cli",
         proxy=arguments.proxy or os.environ.get("STOMPY_PROXY") or None,
-        tls=tls_from(arguments, wanted=any(address.scheme == TLS for address in _addresses(urls))),
+        tls=tls_from(arguments, wanted=any(address.secure for address in _addresses(urls))),
     )
 
 

@@ -96,9 +96,7 @@ class FrameBuffer:
             return
         receipts, all_resendable = self._receipts, self._all_resendable()
         try:
-            self.link.writer.write(
-                b"".join(self._data), frames=len(self._data), on_written=self._written, timeout=timeout
-            )
+            self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
         except ConnectionLost:
             if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise

@@ -16,10 +16,11 @@ from stompy.frames.grammar import Version, parse_version
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret, as_secret, check_text, without_traceback
 from stompy.threads import must_propagate
-from stompy.transport.address import TLS, Address, parse_addresses
+from stompy.transport.address import Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls.options import Tls
+from stompy.transport.websocket.options import WebSocketOptions
 
 if TYPE_CHECKING:
     import ssl
@@ -51,10 +52,11 @@ class Config(LinkSettings):
         resend: limits of the resend buffer, or `None`.
         dialect: name of the broker's dialect; `None` chooses it by CONNECTED.
         name: part of thread names and receipt ids.
-        tls: for `stomp+ssl://` addresses; `None` trusts the system's certificate authorities. A config with an
+        tls: for addresses with TLS; `None` trusts the system's certificate authorities. A config with an
             `ssl.SSLContext` cannot be pickled.
         tcp: options of TCP connections.
         proxy: for all addresses but Unix sockets.
+        websocket: for `ws://` and `wss://` addresses.
     """
 
     addresses: tuple[Address, ...]
@@ -73,12 +75,13 @@ class Config(LinkSettings):
     tls: Tls | ssl.SSLContext | None = None
     tcp: TcpOptions = field(default_factory=TcpOptions)
     proxy: Proxy | None = None
+    websocket: WebSocketOptions = field(default_factory=WebSocketOptions)
 
     def __post_init__(self) -> None:
         LinkSettings.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
-        if self.tls is not None and not any(address.scheme == TLS for address in self.addresses):
+        if self.tls is not None and not any(address.secure for address in self.addresses):
             # Else a caller that gives certificates would believe that the connection is encrypted.
-            raise ConfigurationError("tls was given, but no address uses TLS: write stomp+ssl:// instead of stomp://")
+            raise ConfigurationError("tls was given, but no address uses TLS: write stomp+ssl:// or wss://")
         object.__setattr__(self, "passcode", as_secret(self.passcode))
         for name in ("connect_timeout", "close_timeout"):
             check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)

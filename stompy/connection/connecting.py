@@ -28,6 +28,7 @@ from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls.options import Tls
+from stompy.transport.websocket.options import WebSocketOptions
 
 if TYPE_CHECKING:
     import ssl
@@ -61,6 +62,7 @@ class ConnectOptions(TypedDict, total=False):
     tls: Tls | ssl.SSLContext | None
     tcp: TcpOptions | None
     proxy: str | None
+    websocket: WebSocketOptions | None
 
 
 DEFAULT_URL = "stomp://localhost:61613"
@@ -104,12 +106,14 @@ def connect(
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,
     proxy: str | None = None,
+    websocket: WebSocketOptions | None = None,
 ) -> Connection:
     """Connect to a broker; return when the session is open.
 
     Args:
-        url: `stomp://[login:passcode@]host[:port][/vhost]`, `stomp+ssl://...` for TLS, `stomp+unix:///path`; several of
-            these; or ActiveMQ's `failover:(a,b)?randomize=...`, which also sets how to reconnect.
+        url: `stomp://[login:passcode@]host[:port][/vhost]`, `stomp+ssl://...` for TLS, `stomp+unix:///path`,
+            `ws://[login:passcode@]host[:port][/path][?query]` or `wss://...` for WebSocket; several of these; or
+            ActiveMQ's `failover:(a,b)?randomize=...`, which also sets how to reconnect.
         order: the order of several addresses: `"given"`, `"random"`, or `"priority"`, which tries the first address
             first and the others in random order. `None` uses the order of a `failover:` address, else `"given"`. Each
             attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the first address if
@@ -149,11 +153,12 @@ def connect(
         leniency: deviations from STOMP to tolerate; `None` uses those that the broker is known to need.
         listeners: called from the first event on.
         name: part of thread names.
-        tls: for `stomp+ssl://`: certificate authorities, client certificate and the like; by default the system's
-            authorities are trusted, and the certificate must have the broker's host name.
+        tls: for `stomp+ssl://` and `wss://`: certificate authorities, client certificate and the like; by default the
+            system's authorities are trusted, and the certificate must have the broker's host name.
         tcp: source address, keepalive and the like.
         proxy: `http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`; the proxy resolves the
             broker's host name.
+        websocket: HTTP headers and the like, for `ws://` and `wss://`.
 
     Raises:
         ConfigurationError: an address or a setting is invalid; nothing was sent.
@@ -198,6 +203,7 @@ def connect(
         tls=tls,
         tcp=tcp or TcpOptions(),
         proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
+        websocket=websocket or WebSocketOptions(),
     )
     connection = Connection(config, tuple(listeners))
     connection._open()

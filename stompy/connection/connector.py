@@ -24,7 +24,8 @@ from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, Connect
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.locks import Rank, make_lock
-from stompy.transport.address import TLS, UNIX, Address
+from stompy.protocol.subprotocols import subprotocols
+from stompy.transport.address import UNIX, WS, WSS, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
@@ -43,12 +44,23 @@ def dialer_of(address: Address, config: Config) -> Dialer:
         if config.proxy is None
         else ProxyDialer(config.proxy, address.host, address.port, options=config.tcp)
     )
-    if address.scheme != TLS:
-        return tcp
-    # Imported late, as `ssl` is slow to import.
-    from stompy.transport.tls.endpoints import TlsDialer
+    stream: TcpDialer | ProxyDialer | TlsDialer = tcp
+    # Imported late, as `ssl` is slow to import, and as few connections need WebSocket.
+    if address.secure:
+        from stompy.transport.tls.endpoints import TlsDialer
 
-    return TlsDialer(tcp, Tls() if config.tls is None else config.tls)
+        stream = TlsDialer(tcp, Tls() if config.tls is None else config.tls)
+    if address.scheme not in (WS, WSS):
+        return stream
+    from stompy.transport.websocket.endpoints import WebSocketDialer
+
+    return WebSocketDialer(
+        stream,
+        host=address.authority,
+        target=address.target,
+        subprotocols=subprotocols(config.versions),
+        options=config.websocket,
+    )
 
 
 class Connector:

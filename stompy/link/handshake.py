@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import leniency_of
@@ -26,6 +26,7 @@ from stompy.frames.grammar import Leniency, Version
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.client import ClientProtocol, explain_refusal
 from stompy.protocol.heartbeat import HeartbeatOffer, HeartbeatRateLimit
+from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
@@ -70,19 +71,16 @@ def open_session(
         VersionMismatch: no common version.
         LocalProtocolError: CONNECT cannot be encoded, such as a line end in the login; nothing was sent.
     """
-    protocol = ClientProtocol(
-        versions=settings.versions,
-        heartbeat=HeartbeatOffer.from_seconds(*settings.heartbeat),
-        leniency=settings.leniency or Leniency.NONE,
-        leniency_for=leniency_of if settings.leniency is None else None,
-        limits=settings.limits,
-        max_subscriptions=settings.max_subscriptions,
-        max_transactions=settings.max_transactions,
-    )
     host = settings.vhost if settings.vhost is not None else dialer.host
+    protocol = _protocol(settings)
     request = _connect_frame(protocol, host, settings.headers, credentials)
     transport = dialer.dial(deadline)
     try:
+        agreed = version_of(transport)
+        if agreed is not None and settings.versions != (agreed,):
+            settings = replace(settings, versions=(agreed,))
+            protocol = _protocol(settings)
+            request = _connect_frame(protocol, host, settings.headers, credentials)
         handshake = _Handshake(transport, protocol, settings, dialer.address)
         _send(transport, request, handshake, deadline)
         _LOG.debug("> CONNECT to %s", dialer.address)
@@ -101,6 +99,18 @@ def open_session(
         raise
     _LOG.debug("< %r", frames[0])
     return OpenedSession(transport, protocol, frames[0], frames[1:], dialer.address)
+
+
+def _protocol(settings: LinkSettings) -> ClientProtocol:
+    return ClientProtocol(
+        versions=settings.versions,
+        heartbeat=HeartbeatOffer.from_seconds(*settings.heartbeat),
+        leniency=settings.leniency or Leniency.NONE,
+        leniency_for=leniency_of if settings.leniency is None else None,
+        limits=settings.limits,
+        max_subscriptions=settings.max_subscriptions,
+        max_transactions=settings.max_transactions,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from stompy.deadline import Deadline, deadline_of
+from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConcurrencyError, ConnectionLost, SendTimeout, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
@@ -53,6 +53,8 @@ class Writer:
     def __init__(self, link: Link, *, send_timeout: float) -> None:
         self._link = link
         self._transport = link.transport
+        # A transport of messages, such as a WebSocket, gets one frame in each: some brokers expect that.
+        self._send_messages = getattr(link.transport, "send_messages", None)
         self._send_timeout = send_timeout
         self._lock = make_lock(Rank.WRITE, "write")
         self._incomplete = False
@@ -63,7 +65,7 @@ class Writer:
 
     def write(
         self,
-        data: Encoded | Callable[[], bytes],
+        data: Encoded | list[bytes] | Callable[[], bytes],
         *,
         frames: int = 1,
         receipt: Receipt | None = None,
@@ -73,7 +75,7 @@ class Writer:
         """Write one or more frames; return when the operating system has all bytes. Any thread.
 
         Args:
-            data: the bytes, or a function that returns them, called with the write lock.
+            data: the bytes; those of each frame; or a function that returns them, called with the write lock.
             frames: how many.
             receipt: registered before the write.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
@@ -107,6 +109,10 @@ class Writer:
             if isinstance(encoded, bytes):
                 self._transport.sendall(encoded, budget)
                 self.bytes += len(encoded)
+            elif isinstance(encoded, list):
+                self._send_frames(encoded, budget)
+            elif self._send_messages is not None:
+                self._send_frames([b"".join(encoded)], budget)
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
@@ -204,6 +210,13 @@ class Writer:
                     error.outcome = "unknown"
                 raise
             self.bytes += len(part)
+
+    def _send_frames(self, frames: list[bytes], budget: Budget) -> None:
+        if self._send_messages is None:
+            self._transport.sendall(b"".join(frames), budget)
+        else:
+            self._send_messages(frames, budget)
+        self.bytes += sum(map(len, frames))
 
     def _await_lock(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()

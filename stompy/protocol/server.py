@@ -65,6 +65,7 @@ class ServerProtocol:
     ) -> None:
         self._versions = checked_versions(versions)
         self._draft = self._versions == (Version.DRAFT,)
+        self._preferred: Version | None = None
         self._offer = heartbeat if isinstance(heartbeat, HeartbeatOffer) else HeartbeatOffer()
         self._answer = heartbeat if callable(heartbeat) else None
         if server is not None and not _SERVER_VALUE.fullmatch(server):
@@ -95,6 +96,10 @@ class ServerProtocol:
         The first frame is CONNECT. Later frames wait in the parser; call `receive(b"")` for them after `connected`.
         """
         return [] if self._has_failed else self.accept(self.parser.feed(data))
+
+    def prefer(self, version: Version | None) -> None:
+        """Choose this version, on which the transport has agreed, if CONNECT offers it; `None` changes nothing."""
+        self._preferred = version
 
     def accept(self, frames: Sequence[Frame]) -> list[Frame]:
         """Return those of `frames` that are allowed now, in order; stop at the first that is not, and set `error`.
@@ -173,7 +178,8 @@ class ServerProtocol:
         self.version = version
 
     def _common(self, offered: str | None) -> Version:
-        version = highest_common(self._versions, self._offered(offered))
+        versions = self._offered(offered)
+        version = self._preferred if self._preferred in versions else highest_common(self._versions, versions)
         if version is not None:
             return version
         asked = "without accept-version (1.0)" if offered is None else f"with accept-version {rules.shown(offered)}"

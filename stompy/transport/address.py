@@ -1,6 +1,7 @@
 """URLs of brokers: `stomp://[login[:passcode]@]host[:port][/vhost][?name=value&...]`.
 
 `stomp+ssl://` is the same over TLS; `stomp+unix://[login[:passcode]@]/path/of/the/socket` connects to a Unix socket.
+`ws://[login[:passcode]@]host[:port][/path][?query]` connects by WebSocket, and `wss://` by WebSocket over TLS.
 
 Percent-encoded bytes are decoded as UTF-8, and `+` stays `+`. In the login and the passcode, `@ : / ? #` and `%` have
 to be written `%40 %3A %2F %3F %23 %25`.
@@ -22,7 +23,8 @@ from stompy.errors import ConfigurationError
 
 DEFAULT_PORT = 61613
 DEFAULT_TLS_PORT = 61614
-PLAIN, TLS, UNIX = "stomp", "stomp+ssl", "stomp+unix"
+PLAIN, TLS, UNIX, WS, WSS = "stomp", "stomp+ssl", "stomp+unix", "ws", "wss"
+_DEFAULT_PORTS = {PLAIN: DEFAULT_PORT, TLS: DEFAULT_TLS_PORT, WS: 80, WSS: 443}
 # The documentation of brokers uses the names of their connectors (ActiveMQ's nio) in clients' addresses.
 _CANONICAL = {
     "stomp": PLAIN,
@@ -32,8 +34,10 @@ _CANONICAL = {
     "stomp+tls": TLS,
     "stomp+nio+ssl": TLS,
     "stomp+unix": UNIX,
+    "ws": WS,
+    "wss": WSS,
 }
-_NOT_YET = ("ws", "wss", "failover")
+_NOT_YET = ("failover",)
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
 _NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
 _KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, (*_CANONICAL, *_NOT_YET))) + ")://", re.IGNORECASE)
@@ -53,12 +57,14 @@ class Address:
     """The address of one broker.
 
     Attributes:
-        scheme: `stomp`, `stomp+ssl` or `stomp+unix`; aliases are replaced.
+        scheme: `stomp`, `stomp+ssl`, `stomp+unix`, `ws` or `wss`; aliases are replaced.
         host: a host name, or an IP address without brackets; empty for a Unix socket.
         port: 1 to 65535; 0 for a Unix socket.
         login: decoded; `None` if the URL has none.
         passcode: decoded; `None` if the URL has none. Never in `repr` or `str`.
-        path: decoded, with its leading slash; `None` if the URL has none. The path of a Unix socket.
+        path: decoded, with its leading slash; `None` if the URL has none. The path of a Unix socket. For a WebSocket,
+            as in the URL.
+        query: for a WebSocket, as in the URL; `None` if it has none. Not in `repr`, as it may contain a token.
         options: the decoded pairs of the query, in order, for the caller to interpret. Not in `repr`, as it could show
             a mistaken `?passcode=`.
     """
@@ -70,17 +76,36 @@ class Address:
     passcode: str | None = field(default=None, repr=False)
     path: str | None = None
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    query: str | None = field(default=None, repr=False)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection uses TLS."""
+        return self.scheme in (TLS, WSS)
 
     @property
     def vhost(self) -> str | None:
         """The virtual host in the path, e.g. `/` for `stomp://h/%2F`; `None` if the path is missing or only a slash."""
-        return self.path[1:] or None if self.path and self.scheme != UNIX else None
+        return self.path[1:] or None if self.path and self.scheme in (PLAIN, TLS) else None
+
+    @property
+    def target(self) -> str:
+        """Path and query of a WebSocket, for the HTTP request."""
+        return (self.path or "/") + ("" if self.query is None else f"?{self.query}")
+
+    @property
+    def authority(self) -> str:
+        """Host and port of a WebSocket, for the HTTP request; without the port where it is the usual one."""
+        host = host_port(self.host.partition("%")[0].encode("idna").decode("ascii"), self.port)
+        return host.rpartition(":")[0] if self.port == _DEFAULT_PORTS[self.scheme] else host
 
     def __str__(self) -> str:
-        """Return the URL without login, passcode and options."""
+        """Return the URL without login, passcode, options and query."""
         if self.scheme == UNIX:
             return unix_url(self.path or "")
-        path = "/" + quote(self.path[1:], safe="") if self.path else ""
+        path = self.path or ""
+        if path and self.scheme in (PLAIN, TLS):
+            path = "/" + quote(path[1:], safe="")
         # An IPv6 zone is written after %25 in a URL (RFC 6874).
         return f"{self.scheme}://{host_port(self.host.replace('%', '%25'), self.port)}{path}"
 
@@ -157,11 +182,15 @@ def _parse(url: str) -> Address:
     if "@" in (path or "") or "@" in (query or ""):
         _refuse("'@' after the host is written %40 (and a '/' or '?' in a passcode %2F or %3F)", url)
     login, passcode, location = _user_info(authority, url)
+    web = scheme in (WS, WSS)
     if scheme == UNIX:
         host, port, path = "", 0, _socket_path(location, path, url)
     else:
-        host, port = _host_and_port(location, url, DEFAULT_TLS_PORT if scheme == TLS else DEFAULT_PORT)
-        path = None if path is None else _header_value(path, "virtual host", url)
+        host, port = _host_and_port(location, url, _DEFAULT_PORTS[scheme])
+        if web:
+            _check_target(path, query, url)
+        else:
+            path = None if path is None else _header_value(path, "virtual host", url)
     return Address(
         scheme=scheme,
         host=host,
@@ -169,7 +198,8 @@ def _parse(url: str) -> Address:
         login=login,
         passcode=passcode,
         path=path,
-        options=_options(query, url),
+        options=() if web else _options(query, url),
+        query=query if web else None,
     )
 
 
@@ -182,7 +212,7 @@ def _scheme(url: str) -> str:
     if separator and written in _CANONICAL:
         return _CANONICAL[written]
     if re.match(rf"{_SCHEME}://", url):
-        _refuse("unknown scheme of a broker address (this version knows stomp://, stomp+ssl:// and stomp+unix://)", url)
+        _refuse("unknown scheme of a broker address (known are stomp, stomp+ssl, stomp+unix, ws and wss)", url)
     if re.match(r"stomp:(?![0-9]+(?:[/?#]|\Z))", lower):
         _refuse("two slashes are missing after 'stomp:' in a broker address", url)
     _refuse(f"a broker address begins with its scheme; did you mean {'stomp://' + masked(url).lstrip('/')!r}", url)
@@ -225,6 +255,13 @@ def _socket_path(location: str, path: str | None, url: str) -> str:
     if "\0" in decoded:
         _refuse("the path of a Unix socket has a NUL in it", url)
     return decoded
+
+
+def _check_target(path: str | None, query: str | None, url: str) -> None:
+    for what, text in (("path", path), ("query", query)):
+        _decoded(text or "", what, url)
+        if not (text or "").isascii():
+            _refuse(f"the {what} of a WebSocket address is percent-encoded", url)
 
 
 def _host_and_port(location: str, url: str, default: int) -> tuple[str, int]:

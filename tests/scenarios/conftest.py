@@ -6,7 +6,7 @@ A test that takes `candidate`, if only by way of `connect` or `raw`, runs once a
 | variable | |
 |---|---|
 | `STOMPY_SCENARIO_BROKERS` | the kinds to run, separated by commas; all by default |
-| `STOMPY_SCENARIO_TRANSPORT` | `tcp` (the default), `tls12`, `tls13`, `mtls` with client certificates, or `unix` |
+| `STOMPY_SCENARIO_TRANSPORT` | `tcp` (the default), `tls12`, `tls13`, `mtls`, `unix`, `ws` or `wss` |
 | `STOMPY_REQUIRE_BROKERS` | the kinds that must not be skipped, or `all` |
 | `STOMPY_SCENARIO_LEARN` | a file: what brokers do is written there, one JSON object a line, instead of compared |
 """

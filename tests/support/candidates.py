@@ -96,7 +96,7 @@ class Opening:
     kinds: frozenset[str] | None = None
 
 
-def _secure(version: TlsVersion | None = None, *, mutual: bool = False) -> Opening:
+def _secure(version: TlsVersion | None = None, *, mutual: bool = False, web: bool = False) -> Opening:
     def options(broker: RunningBroker) -> dict[str, Any]:
         assert broker.certificates is not None
         cert, key = broker.certificates.client_cert, broker.certificates.client_key
@@ -109,8 +109,11 @@ def _secure(version: TlsVersion | None = None, *, mutual: bool = False) -> Openi
         )
         return {"tls": tls}
 
+    settings = {"tls": True, "client_certificates": mutual}
+    if not web:
+        return Opening(lambda _: settings, lambda broker: broker.url(tls=True, login=""), options)
     return Opening(
-        lambda _: {"tls": True, "client_certificates": mutual}, lambda broker: broker.url(tls=True, login=""), options
+        lambda _: {**settings, "ws": True}, lambda broker: broker.url("wss", login=""), options, frozenset({"embedded"})
     )
 
 
@@ -119,6 +122,8 @@ OPENINGS = {
     "tls12": _secure("1.2"),
     "tls13": _secure("1.3"),
     "mtls": _secure(mutual=True),
+    "ws": Opening(lambda _: {"ws": True}, lambda broker: broker.url("ws", login=""), kinds=frozenset({"embedded"})),
+    "wss": _secure(web=True),
     "unix": Opening(
         lambda folder: {"unix": f"{folder}/broker"},
         lambda broker: broker.url("stomp+unix", login=""),

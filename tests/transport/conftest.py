@@ -20,6 +20,7 @@ from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import TlsVersion
 from stompy.transport.tls.transport import TlsTransport
 from stompy.transport.unix import UnixDialer, UnixListener
+from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from tests.support.certificates import Certificates
 
 if TYPE_CHECKING:
@@ -126,9 +127,20 @@ def place(carrier: str, certificates: Certificates, folder: Path) -> tuple[Liste
     dialer = TcpDialer(*tcp.address)
     if carrier == "tcp":
         return tcp, dialer
+    if carrier == "ws":
+        return web(tcp, dialer)
     version: TlsVersion = "1.2" if carrier == "tls 1.2" else "1.3"
     context = server_context(certificates.broker_options(version=version))
-    return TlsListener(tcp, context), TlsDialer(dialer, certificates.client_options())
+    secure = TlsListener(tcp, context), TlsDialer(dialer, certificates.client_options())
+    return web(*secure) if carrier == "wss" else secure
+
+
+def web(listener: TcpListener | TlsListener, dialer: TcpDialer | TlsDialer) -> tuple[Listener, Dialer]:
+    """Return WebSocket over a listener and who dials it."""
+    return (
+        WebSocketListener(listener, subprotocols=["v12.stomp"], admits=lambda origin: False),
+        WebSocketDialer(dialer, host="test", subprotocols=["v12.stomp"]),
+    )
 
 
 def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
@@ -137,7 +149,7 @@ def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
 
     def accept() -> None:
         transport = listener.accept()
-        if isinstance(transport, TlsTransport):
+        if isinstance(transport, (TlsTransport, AcceptedTransport)):
             transport.do_handshake(Deadline(GIVE_UP))
         accepted.append(transport)
 
@@ -149,7 +161,7 @@ def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
     return dialed, accepted[0]
 
 
-@pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3"])
+@pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3", "ws", "wss"])
 def pair(
     request: pytest.FixtureRequest, calling: Calling, certificates: Certificates, tmp_path: Path
 ) -> Iterator[tuple[Transport, Transport]]:

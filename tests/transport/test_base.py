@@ -302,7 +302,7 @@ def test_shutdown_in_the_middle_of_traffic_ends_everybody(pair: Pair, calling: C
             writer.result()
 
 
-@pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3"])
+@pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3", "ws", "wss"])
 def meeting(
     request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path
 ) -> Iterator[tuple[Listener, Dialer]]:

@@ -50,10 +50,10 @@ class EmbeddedBroker(RunningBroker):
         self.freezer = Freezer()
         options.setdefault("login_delay", 0.0)
         users = None if settings.users is None else dict(settings.users)
-        self._connector = "stomp+unix" if options.get("unix") is not None else "stomp"
+        self._connector = "stomp+unix" if options.get("unix") is not None else "ws" if options.get("ws") else "stomp"
         self._certificates: Certificates | None = None
         if settings.tls:
-            self._connector, self._certificates = "stomp+ssl", Certificates()
+            self._connector, self._certificates = tls_sibling(self._connector), Certificates()
             ca = self._certificates.ca_file if settings.client_certificates else None
             options["tls"] = Tls(cert=self._certificates.broker_file, ca=ca)
         self.broker = _FreezableBroker(self.freezer, users=users, **options)
@@ -74,7 +74,8 @@ class EmbeddedBroker(RunningBroker):
         name = tls_sibling(connector) if tls else connector
         if name != self._connector:
             raise ConfigurationError(f"this embedded broker has no connector {name!r} (it has {self._connector})")
-        return self.broker.url.replace("://", "://" + user_info(self.settings, login), 1)
+        url = self.broker.ws_url if name in ("ws", "wss") else self.broker.url
+        return url.replace("://", "://" + user_info(self.settings, login), 1)
 
     def start(self) -> None:
         """See `RunningBroker`."""
@@ -181,6 +182,11 @@ class FreezableTransport:
         """The other end."""
         return self._transport.peer
 
+    @property
+    def subprotocol(self) -> str | None:
+        """What the transport below has agreed on."""
+        return getattr(self._transport, "subprotocol", None)
+
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes; they wait here while frozen."""
         if not self._received:
@@ -248,5 +254,5 @@ class _FreezableBroker(Broker):
         super().__init__(**options)
         self._freezer = freezer
 
-    def _listen(self) -> Listener:
-        return _FreezableListener(super()._listen(), self._freezer)
+    def _listen(self) -> list[Listener]:
+        return [_FreezableListener(listener, self._freezer) for listener in super()._listen()]

@@ -279,6 +279,21 @@ class TlsTransport:
             with self._lock:
                 self._writing = False
 
+    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+        """Take a part of `data` and return its size; what is not written yet goes out with the next bytes.
+
+        Raises:
+            SendTimeout: the deadline passed first; nothing was taken.
+            ConnectionLost: the stream broke or was shut down.
+        """
+        part = bytes(data[:_CHUNK])
+        try:
+            self.sendall(part, deadline)
+        except SendTimeout as error:
+            if error.outcome == "not-sent":
+                raise
+        return len(part)
+
     def _check_open(self, outcome: Outcome) -> None:
         if self._shut or self._write_ended:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome=outcome)

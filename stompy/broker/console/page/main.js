@@ -7,8 +7,8 @@ class App {
   constructor() {
     this.store = new Store();
     this.detail = null;
-    const path = location.pathname.replace(/[^/]*$/, "");
-    this.stomp = new Stomp(`ws://${location.host}${path}stomp`, (state) => this.changed(state));
+    const token = location.pathname.split("/")[1];
+    this.stomp = new Stomp(`ws://${location.host}/${token}/stomp`, (state) => this.changed(state));
     this.sender = new Sender(this.stomp);
     this.tables = {
       Queues: new Table("Queues", [

@@ -1,0 +1,371 @@
+"""Dialer for WebSocket, and a listener that takes WebSocket clients and others on one port.
+
+| thread | may call | blocks on |
+|---|---|---|
+| the reader of an accepted connection | `recv`, whose first calls do the handshake | the underlying transport |
+| its writer | `sendall` | until the peer's first bytes have shown what it speaks; then as the transport chosen |
+| any | `shutdown` | nothing |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from stompy.deadline import Budget, Deadline, deadline_of
+from stompy.errors import (
+    ConnectError,
+    ConnectionLost,
+    ConnectTimeout,
+    SendTimeout,
+    StompTimeout,
+    TlsError,
+    WebSocketRefused,
+)
+from stompy.secret import Secret, without_traceback
+from stompy.transport.diagnosis import detect_protocol
+from stompy.transport.websocket import handshake
+from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
+from stompy.transport.websocket.options import WebSocketOptions
+from stompy.transport.websocket.transport import UnderlyingTransport, WebSocketTransport
+
+if TYPE_CHECKING:
+    from stompy.transport.base import Transport
+
+_LOG = logging.getLogger("stompy.transport")
+
+_START = b"GET "
+"""The first bytes of a WebSocket client; no STOMP frame begins so."""
+
+_DECIDED_WITHIN = 1.0
+"""Seconds that the writer waits for the peer's first bytes; it writes before them only to refuse a client."""
+
+_RESPONSE_WITHIN = 5.0
+"""Seconds in which a client must take a response that is no upgrade."""
+
+_MAYBE_LATER = (408, 425, 429)
+"""HTTP statuses of 400 to 499 after which the same request may succeed later."""
+
+
+class UnderlyingDialer(Protocol):
+    """A dialer for the transports below WebSocket."""
+
+    @property
+    def address(self) -> str:
+        """The address, for messages."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The host name as given."""
+        ...
+
+    def dial(self, deadline: Deadline) -> UnderlyingTransport:
+        """Return a new connection."""
+        ...
+
+
+class WebSocketDialer:
+    """Connects by WebSocket.
+
+    Args:
+        dialer: makes the connections below.
+        host: the `Host` header.
+        target: path and query, percent-encoded; not shown, as the query may hold a token.
+        subprotocols: to offer, the preferred one first.
+        options: headers and the like.
+    """
+
+    def __init__(
+        self,
+        dialer: UnderlyingDialer,
+        *,
+        host: str,
+        target: str = "/",
+        subprotocols: Sequence[str] = (),
+        options: WebSocketOptions | None = None,
+    ) -> None:
+        self._dialer = dialer
+        self._host = host
+        self._target = Secret(target)
+        self._subprotocols = subprotocols
+        self._options = options or WebSocketOptions()
+
+    @property
+    def address(self) -> str:
+        """The host and the port."""
+        return self._dialer.address
+
+    @property
+    def host(self) -> str:
+        """The host as given."""
+        return self._dialer.host
+
+    def dial(self, deadline: Deadline) -> WebSocketTransport:
+        """Return a new WebSocket.
+
+        Raises:
+            ConfigurationError: a setting cannot be used; nothing was sent.
+            ConnectError: the address cannot be reached, or does not speak WebSocket; `WebSocketRefused` if it refused.
+            ConnectTimeout: the deadline passed first.
+        """
+        headers = self._options.headers_now(self.address)
+        underlying = self._dialer.dial(deadline)
+        try:
+            return self._handshake(underlying, headers, deadline)
+        except (StompTimeout, SendTimeout) as error:
+            underlying.close()
+            message = "the peer did not answer the WebSocket handshake in time; does it speak HTTP on this port?"
+            raise ConnectTimeout(message, address=self.address) from error
+        except ConnectionLost as error:
+            underlying.close()
+            raise ConnectError(f"in the WebSocket handshake: {error}", address=self.address) from error
+        except BaseException:
+            underlying.close()
+            raise
+
+    def _handshake(
+        self, underlying: UnderlyingTransport, headers: Secret[Mapping[str, str]], deadline: Deadline
+    ) -> WebSocketTransport:
+        key = os.urandom(16)
+        without_traceback(lambda: underlying.sendall(self._request(key, headers), deadline))
+        head, received = self._response(underlying, deadline)
+        try:
+            subprotocol = handshake.check_response(head, key, self._subprotocols, received)
+        except HandshakeFailed as error:
+            refused = error.status is not None and 300 <= error.status < 500 and error.status not in _MAYBE_LATER
+            raise (WebSocketRefused if refused else ConnectError)(str(error), address=self.address) from None
+        return WebSocketTransport(
+            underlying, client=True, subprotocol=subprotocol, text=self._options.text, received=received
+        )
+
+    def _request(self, key: bytes, headers: Secret[Mapping[str, str]]) -> bytes:
+        return handshake.request_head(
+            self._target.reveal(), self._host, key, subprotocols=self._subprotocols, headers=headers.reveal()
+        )
+
+    def _response(self, underlying: UnderlyingTransport, deadline: Deadline) -> tuple[bytes, bytes]:
+        """Return the head of the response, and what arrived after it."""
+        received = b""
+        while (end := received.find(handshake.END)) < 0:
+            if len(received) > handshake.MAX_HEAD:
+                raise ConnectError("the peer answered with too long a head of HTTP", address=self.address)
+            data = underlying.recv(deadline)
+            if not data:
+                detected = "closed the connection instead of answering" if not received else "sent half an answer"
+                raise ConnectError(f"the peer {detected} the WebSocket handshake", address=self.address)
+            received += data
+            self._check_greeting(received)
+        end += len(handshake.END)
+        return received[:end], received[end:]
+
+    def _check_greeting(self, received: bytes) -> None:
+        detected = detect_protocol(received)
+        if detected == "TLS":
+            message = "the broker speaks TLS on this port: write wss:// instead of ws://"
+            raise TlsError(message, reason="needs-tls", address=self.address)
+        if detected is not None and detected != "HTTP":
+            message = f"the peer speaks {detected} on this port, not WebSocket"
+            raise ConnectError(message, address=self.address)
+
+    def __repr__(self) -> str:
+        return f"<WebSocketDialer {self.address}>"
+
+
+class UnderlyingListener(Protocol):
+    """A listener for the transports below."""
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """The address that it listens on."""
+        ...
+
+    def accept(self) -> UnderlyingTransport | None:
+        """Return the next connection."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class WebSocketListener:
+    """Accepts clients that speak WebSocket, and clients that do not; their first bytes decide.
+
+    Args:
+        listener: accepts the connections below; the `WebSocketListener` then owns it.
+        subprotocols: that a client may choose from, the preferred one first.
+        admits: whether a page of this origin may connect; clients that are no browsers have none.
+        respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
+            may raise `HandshakeRefused`.
+    """
+
+    def __init__(
+        self,
+        listener: UnderlyingListener,
+        *,
+        subprotocols: Sequence[str],
+        admits: Callable[[str], bool],
+        respond: Callable[[bytes], bytes | None] = lambda head: None,
+    ) -> None:
+        self._listener = listener
+        self._subprotocols = subprotocols
+        self._admits = admits
+        self._respond = respond
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """The address that it listens on."""
+        return self._listener.address
+
+    def accept(self) -> AcceptedTransport | None:
+        """Return the next connection; `None` after the listener was closed."""
+        underlying = self._listener.accept()
+        if underlying is None:
+            return None
+        return AcceptedTransport(
+            underlying, subprotocols=self._subprotocols, admits=self._admits, respond=self._respond
+        )
+
+    def close(self) -> None:
+        """Stop listening; from any thread."""
+        self._listener.close()
+
+    def __repr__(self) -> str:
+        return f"<WebSocketListener over {self._listener!r}>"
+
+
+class AcceptedTransport:
+    """A connection whose first bytes decide what it speaks; see `stompy.transport.base.Transport`.
+
+    Args:
+        underlying: the transport below, which this one then owns.
+        subprotocols: as for `WebSocketListener`.
+        admits: as for `WebSocketListener`.
+        respond: as for `WebSocketListener`.
+    """
+
+    def __init__(
+        self,
+        underlying: UnderlyingTransport,
+        *,
+        subprotocols: Sequence[str],
+        admits: Callable[[str], bool],
+        respond: Callable[[bytes], bytes | None],
+    ) -> None:
+        self._underlying = underlying
+        self._subprotocols = subprotocols
+        self._admits = admits
+        self._respond = respond
+        self._start = b""
+        self._chosen: Transport | None = None
+        self._decided = threading.Event()  # also set at the end
+        self._refused = False
+        self.subprotocol: str | None = None
+        """The agreed subprotocol of a WebSocket."""
+
+    @property
+    def peer(self) -> str:
+        """The name of the peer."""
+        return self._underlying.peer
+
+    def recv(self, deadline: Deadline | None = None) -> bytes:
+        """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
+
+        Raises:
+            StompTimeout: the deadline passed.
+            ConnectionLost: the stream broke, or the WebSocket handshake failed.
+        """
+        if self._chosen is None:
+            self.do_handshake(deadline)
+        if self._start:
+            start, self._start = self._start, b""
+            return start
+        return b"" if self._chosen is None else self._chosen.recv(deadline)
+
+    def do_handshake(self, deadline: Deadline | None) -> None:
+        """Read until the first bytes have shown what the peer speaks; raises as `recv` does."""
+        while self._chosen is None:
+            data = self._underlying.recv(deadline)
+            if not data:
+                self._start = b""
+                self._decided.set()
+                return
+            if self._refused:
+                continue  # unread bytes could destroy the response
+            self._start += data
+            if _START.startswith(self._start[: len(_START)]):
+                self._try_upgrade()
+            else:
+                self._choose(self._underlying)
+
+    def _choose(self, transport: Transport) -> None:
+        self._chosen = transport
+        self._decided.set()
+
+    def _try_upgrade(self) -> None:
+        """Do the handshake if its head is complete.
+
+        Raises:
+            ConnectionLost: it is refused.
+        """
+        head, end, rest = self._start.partition(handshake.END)
+        if not end and len(head) <= handshake.MAX_HEAD:
+            return
+        self._start = b""
+        try:
+            if len(head) > handshake.MAX_HEAD:
+                raise HandshakeRefused(431, f"the head of the request is longer than {handshake.MAX_HEAD} bytes")
+            response = self._respond(head)
+            if response is not None:
+                self._finish(response, Deadline(_RESPONSE_WITHIN))
+                raise ConnectionLost(f"{self.peer} has its HTTP response")
+            request = handshake.parse_request(head)
+            if request.origin is not None and not self._admits(request.origin):
+                raise HandshakeRefused(403, f"the origin {request.origin!r} is not among the broker's origins")
+            self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._subprotocols)
+        except HandshakeRefused as refused:
+            _LOG.info("%s: refused the WebSocket handshake: %s", self.peer, refused)
+            self._finish(handshake.refusal(refused), Deadline(0))
+            raise ConnectionLost(f"refused the WebSocket handshake of {self.peer}: {refused}") from None
+        self._underlying.sendall(handshake.accept_head(request.key, self.subprotocol), Deadline(0))
+        _LOG.debug("%s: WebSocket, subprotocol %s", self.peer, self.subprotocol)
+        self._choose(WebSocketTransport(self._underlying, client=False, subprotocol=self.subprotocol, received=rest))
+
+    def _finish(self, response: bytes, deadline: Deadline) -> None:
+        """Write a response, after which the connection ends."""
+        self._refused = True
+        self._decided.set()
+        self._underlying.sendall(response, deadline)
+        self._underlying.shutdown_write()
+
+    def sendall(self, data: bytes, deadline: Budget) -> None:
+        """Write all of `data`; raises as the chosen transport does."""
+        chosen = self._chosen
+        if chosen is None:
+            deadline = deadline_of(deadline)
+            self._decided.wait(deadline.sooner(_DECIDED_WITHIN).remaining())
+            if self._chosen is None and (self._start or self._decided.is_set()):
+                raise ConnectionLost(f"the WebSocket handshake with {self.peer} is not done", outcome="not-sent")
+            chosen = self._chosen or self._underlying  # a client that waits for the first bytes is no WebSocket client
+        chosen.sendall(data, deadline)
+
+    def shutdown(self) -> None:
+        """End both directions and wake waiting threads; from any thread."""
+        self._decided.set()
+        (self._chosen or self._underlying).shutdown()
+
+    def shutdown_write(self) -> None:
+        """End the outgoing direction."""
+        (self._chosen or self._underlying).shutdown_write()
+
+    def close(self) -> None:
+        """Shut down and release the resources of the operating system."""
+        self._decided.set()
+        (self._chosen or self._underlying).close()
+
+    def __repr__(self) -> str:
+        return f"<AcceptedTransport over {self._chosen or self._underlying!r}>"

@@ -1,0 +1,280 @@
+"""WebSocket over another transport: its messages are parts of one byte stream, in both directions.
+
+| thread | may call | blocks on |
+|---|---|---|
+| the reader (owner) | `recv`, then `close` | the underlying transport, until its deadline or `shutdown` |
+| one writer at a time | `sendall`, `send_messages`, `shutdown_write` | the same |
+| any | `shutdown` | nothing |
+
+Lock: `WebSocketTransport._lock` guards the order of bytes out. The writer holds it during I/O; others, which answer a
+Ping or close, only try it. If the writer has it, the writer sends their frames after its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from stompy.deadline import Budget, Deadline, deadline_of
+from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.transport.base import Transport
+from stompy.transport.websocket.frames import (
+    BINARY,
+    CLOSE,
+    GOING_AWAY,
+    NO_STATUS,
+    NORMAL,
+    PING,
+    PONG,
+    TEXT,
+    Decoder,
+    close_payload,
+    describe_close,
+    encode,
+    parse_close,
+)
+
+_LOG = logging.getLogger("stompy.transport")
+
+_MAX_ANSWERS = 64
+"""Pings that wait for their answer; of more, only the latest are answered, which is allowed (section 5.5.3)."""
+
+_KEYS = 128
+"""Masking keys that are taken from the operating system at once."""
+
+
+class UnderlyingTransport(Transport, Protocol):
+    """A transport that WebSocket can run over, with a `send` that may write a part."""
+
+    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
+        ...
+
+
+class WebSocketTransport:
+    """One end of a WebSocket whose opening handshake is done; see `stompy.transport.base.Transport`.
+
+    Each `sendall` is one message, as some servers expect one STOMP frame in each. Messages of the peer may be divided
+    in any way. The end of the underlying stream is the end of this one, even without a Close frame. A Close frame of
+    the peer ends one direction: it is answered when the other one is shut down, so that what is written before arrives.
+
+    Args:
+        underlying: the transport below, which this one then owns.
+        client: whether this is the client.
+        subprotocol: the one that was agreed on, or `None`.
+        text: whether to send text messages rather than binary ones, where the bytes are UTF-8. A server adapts to its
+            client.
+        received: bytes that arrived with the handshake.
+    """
+
+    def __init__(
+        self,
+        underlying: UnderlyingTransport,
+        *,
+        client: bool,
+        subprotocol: str | None = None,
+        text: bool = False,
+        received: bytes = b"",
+    ) -> None:
+        self._underlying = underlying
+        self._client = client
+        self._decoder = Decoder(masks=not client)
+        self._received = received
+        self._text = text
+        self._keys = b""
+        self._lock = threading.RLock()
+        self._unsent: bytes | memoryview = b""  # the rest of a frame
+        self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
+        self._interrupted = False  # a write ended by a signal, so that it is unknown what was written
+        self._close_sent = False
+        self._closing = close_payload(NORMAL)  # the payload of our Close frame, which answers that of the peer
+        self._end: ConnectionLost | None = None
+        self._raised = False
+        self._shut = False
+        self.subprotocol = subprotocol
+        """The agreed subprotocol."""
+
+    @property
+    def peer(self) -> str:
+        """The name of the peer."""
+        return self._underlying.peer
+
+    # Reading
+
+    def recv(self, deadline: Deadline | None = None) -> bytes:
+        """Return the next bytes; `b""` at the end of the stream, after a normal Close frame, and after `shutdown`.
+
+        Raises:
+            StompTimeout: the deadline passed.
+            ConnectionLost: the stream broke, the peer broke the protocol or closed with an error.
+        """
+        while not self._shut and self._end is None and not self._decoder.closed:
+            data, self._received = self._received, b""
+            data = data or self._underlying.recv(deadline)
+            if not data:
+                return b""
+            payload = self._decode(data)
+            if payload:
+                return payload
+            if deadline is not None and deadline.expired:
+                raise StompTimeout(f"no bytes from {self.peer} in time")
+        if self._shut:
+            return b""
+        if self._end is not None and not self._raised:
+            self._raised = True
+            raise self._end
+        while self._decoder.error is not None and self._underlying.recv(deadline):
+            pass  # unread bytes could destroy our Close frame
+        return b""
+
+    def _decode(self, data: bytes) -> bytes:
+        decoder = self._decoder
+        pieces = decoder.receive(data)
+        parts = []
+        for opcode, payload, _ in pieces:
+            if opcode <= BINARY:
+                parts.append(payload)
+                if not self._client:
+                    self._text = opcode == TEXT
+            elif opcode == PING:
+                self._answer(PONG, payload)
+            elif opcode == CLOSE:
+                self._closed(*parse_close(payload))
+        if decoder.error is not None:
+            message = f"the WebSocket peer {decoder.error.message}"
+            self._answer(CLOSE, close_payload(decoder.error.code, message))
+            self._end = ConnectionLost(f"connection to {self.peer} lost: {message}")
+        self._send_control()
+        if decoder.error is not None and not self._client:
+            self._underlying.shutdown_write()
+        return b"".join(parts)
+
+    def _closed(self, code: int, reason: str) -> None:
+        self._closing = b"" if code == NO_STATUS else close_payload(code)
+        said = describe_close(code, reason)
+        _LOG.debug("%s: closed the WebSocket with %s", self.peer, said)
+        if code not in (NORMAL, GOING_AWAY, NO_STATUS):
+            self._end = ConnectionLost(f"{self.peer} closed the WebSocket with {said}")
+
+    # Writing
+
+    def sendall(self, data: bytes, deadline: Budget) -> None:
+        """Write `data` as one message.
+
+        Raises:
+            SendTimeout: the deadline passed first.
+            ConnectionLost: the stream broke or was shut down.
+        """
+        with self._lock:
+            self._write(self._message(data), deadline)
+        if self._control:
+            self._send_control()
+
+    def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
+        """Write several messages together; raises as `sendall` does."""
+        with self._lock:
+            self._write(b"".join([self._message(message) for message in messages]), deadline)
+        if self._control:
+            self._send_control()
+
+    def _message(self, data: bytes) -> bytes:
+        opcode = TEXT if self._text and _is_text(data) else BINARY
+        return encode(opcode, data, self._next_key() if self._client else None)
+
+    def _next_key(self) -> bytes:
+        keys = self._keys or os.urandom(4 * _KEYS)
+        self._keys = keys[4:]
+        return keys[:4]
+
+    def _write(self, frames: bytes, budget: Budget) -> None:
+        """Write whole frames, with the lock held."""
+        if self._close_sent or self._interrupted or self._shut:
+            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
+        deadline = deadline_of(budget)
+        if self._unsent or self._control:
+            self._flush(deadline)
+        self._interrupted, sent, view = True, 0, memoryview(frames)
+        try:
+            while sent < len(view):
+                if sent and deadline.expired:  # a peer that reads slowly must not extend it
+                    raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                sent += self._underlying.send(view[sent:], deadline)
+            if deadline.expired:
+                self._underlying.sendall(b"", deadline)  # what TLS has taken and not written yet
+        except ConnectionLost as error:
+            if sent:
+                self._unsent, error.outcome = view[sent:], "unknown"
+            self._interrupted = False
+            raise
+        self._interrupted = False
+
+    def _flush(self, deadline: Deadline) -> None:
+        """Write the rest of an earlier frame and the control frames, with the lock held."""
+        while self._unsent or self._control:
+            if not self._unsent:
+                self._unsent = self._control.popleft()
+            sent = self._underlying.send(self._unsent, deadline)
+            self._unsent = self._unsent[sent:]
+
+    def _answer(self, opcode: int, payload: bytes) -> None:
+        """Queue a control frame; none follows a Close frame."""
+        if not self._close_sent:
+            self._close_sent = opcode == CLOSE
+            self._control.append(encode(opcode, payload, os.urandom(4) if self._client else None))
+
+    def _send_control(self) -> None:
+        """Write the queued control frames as far as possible without waiting, unless a writer will do it."""
+        lock = self._lock
+        while self._control and not lock._is_owned():  # type: ignore[attr-defined]
+            try:
+                if not lock.acquire(blocking=False):
+                    return
+                if self._interrupted:
+                    return
+                self._flush(Deadline(0))
+            except ConnectionLost:
+                return  # with the next message; or the connection is lost, which the reader finds out
+            finally:
+                try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
+                    lock.release()
+                except RuntimeError:
+                    pass  # it was not acquired
+
+    # Closing
+
+    def shutdown(self) -> None:
+        """End both directions and wake waiting threads; from any thread."""
+        if not self._shut:
+            self._answer(CLOSE, self._closing)
+            self._shut = True
+            self._send_control()
+        self._underlying.shutdown()
+
+    def shutdown_write(self) -> None:
+        """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""
+        self._answer(CLOSE, self._closing)
+        self._send_control()
+        if self._unsent or self._control:  # the peer does not read
+            self._underlying.shutdown_write()
+
+    def close(self) -> None:
+        """Shut down and release the resources of the operating system."""
+        self.shutdown()
+        self._underlying.close()
+
+    def __repr__(self) -> str:
+        return f"<WebSocketTransport over {self._underlying!r}>"
+
+
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
