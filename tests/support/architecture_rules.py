@@ -59,6 +59,7 @@ IMPURE = frozenset({
 
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
+    "cli": frozenset({"rich"}),
     "testing": frozenset({"pytest", "testcontainers", "docker", "trustme", "cryptography"}),
 }
 """Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""

@@ -104,12 +104,12 @@ class Browser:
             else:
                 self.events.append(message)
 
-    def page(self, url: str, **context: Any) -> Page:
+    def page(self, url: str) -> Page:
         """Return a new page, in a context of its own."""
         own = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=own)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, target, session)
         for domain in ("Page", "Runtime", "Log"):
             page.call(f"{domain}.enable")
         page.go(url)
@@ -117,8 +117,7 @@ class Browser:
 
     def close(self) -> None:
         """End it."""
-        with contextlib.suppress(OSError, AssertionError):
-            self.call("Browser.close")
+        self._process.terminate()
         os.close(self._writing)
         try:
             self._process.wait(WITHIN)
@@ -131,8 +130,9 @@ class Browser:
 class Page:
     """A page of a browser."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, target: str, session: str) -> None:
         self._browser = browser
+        self._target = target
         self._session = session
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -150,13 +150,12 @@ class Page:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
-    def until(self, script: str) -> Any:
-        """Wait until an expression is true; return its value."""
+    def until(self, script: str) -> None:
+        """Wait until an expression is true."""
         give_up = time.monotonic() + WITHIN
-        while not (value := self.run(script)):
+        while not self.run(f"Boolean({script})"):
             assert time.monotonic() < give_up, f"{script} did not come about; the page says: {self.text()}"
             time.sleep(0.02)
-        return value
 
     def text(self) -> str:
         """Return what the page shows."""
@@ -192,6 +191,27 @@ class Page:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile
         )
+
+    def faults(self) -> list[str]:
+        """Return what has gone wrong in the page: exceptions, and errors that it, or the browser, has logged."""
+        found = []
+        for event in self._browser.events:
+            if event.get("sessionId") != self._session:
+                continue
+            given = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                found.append(str(given["exceptionDetails"]))
+            elif event["method"] == "Log.entryAdded" and given["entry"]["level"] == "error":
+                found.append(given["entry"]["text"])
+        return found
+
+    def forget_faults(self) -> None:
+        """Forget what has gone wrong."""
+        self._browser.events.clear()
+
+    def close(self) -> None:
+        """Close it."""
+        self._browser.call("Target.closeTarget", targetId=self._target)
 
     def screenshot(self, path: Path) -> None:
         """Write a picture of what is in view."""

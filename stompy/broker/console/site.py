@@ -17,7 +17,7 @@ _POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src ws://{host}; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types"
 )
-"""What the page may do: run its own script, and connect to its own console. Nothing can be written into it as markup."""
+"""What the page may do: run its own script and connect to its own console; it cannot write markup into itself."""
 
 _HEADERS = (
     "Content-Type: text/html; charset=utf-8",

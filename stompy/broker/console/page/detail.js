@@ -91,22 +91,22 @@ class Detail {
     this.chips.replaceChildren(...chips);
     if (this.pause) setText(this.pause, now.paused ? "Resume" : "Pause");
     const facts = this.kind === "Connections" ? [
-      ["Version", `STOMP ${now.version}`], ["Login", now.login || "none"], ["Client id", now.client_id || "none"], ["Unacknowledged", grouped.format(now.unacked)],
+      ["Version", `STOMP ${now.version}`], ["Login", now.login || "none"], ["Client id", now.client_id || "none"], ["Unacked", grouped.format(now.unacked)],
       ["Heartbeats", beats(now)], ["Last heard", this.gone ? "" : `${seconds(now.idle)} ago`], ["Session", now.session], ["Subscriptions", now.subscriptions.join(", ") || "none"],
     ] : [
-      ["Ready", grouped.format(now.ready)], ["Unacknowledged", grouped.format(now.unacked || 0)], ["Consumers", grouped.format(now.consumers)],
+      ["Ready", grouped.format(now.ready)], ["Unacked", grouped.format(now.unacked || 0)], ["Consumers", grouped.format(now.consumers)],
       ["In", `${rate(now.in)}/s`], ["Out", `${rate(now.out)}/s`],
     ];
     if (this.values) facts.forEach(([, value], place) => setText(this.values[place], value));
     else {
       this.values = facts.map(([, value]) => el("dd", {}, value));
-      this.facts.replaceChildren(...facts.map(([name], place) => el("div", {}, el("dt", {}, name), this.values[place])));
+      this.facts.replaceChildren(...facts.map(([name], place) => el("div", { class: name === "Subscriptions" ? "broad" : "" }, el("dt", {}, name), this.values[place])));
     }
     this.paint();
   }
 
   paint() {
-    if (this.chart && this.row.ins) draw(this.chart, [[this.row.outs, "out"], [this.row.ins, "in"]], { labels: true });
+    if (this.chart && this.row.ins) draw(this.chart, [[this.row.ins, "in", true], [this.row.outs, "out"]], { labels: true });
   }
 }
 

@@ -56,7 +56,7 @@ function readColours() {
   for (const name of ["in", "out", "line", "quiet"]) colours[name] = style.getPropertyValue(`--${name}`).trim();
 }
 
-// Draw lines over the same scale; `lines` are pairs of a history and a colour's name.
+// Draw lines over the same scale; `lines` are a history, a colour's name, and whether to fill below.
 function draw(canvas, lines, { labels = false, count = HISTORY } = {}) {
   const scale = window.devicePixelRatio || 1;
   const width = Math.round(canvas.clientWidth * scale);
@@ -65,7 +65,7 @@ function draw(canvas, lines, { labels = false, count = HISTORY } = {}) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, width, height);
-  const shown = lines.map(([history, name]) => [history.values.slice(-count), colours[name]]);
+  const shown = lines.map(([history, name, fill]) => [history.values.slice(-count), colours[name], fill]);
   const most = Math.max(1, ...shown.flatMap(([values]) => values));
   const top = labels ? 16 * scale : 3 * scale;
   const y = (value) => height - 2 * scale - (value / most) * (height - top - 2 * scale);
@@ -86,7 +86,7 @@ function draw(canvas, lines, { labels = false, count = HISTORY } = {}) {
     context.textAlign = "left";
   }
   const step = width / (count - 1);
-  for (const [values, colour] of shown) {
+  for (const [values, colour, fill] of shown) {
     if (values.length < 2) continue;
     context.strokeStyle = colour;
     context.lineWidth = 1.5 * scale;
@@ -98,7 +98,8 @@ function draw(canvas, lines, { labels = false, count = HISTORY } = {}) {
       else context.moveTo(x, y(value));
     });
     context.stroke();
-    context.globalAlpha = 0.1;
+    if (!fill) continue;
+    context.globalAlpha = 0.12;
     context.fillStyle = colour;
     context.lineTo(width, height);
     context.lineTo(width - (values.length - 1) * step, height);

@@ -8,7 +8,7 @@ class Live {
   constructor(ask, { filters = [], opened = null, waiting = "Waiting for the next message" } = {}) {
     this.ask = ask;
     this.opened = opened;
-    this.seen = 0;
+    this.shown = 0;
     this.items = el("div", { class: "items", tabindex: "-1" });
     this.empty = el("p", { class: "empty" }, waiting);
     this.items.append(this.empty);
@@ -30,7 +30,7 @@ class Live {
   clear() {
     this.items.replaceChildren(this.empty);
     this.empty.hidden = false;
-    this.shownNow = 0;
+    this.shown = 0;
   }
 
   async tick() {
@@ -39,11 +39,9 @@ class Live {
     try {
       const { total, passed } = await this.ask();
       this.failed = "";
-      if (total < this.seen) this.shownSum = 0;
-      this.seen = total;
       this.show(passed);
-      const shown = (this.shownSum = (this.shownSum || 0) + passed.length);
-      setText(this.count, `${grouped.format(total)} passed${total > shown ? `, ${grouped.format(shown)} of them sampled` : ""}`);
+      this.shown += passed.length;
+      setText(this.count, `${grouped.format(total)} passed${total > this.shown ? `, ${grouped.format(this.shown)} of them shown` : ""}`);
     } catch (error) {
       if (this.failed !== error.message) note(error.message, true);
       this.failed = error.message;

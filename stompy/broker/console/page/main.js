@@ -12,7 +12,7 @@ class App {
     this.sender = new Sender(this.stomp);
     this.tables = {
       Queues: new Table("Queues", [
-        { title: "Queue", value: (row) => row.name, text: (row) => (row.paused ? `⏸ ${row.name}` : row.name) },
+        { title: "Queue", value: (row) => row.name, text: (row) => (row.paused ? `${row.name} (paused)` : row.name) },
         numeric("Ready", (row) => row.ready),
         { ...numeric("Unacked", (row) => row.unacked), wide: true },
         numeric("Consumers", (row) => row.consumers),
@@ -89,7 +89,7 @@ class App {
     for (const { name, shown, value, chart, box } of this.tiles) {
       const { values } = store.totals[name];
       setText(value, values.length ? shown(values[values.length - 1]) : "–");
-      draw(chart, [[store.totals[name], name === "out" ? "out" : "in"]]);
+      draw(chart, [[store.totals[name], name === "out" ? "out" : "in", true]], { count: 60 });
       if (name === "dead") box.classList.toggle("bad", values[values.length - 1] > 0);
     }
     for (const [name, badge] of Object.entries(this.badges)) setText(badge, short(store.rows[name].length));
@@ -115,6 +115,7 @@ class App {
     this.detail = detail;
     $("detail").replaceChildren(...detail.box);
     $("detail").hidden = false;
+    $("main").className = "split";
     $("detail").scrollTop = 0;
     detail.title.focus({ preventScroll: true });
   }
@@ -122,6 +123,7 @@ class App {
   close(focus = true) {
     this.detail = null;
     $("detail").hidden = true;
+    $("main").className = "";
     $("detail").replaceChildren();
     const table = this.tables[this.tab];
     if (focus && table) table.view.focus();
@@ -174,6 +176,6 @@ class App {
 }
 
 const numeric = (title, value, text = short) => ({ title, value, text: (row) => text(value(row)), number: true });
-const sparkline = (canvas, row) => draw(canvas, [[row.outs, "out"], [row.ins, "in"]]);
+const sparkline = (canvas, row) => draw(canvas, [[row.ins, "in", true], [row.outs, "out"]]);
 
 new App();

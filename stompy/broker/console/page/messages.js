@@ -47,7 +47,7 @@ class Sender {
     this.stomp = stomp;
     this.destination = el("input", { name: "destination", required: true, value: "/queue/", autocomplete: "off", spellcheck: "false" });
     this.headers = el("textarea", { rows: 4, spellcheck: "false", placeholder: "name:value, one on each line" });
-    this.body = el("textarea", { rows: 10, spellcheck: "false" });
+    this.body = el("textarea", { rows: 9, spellcheck: "false" });
     this.base64 = el("input", { type: "checkbox" });
     this.form = el("form", { onsubmit: (event) => {
       event.preventDefault();
