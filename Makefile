@@ -13,6 +13,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # All tests of one kind of broker in one process, so that each is started once.
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
+REAL_WEB := artemis,rabbitmq4
 # `__init__` defines the version.
 DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
@@ -21,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test test-tools test-brokers test-transports test-pythons test-load test-spark test-spark-oldest \
+.PHONY: help demo flights test test-tools test-brokers test-transports test-browser test-pythons test-load test-spark test-spark-oldest \
 	test-spark-release test-spark-brokers test-long test-long-client test-long-spark fuzz mutation check-long images \
 	bench bench-quick bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
@@ -31,7 +32,8 @@ help:
 	@echo "make test               the tests (ARGS=... for pytest, WORKERS=0 for one after the other)"
 	@echo "make test-tools         the tests of tools/"
 	@echo "make test-brokers       the scenarios against real brokers in containers, and against the embedded one in their place"
-	@echo "make test-transports    the scenarios over TLS, client certificates and Unix sockets"
+	@echo "make test-transports    the scenarios over TLS, client certificates, Unix sockets and WebSocket"
+	@echo "make test-browser       the console, and the libraries of web pages, in Chromium against the embedded broker"
 	@echo "make test-pythons       what depends on the interpreter, on the oldest and the newest Python here"
 	@echo "make test-load          tests of volume and memory"
 	@echo "make test-spark         the tests of the data pipeline, in an environment of their own (.venv-spark)"
@@ -89,7 +91,10 @@ test-brokers: $(VENV)/.installed-test
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
 
 # On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages.
-test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix
+test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix test-transport-ws \
+		test-transport-wss
+	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL_WEB) STOMPY_REQUIRE_BROKERS=$(REAL_WEB) \
+		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py
 	STOMPY_SCENARIO_TRANSPORT=tls12 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
 		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
 	STOMPY_SCENARIO_TRANSPORT=mtls STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
@@ -99,6 +104,9 @@ test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls t
 test-transport-%: $(VENV)/.installed-test
 	STOMPY_SCENARIO_TRANSPORT=$* STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded \
 		$(PYTEST) -m broker $(SIDE_BY_SIDE) tests/scenarios -k embedded
+
+test-browser: $(VENV)/.installed-test
+	libraries=$$(.ci/browser) && STOMPY_BROWSER_LIBRARIES=$$libraries $(PYTEST) tests/browser $(ARGS)
 
 # Not the pages, the tools, the cost of parsing and the long sweeps over each byte, which are the same on every Python.
 test-pythons: $(VENV)/.installed-test

@@ -74,6 +74,7 @@ GATE: tuple[Stage, ...] = (
     Stage("check-long"),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
     Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
+    Stage("test-browser", tests=True),
     Stage("test-spark-oldest", tests=True),
     Stage("test-load", tests=True),
     Stage("test-pythons", tests=True),

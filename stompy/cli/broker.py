@@ -66,6 +66,18 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--unix-mode", metavar="MODE", type=mode, default=0o600, help="permissions of the socket (default: 600)"
     )
     group.add_argument(
+        "--ws", action="store_true", help="take STOMP over WebSocket too, on the same port; its address is printed next"
+    )
+    group.add_argument("--ws-port", metavar="PORT", type=port, help="a port of its own for that; 0 takes a free one")
+    group.add_argument(
+        "--origin",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="whose web pages may connect by WebSocket, such as http://localhost:3000, or '*' for all; may be repeated "
+        "(default: none)",
+    )
+    group.add_argument(
         "--ready-file",
         metavar="FILE",
         type=Path,
@@ -114,6 +126,9 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         tls=broker_tls_from(arguments),
         unix=arguments.unix,
         unix_mode=arguments.unix_mode,
+        ws=arguments.ws,
+        ws_port=arguments.ws_port,
+        origins=arguments.origin,
         users=_users(arguments),
         like=arguments.like,
         console=arguments.console,
@@ -128,6 +143,8 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         with broker:
             report_ready(f"{broker.url}\n")
             say(broker.url)
+            if arguments.ws or arguments.ws_port is not None:
+                say(broker.ws_url)
             if arguments.console:
                 report(f"console: {broker.console_url}")
             report("for development: everything is in memory and lost at the end; Ctrl-C stops it")

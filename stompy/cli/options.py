@@ -63,8 +63,9 @@ def connection_options() -> argparse.ArgumentParser:
         "--url",
         action="append",
         metavar="URL",
-        help="stomp://[login@]host[:port][/vhost], stomp+ssl:// for TLS, or stomp+unix:///path; several, with commas "
-        "or by repeating it, are tried in order (default: $STOMPY_URL, else stomp://localhost:61613)",
+        help="stomp://[login@]host[:port][/vhost], stomp+ssl:// for TLS, ws:// or wss:// for WebSocket, or "
+        "stomp+unix:///path; several, with commas or by repeating it, are tried in order (default: $STOMPY_URL, else "
+        "stomp://localhost:61613)",
     )
     group.add_argument("--login", metavar="LOGIN", help="instead of the one in the URL")
     add_passcode_options(group, "STOMPY_PASSCODE")
@@ -95,7 +96,7 @@ def connection_options() -> argparse.ArgumentParser:
         help="retry connecting for S seconds, for instance while the broker starts (default: try once)",
     )
     add_verbose(group)
-    add_tls_options(parser.add_argument_group("TLS, for stomp+ssl://"))
+    add_tls_options(parser.add_argument_group("TLS, for stomp+ssl:// and wss://"))
     return parser
 
 

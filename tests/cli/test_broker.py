@@ -214,3 +214,16 @@ def test_the_printed_example_sends_to_a_broker_that_is_there(tmp_path: Path) -> 
     done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, capture_output=True, timeout=50, check=False)
     assert (done.returncode, done.stderr.count(b"error")) == (0, 0), done.stderr
     assert done.stdout.splitlines()[-1] == b"hello"
+
+
+def test_websocket_clients_of_some_origins(start: Start) -> None:
+    process = start("broker", "--port", "0", "--ws", "--origin", "http://a.example")
+    url, web = address_of(process), address_of(process)
+    assert web == url.replace("stomp:", "ws:") + "/"
+    for origin in ("http://a.example", "http://b.example"):
+        options = stompy.WebSocketOptions(headers={"Origin": origin})
+        if origin == "http://a.example":
+            stompy.connect(web, websocket=options).disconnect()
+        else:
+            with pytest.raises(stompy.WebSocketRefused):
+                stompy.connect(web, websocket=options)

@@ -84,13 +84,13 @@ class Opening:
     """A way to a broker.
 
     Attributes:
-        settings: of the broker, for it to listen so; told a folder of its own.
+        settings: of the broker, for it to listen so; told its kind and a folder of its own.
         options: what `stompy.connect` must be told beside the address.
         url: tells the address.
         kinds: of broker that have it; `None` for all.
     """
 
-    settings: Callable[[str], dict[str, Any]]
+    settings: Callable[[str, str], dict[str, Any]]
     url: Callable[[RunningBroker], str]
     options: Callable[[RunningBroker], dict[str, Any]] = field(default=lambda _: {})
     kinds: frozenset[str] | None = None
@@ -110,22 +110,36 @@ def _secure(version: TlsVersion | None = None, *, mutual: bool = False, web: boo
         return {"tls": tls}
 
     settings = {"tls": True, "client_certificates": mutual}
-    if not web:
-        return Opening(lambda _: settings, lambda broker: broker.url(tls=True, login=""), options)
-    return Opening(
-        lambda _: {**settings, "ws": True}, lambda broker: broker.url("wss", login=""), options, frozenset({"embedded"})
-    )
+    if web:
+        return Opening(
+            lambda kind, _: {**settings, **_web(kind)}, lambda broker: _web_url(broker, "wss"), options, _WEB
+        )
+    return Opening(lambda *_: settings, lambda broker: broker.url(tls=True, login=""), options)
+
+
+_WEB = frozenset({"embedded", "artemis", "rabbitmq3", "rabbitmq4"})
+"""The kinds that speak WebSocket: Artemis on the port of STOMP, RabbitMQ on one of its own."""
+
+
+def _web(kind: str) -> dict[str, Any]:
+    return {"ws": True} if kind == "embedded" else {}
+
+
+def _web_url(broker: RunningBroker, scheme: str) -> str:
+    if broker.kind != "artemis":
+        return broker.url(scheme, login="")
+    return broker.url(tls=scheme == "wss", login="").replace("stomp+ssl" if scheme == "wss" else "stomp", scheme, 1)
 
 
 OPENINGS = {
-    "tcp": Opening(lambda _: {}, lambda broker: broker.url(login="")),
+    "tcp": Opening(lambda *_: {}, lambda broker: broker.url(login="")),
     "tls12": _secure("1.2"),
     "tls13": _secure("1.3"),
     "mtls": _secure(mutual=True),
-    "ws": Opening(lambda _: {"ws": True}, lambda broker: broker.url("ws", login=""), kinds=frozenset({"embedded"})),
+    "ws": Opening(lambda kind, _: _web(kind), lambda broker: _web_url(broker, "ws"), kinds=_WEB),
     "wss": _secure(web=True),
     "unix": Opening(
-        lambda folder: {"unix": f"{folder}/broker"},
+        lambda _, folder: {"unix": f"{folder}/broker"},
         lambda broker: broker.url("stomp+unix", login=""),
         kinds=frozenset({"embedded"}),
     ),
@@ -169,7 +183,7 @@ class Candidate:
     @property
     def connect_headers(self) -> dict[str, str]:
         """What a CONNECT by hand must say."""
-        host = "/" if self.kind == "like-rabbitmq" else parse_addresses(self.url)[0].vhost or "localhost"
+        host = "/" if "rabbitmq" in self.kind else parse_addresses(self.url)[0].vhost or "localhost"
         return {"login": LOGIN, "passcode": PASSCODE, "host": host}
 
     @contextmanager
@@ -217,7 +231,7 @@ def start(kind: str, **settings: Any) -> Iterator[Candidate]:
     if opening.kinds is not None and kind not in opening.kinds:
         raise BrokerUnavailable(kind, (f"it does not listen on {TRANSPORT}",))
     with ExitStack() as stack:
-        own = opening.settings(stack.enter_context(TemporaryDirectory(prefix="stompy-")))
+        own = opening.settings(kind, stack.enter_context(TemporaryDirectory(prefix="stompy-")))
         wanted = {"users": USERS, "persistent": True, **OPTIONS.get(kind, {}), **own, **settings}
         broker = stack.enter_context(start_broker(kind, **wanted))
         options = {"login": LOGIN, "passcode": PASSCODE, **opening.options(broker)}

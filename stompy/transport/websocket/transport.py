@@ -35,6 +35,7 @@ from stompy.transport.websocket.frames import (
     close_payload,
     describe_close,
     encode,
+    encode_message,
     parse_close,
 )
 
@@ -82,7 +83,8 @@ class WebSocketTransport:
     ) -> None:
         self._underlying = underlying
         self._client = client
-        self._decoder = Decoder(masks=not client)
+        # RabbitMQ sends bytes of all kinds as text.
+        self._decoder = Decoder(masks=not client, checks_text=not client)
         self._received = received
         self._text = text
         self._keys = b""
@@ -183,9 +185,11 @@ class WebSocketTransport:
 
     def _message(self, data: bytes) -> bytes:
         opcode = TEXT if self._text and _is_text(data) else BINARY
-        return encode(opcode, data, self._next_key() if self._client else None)
+        return encode_message(opcode, data, self._next_key)
 
-    def _next_key(self) -> bytes:
+    def _next_key(self) -> bytes | None:
+        if not self._client:
+            return None
         keys = self._keys or os.urandom(4 * _KEYS)
         self._keys = keys[4:]
         return keys[:4]

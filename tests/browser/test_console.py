@@ -17,7 +17,7 @@ from stompy.connection.connection import Connection
 from tests.broker.console.conftest import until
 from tests.support.browser import Browser, Page, browser
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
+pytestmark = pytest.mark.needs("browser")
 
 MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
@@ -29,9 +29,22 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(console=True, max_redeliveries=0) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Connection]:
+    with connect(broker.url) as client:
+        yield client
+
+
+@pytest.fixture
 def page(chromium: Browser, broker: Broker) -> Iterator[Page]:
     """The console's page, connected; at the end of the test nothing may have gone wrong in it."""
     page = chromium.page(broker.console_url)
+    page.size(1180, 760)
     page.until("document.querySelector('#state').textContent === 'connected'")
     yield page
     assert page.faults() == []
@@ -108,7 +121,8 @@ def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> No
     for text in ("hay", "a needle", "more hay"):
         client.send("/queue/a", text, confirm=True)
     # The filter takes effect a moment after it was written; what came before it is not in its tail.
-    until(lambda: client.send("/queue/a", "needle 2", confirm=True) or "needle" in page.run(ITEMS))
+    while "needle" not in page.run(ITEMS):
+        client.send("/queue/a", "needle 2", confirm=True)
     assert "hay" not in page.run(ITEMS)
     page.click("Connections", within="#tabs")
     page.click("127.0.0.1", within=".view")

@@ -1,0 +1,220 @@
+"""The embedded broker and the client by WebSocket, with stompy at both ends and with foreign ends at one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import websocket
+from websockets.sync.client import connect as foreign_connect
+from websockets.sync.server import Server, ServerConnection, serve
+
+import stompy
+from stompy.broker import Broker
+from stompy.broker.faults import Drop, FaultPlan
+from tests.support.certificates import Certificates
+from tests.support.peer import until
+
+CONNECT = "CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
+SEND = "SEND\ndestination:/queue/a\ncontent-length:3\n\na\0é\0"
+ORIGIN = "http://good.example"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(ws=True, origins=[ORIGIN], users={"ann": "sesame"}, login_delay=0.0) as running:
+        yield running
+
+
+@pytest.fixture
+def open_broker() -> Iterator[Broker]:
+    with Broker(ws=True) as running:
+        yield running
+
+
+def connect(url: str, **options: Any) -> stompy.Connection:
+    return stompy.connect(url, **{"login": "ann", "passcode": "sesame", **options})
+
+
+def test_one_port_takes_clients_of_both_kinds(broker: Broker) -> None:
+    assert broker.ws_url.rpartition(":")[2] == broker.url.rpartition(":")[2] + "/"
+    with connect(broker.ws_url) as one, connect(broker.url) as other:
+        subscription = other.subscribe("/queue/a")
+        one.send("/queue/a", b"\0\xff" * 500_000, confirm=True)
+        assert subscription.receive().body == b"\0\xff" * 500_000
+
+
+def test_a_port_of_its_own_is_kept_over_a_restart() -> None:
+    with Broker(ws_port=0) as broker:
+        url = broker.ws_url
+        with pytest.raises(stompy.ConnectError):
+            stompy.connect(broker.url.replace("stomp:", "ws:"), connect_timeout=5)
+        broker.stop()
+        broker.start()
+        assert broker.ws_url == url
+        stompy.connect(url).disconnect()
+
+
+def test_wss(certificates: Certificates) -> None:
+    tls = certificates.broker_options()
+    with Broker(tls=tls, ws=True) as broker:
+        assert broker.ws_url.startswith("wss://")
+        with stompy.connect(broker.ws_url, tls=certificates.client_options(), heartbeat=(0.2, 0.2)) as connection:
+            connection.send("/queue/a", b"x" * 1_000_000, confirm=True)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_the_agreed_subprotocol_is_the_version_of_the_session(broker: Broker, version: str) -> None:
+    with connect(broker.ws_url, versions=version) as connection:
+        assert str(connection.version) == version
+
+
+def test_a_batch_is_sent_and_confirmed(broker: Broker) -> None:
+    with connect(broker.ws_url) as connection:
+        subscription = connection.subscribe("/queue/a")
+        with connection.batch():
+            for number in range(100):
+                connection.send("/queue/a", str(number))
+        assert [subscription.receive().text for _ in range(100)] == [str(number) for number in range(100)]
+
+
+def test_a_foreign_origin_is_refused_in_words(broker: Broker) -> None:
+    def as_page(origin: str) -> stompy.WebSocketOptions:
+        return stompy.WebSocketOptions(headers={"Origin": origin})
+
+    connect(broker.ws_url, websocket=as_page(ORIGIN)).disconnect()
+    connect(broker.ws_url, websocket=as_page(ORIGIN.upper())).disconnect()
+    for origin in ("http://evil.example", ORIGIN + ".evil.example", "null", broker.url.replace("stomp", "http")):
+        with pytest.raises(stompy.WebSocketRefused, match=f"403 Forbidden: the origin '{origin}' is not among"):
+            connect(broker.ws_url, websocket=as_page(origin))
+
+
+def test_a_wrong_login_is_refused_in_words(broker: Broker) -> None:
+    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+        connect(broker.ws_url, passcode="wrong")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"origins": ["http://a/path"], "ws": True},
+        {"origins": ["localhost"], "ws": True},
+        {"origins": "http://a", "ws": True},
+        {"origins": ["http://a"]},
+        {"ws": True, "unix": "/tmp/x"},
+    ],
+)
+def test_settings_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(stompy.ConfigurationError):
+        Broker(**options)
+
+
+def test_a_broker_without_websocket_has_no_such_address() -> None:
+    with Broker() as broker, pytest.raises(stompy.NotConnected, match="not with ws=True"):
+        print(broker.ws_url)
+
+
+def test_one_client_too_many_is_told_so() -> None:
+    with Broker(ws=True, max_sessions=1) as broker, stompy.connect(broker.ws_url):
+        for url in (broker.ws_url, broker.url):
+            with pytest.raises(stompy.ConnectRefused, match="too many sessions"):
+                stompy.connect(url)
+
+
+def test_faults_strike_frames_not_messages() -> None:
+    plan = FaultPlan(Drop("RECEIPT", nth=1))
+    with Broker(ws=True, faults=plan) as broker, stompy.connect(broker.ws_url) as connection:
+        with pytest.raises(stompy.ReceiptTimeout):
+            connection.send("/queue/a", b"", confirm=True, timeout=0.05)
+        connection.send("/queue/a", b"", confirm=True)
+
+
+# Foreign clients.
+
+
+def test_a_client_made_with_websockets(open_broker: Broker) -> None:
+    with foreign_connect(open_broker.ws_url, subprotocols=["v10.stomp", "v12.stomp", "v11.stomp"]) as client:  # type: ignore[list-item]
+        assert client.subprotocol == "v12.stomp"
+        client.send([CONNECT[:9], CONNECT[9:]])  # in fragments
+        assert "\nversion:1.2\n" in str(client.recv())
+        assert client.ping().wait(20)
+        client.send(SUBSCRIBE + SEND[:5])
+        client.send(SEND[5:])
+        assert str(client.recv()).endswith("\n\na\0é\0")
+        client.send(SEND.replace("é", "e").encode())
+        assert bytes(client.recv()).endswith(b"\n\na\0e\0")  # type: ignore[arg-type]
+    assert client.close_code == 1000
+    until(lambda: not open_broker.stats().sessions)
+
+
+def test_a_client_made_with_websocket_client(open_broker: Broker) -> None:
+    url = open_broker.ws_url
+    with contextlib.closing(
+        websocket.create_connection(url, subprotocols=["v11.stomp"], suppress_origin=True, timeout=20)
+    ) as client:
+        client.send(CONNECT.replace("1.2", "1.1,1.2"))
+        assert "\nversion:1.1\n" in str(client.recv())
+        client.send_binary(b"DISCONNECT\nreceipt:1\n\n\0")
+        assert b"RECEIPT" in client.recv()
+        opcode, data = client.recv_data(control_frame=True)
+        assert (opcode, data[:2]) == (8, b"\x03\xe8")
+
+
+def test_a_client_that_sends_no_frame_is_told_so(open_broker: Broker) -> None:
+    with foreign_connect(open_broker.ws_url) as client:
+        client.send("HELLO\n\n\0")
+        assert "unknown command" in str(client.recv())
+
+
+# A foreign server.
+
+
+def conversation(peer: ServerConnection) -> None:
+    """Answer CONNECT and every receipt; each message must be one frame."""
+    for message in peer:
+        assert isinstance(message, bytes)
+        if message == b"\n":
+            continue
+        assert message.endswith(b"\0")
+        if message.startswith(b"CONNECT"):
+            peer.send("CONNECTED\nversion:1.2\nserver:foreign/1\n\n\0")
+        head = message.split(b"\n\n")[0].split(b"\n")
+        for line in head:
+            if line.startswith(b"receipt:"):
+                peer.send(f"RECEIPT\nreceipt-id:{line[8:].decode()}\n\n\0")
+                peer.ping()
+        if head[0] == b"SEND" and b"destination:/queue/end" in head:
+            peer.close(4001, "enough")
+
+
+@pytest.fixture
+def foreign() -> Iterator[Server]:
+    with serve(conversation, "127.0.0.1", 0, subprotocols=["v12.stomp"]) as server:  # type: ignore[list-item]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_made_with_websockets(foreign: Server) -> None:
+    port = foreign.socket.getsockname()[1]
+    with stompy.connect(f"ws://127.0.0.1:{port}/ws?x=y") as connection:
+        with connection.batch():
+            for body in (b"", b"x" * 200_000, b"\n"):
+                connection.send("/queue/a", body)
+        for _ in range(3):
+            connection.send("/queue/a", b"x" * 100_000, confirm=True)
+
+
+def test_the_code_and_the_reason_of_a_close_are_reported(foreign: Server) -> None:
+    port = foreign.socket.getsockname()[1]
+    with stompy.connect(f"ws://127.0.0.1:{port}/") as connection:
+        connection.send("/queue/end", b"")
+        until(lambda: not connection.connected)
+        with pytest.raises(stompy.ConnectionLost, match="closed the WebSocket with 4001: enough"):
+            connection.send("/queue/a", b"")
