@@ -88,6 +88,6 @@ def test_on_a_terminal_the_numbers_stay_in_place(watched: Broker, start: Start) 
 def read_until(descriptor: int, holds: Callable[[str], bool]) -> str:
     text = ""
     while not holds(text):
-        assert select.select([descriptor], [], [], 20)[0], f"the terminal shows {text!r}"
+        assert select.select([descriptor], [], [], 50)[0], f"the terminal shows {text!r}"
         text += os.read(descriptor, 65536).decode("utf-8", "replace")
     return text
