@@ -1,7 +1,8 @@
-// What passes, as it passes: the messages of a destination, or the frames of a connection. It is read twice a second, at
-// most a hundred at a time, whatever the rate.
+// What passes, as it passes: the messages of a destination, or the frames of a connection. It is read twice a second, and
+// the latest of it shown, whatever the rate.
 
-const LINES = 200;
+const LINES = 120;
+const LINES_AT_ONCE = 40;
 
 class Live {
   // `ask` returns a promise of { total, passed }; `opened` gets the message that is chosen.
@@ -39,8 +40,8 @@ class Live {
     try {
       const { total, passed } = await this.ask();
       this.failed = "";
-      this.show(passed);
-      this.shown += passed.length;
+      this.show(passed.slice(-LINES_AT_ONCE));
+      this.shown += Math.min(passed.length, LINES_AT_ONCE);
       setText(this.count, `${grouped.format(total)} passed${total > this.shown ? `, ${grouped.format(this.shown)} of them shown` : ""}`);
     } catch (error) {
       if (this.failed !== error.message) note(error.message, true);
@@ -54,7 +55,7 @@ class Live {
   show(passed) {
     if (!passed.length) return;
     this.empty.hidden = true;
-    const lines = passed.slice(-LINES).reverse().map((message) => this.line(message));
+    const lines = passed.reverse().map((message) => this.line(message));
     this.items.prepend(...lines);
     while (this.items.childElementCount > LINES + 1) this.items.lastElementChild.remove();
   }
