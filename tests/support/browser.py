@@ -151,9 +151,9 @@ class Page:
         return done["result"].get("value")
 
     def until(self, script: str) -> None:
-        """Wait until an expression is true."""
+        """Wait until an expression is true; one that fails, as an element is not there yet, is not."""
         give_up = time.monotonic() + WITHIN
-        while not self.run(f"Boolean({script})"):
+        while not self.run(f"(() => {{ try {{ return Boolean({script}); }} catch {{ return false; }} }})()"):
             assert time.monotonic() < give_up, f"{script} did not come about; the page says: {self.text()}"
             time.sleep(0.02)
 
@@ -163,12 +163,9 @@ class Page:
 
     def click(self, text: str, *, within: str = "body") -> None:
         """Click on the element whose text begins so, once it is there."""
-        found = (
-            f"[...document.querySelector({json.dumps(within)}).querySelectorAll('button, .view .row, label')]"
-            f".find((one) => one.offsetParent && one.textContent.trim().startsWith({json.dumps(text)}))"
-        )
-        self.until(f"Boolean({found})")
-        self.run(f"{found}.click()")
+        elements = f"document.querySelector({json.dumps(within)}).querySelectorAll('button, .view .row, label')"
+        wanted = f"one.offsetParent && one.textContent.trim().startsWith({json.dumps(text)})"
+        self.until(f"[...{elements}].some((one) => {wanted} && (one.click(), true))")
 
     def fill(self, field: str, text: str) -> None:
         """Write into a field, given by its selector."""

@@ -8,6 +8,7 @@ import pytest
 
 from stompy.broker.console.watching import Watches
 from stompy.broker.destinations import targets_of
+from stompy.broker.management import FrameHook
 from stompy.broker.router import Router
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame
@@ -62,7 +63,8 @@ def test_a_watched_queue_is_kept_while_it_is_empty(router: Router) -> None:
 
 
 def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: Router) -> None:
-    session, hooks = a_session_state(), []
+    session = a_session_state()
+    hooks: list[FrameHook | None] = []
     session.watch = hooks.append
     with router.turn():
         watch = watches.frames("me", session)
