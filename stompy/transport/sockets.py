@@ -210,7 +210,7 @@ class SocketTransport:
             if use.closed:
                 use.left()
 
-    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
         """Write a part of `data`, at least one byte, and return its size; for a caller that keeps the rest.
 
         Raises:
@@ -222,6 +222,7 @@ class SocketTransport:
             if not self._use.enter(user):
                 raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
             while not (sent := self._try_send(data)):
+                deadline = deadline_of(deadline)
                 if not wait_writable(self._fd, deadline=deadline):
                     raise SendTimeout(f"{self._peer} did not accept the bytes in time", outcome="not-sent")
             return sent

@@ -24,7 +24,7 @@ def config(url: str = "stomp://broker", **settings: Any) -> Config:
 
 
 def test_certificates_for_addresses_without_tls_are_a_mistake() -> None:
-    with pytest.raises(ConfigurationError, match=r"write stomp\+ssl:// instead of stomp://"):
+    with pytest.raises(ConfigurationError, match=r"write stomp\+ssl:// or wss://"):
         config("stomp://a,stomp://b", tls=Tls(ca="ca.pem"))
     assert config("stomp://a,stomp+ssl://b", tls=Tls(ca="ca.pem")).tls == Tls(ca="ca.pem")
 

@@ -52,7 +52,7 @@ _CHUNK = 16 * _RECORD
 class UnderlyingTransport(Transport, Protocol):
     """A transport that TLS can run over, with a `send` that may write a part."""
 
-    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
         """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
         ...
 
@@ -279,7 +279,7 @@ class TlsTransport:
             with self._lock:
                 self._writing = False
 
-    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
         """Take a part of `data` and return its size; what is not written yet goes out with the next bytes.
 
         Raises:

@@ -35,8 +35,8 @@ _MAX_CONTROL = 125
 """Bytes of the payload of a control frame."""
 
 _FIN, _RESERVED, _OPCODE, _MASK = 0x80, 0x70, 0x0F, 0x80
-_CHUNK = 16_384
-"""Bytes that are masked at a time; few enough to stay in the cache of the processor."""
+_CHUNK = 4_096
+"""Bytes that are masked at a time."""
 
 Piece = tuple[int, bytes, bool]
 """The opcode of a message or of a control frame, bytes of its payload, and whether they are its last ones."""
@@ -64,26 +64,32 @@ def encode(opcode: int, payload: bytes, key: bytes | None = None, *, last: bool 
         key: the masking key, of 4 bytes; a client masks, a server does not.
         last: whether it is the last frame of its message.
     """
-    size, first = len(payload), opcode | _FIN if last else opcode
-    mask = 0 if key is None else _MASK
+    head = _head(opcode, len(payload), key, last=last)
+    return head + payload if key is None else head + masked(payload, key)
+
+
+def _head(opcode: int, size: int, key: bytes | None, *, last: bool) -> bytes:
+    first, mask = opcode | _FIN if last else opcode, 0 if key is None else _MASK
     if size <= 125:
         head = bytes((first, mask | size))
     elif size < 65_536:
         head = bytes((first, mask | 126)) + size.to_bytes(2, "big")
     else:
         head = bytes((first, mask | 127)) + size.to_bytes(8, "big")
-    return head + payload if key is None else head + key + masked(payload, key)
+    return head if key is None else head + key
 
 
 def encode_message(opcode: int, data: bytes, next_key: Callable[[], bytes | None]) -> bytes:
     """Return the frames of a message; `next_key` returns the key of each frame, as for `encode`."""
-    if len(data) <= MAX_FRAME:
+    size = len(data)
+    if size <= MAX_FRAME:
         return encode(opcode, data, next_key())
-    starts = range(0, len(data), MAX_FRAME)
-    return b"".join(
-        encode(CONTINUATION if at else opcode, data[at : at + MAX_FRAME], next_key(), last=at == starts[-1])
-        for at in starts
-    )
+    parts: list[bytes] = []  # joined once, as each allocation of so much memory takes time
+    for start in range(0, size, MAX_FRAME):
+        key, stop = next_key(), min(start + MAX_FRAME, size)
+        parts.append(_head(CONTINUATION if start else opcode, stop - start, key, last=stop == size))
+        parts += [data[start:stop]] if key is None else _masked_parts(data, key, start, stop)
+    return b"".join(parts)
 
 
 def masked(data: bytes, key: bytes, at: int = 0) -> bytes:
@@ -101,14 +107,19 @@ def masked(data: bytes, key: bytes, at: int = 0) -> bytes:
     if size <= _CHUNK:
         mask = int.from_bytes((key * (size // 4 + 1))[:size], "little")
         return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
-    mask = int.from_bytes(key * (_CHUNK // 4), "little")
-    whole = size - size % _CHUNK
+    return b"".join(_masked_parts(data, key, 0, size))
+
+
+def _masked_parts(data: bytes, key: bytes, start: int, stop: int) -> list[bytes]:
+    """Return a payload, which is a part of `data`, masked in pieces that stay in the cache of the processor."""
+    mask, number = int.from_bytes(key * (_CHUNK // 4), "little"), int.from_bytes
+    whole = stop - (stop - start) % _CHUNK
     parts = [
-        (int.from_bytes(data[start : start + _CHUNK], "little") ^ mask).to_bytes(_CHUNK, "little")
-        for start in range(0, whole, _CHUNK)
+        (number(data[at : at + _CHUNK], "little") ^ mask).to_bytes(_CHUNK, "little")
+        for at in range(start, whole, _CHUNK)
     ]
-    parts.append(masked(data[whole:], key))
-    return b"".join(parts)
+    parts.append(masked(data[whole:stop], key))
+    return parts
 
 
 def close_payload(code: int, reason: str = "") -> bytes:

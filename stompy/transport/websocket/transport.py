@@ -22,6 +22,7 @@ from typing import Protocol
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 from stompy.transport.base import Transport
+from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
@@ -51,7 +52,7 @@ _KEYS = 128
 class UnderlyingTransport(Transport, Protocol):
     """A transport that WebSocket can run over, with a `send` that may write a part."""
 
-    def send(self, data: bytes | memoryview, deadline: Deadline) -> int:
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
         """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
         ...
 
@@ -87,7 +88,8 @@ class WebSocketTransport:
         self._decoder = Decoder(masks=not client, checks_text=not client)
         self._received = received
         self._text = text
-        self._keys = b""
+        self._keys: list[bytes] = []
+        self._direct = isinstance(underlying, SocketTransport)  # which keeps nothing back
         self._lock = threading.RLock()
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
@@ -190,28 +192,34 @@ class WebSocketTransport:
     def _next_key(self) -> bytes | None:
         if not self._client:
             return None
-        keys = self._keys or os.urandom(4 * _KEYS)
-        self._keys = keys[4:]
-        return keys[:4]
+        if not self._keys:
+            taken = os.urandom(4 * _KEYS)
+            self._keys = [taken[at : at + 4] for at in range(0, len(taken), 4)]
+        return self._keys.pop()
 
     def _write(self, frames: bytes, budget: Budget) -> None:
         """Write whole frames, with the lock held."""
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
-        deadline = deadline_of(budget)
         if self._unsent or self._control:
-            self._flush(deadline)
-        self._interrupted, sent, view = True, 0, memoryview(frames)
+            budget = deadline_of(budget)
+            self._flush(budget)
+        self._interrupted, sent = True, 0
         try:
+            sent = self._underlying.send(frames, budget)
+            if sent == len(frames) and self._direct:
+                self._interrupted = False
+                return
+            deadline, view = deadline_of(budget), memoryview(frames)
             while sent < len(view):
-                if sent and deadline.expired:  # a peer that reads slowly must not extend it
+                if deadline.expired:  # a peer that reads slowly must not extend it
                     raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
                 sent += self._underlying.send(view[sent:], deadline)
             if deadline.expired:
                 self._underlying.sendall(b"", deadline)  # what TLS has taken and not written yet
         except ConnectionLost as error:
             if sent:
-                self._unsent, error.outcome = view[sent:], "unknown"
+                self._unsent, error.outcome = memoryview(frames)[sent:], "unknown"
             self._interrupted = False
             raise
         self._interrupted = False
