@@ -33,7 +33,7 @@ help:
 	@echo "make test-tools         the tests of tools/"
 	@echo "make test-brokers       the scenarios against real brokers in containers, and against the embedded one in their place"
 	@echo "make test-transports    the scenarios over TLS, client certificates, Unix sockets and WebSocket"
-	@echo "make test-browser       the libraries of web pages in Chromium, against the embedded broker"
+	@echo "make test-browser       the console, and the libraries of web pages, in Chromium against the embedded broker"
 	@echo "make test-pythons       what depends on the interpreter, on the oldest and the newest Python here"
 	@echo "make test-load          tests of volume and memory"
 	@echo "make test-spark         the tests of the data pipeline, in an environment of their own (.venv-spark)"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import os
     import ssl
 
+    from stompy.broker.console.console import Console
     from stompy.broker.faults import FaultPlan
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
@@ -107,6 +108,8 @@ class Broker(Management):
         ws_port: a port of its own for that; 0 takes a free one.
         origins: whose web pages may connect by WebSocket, such as `"http://localhost:3000"`; `"*"` means all, and
             `"null"` those from files. None by default: clients that are not browsers need none.
+        console: serve a web page that shows the broker and manages it, on this machine alone; see `console_url`.
+        console_port: the port of that; 0 takes a free one.
         versions: the versions to speak, as `Version` or text.
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
             and, if you like, only the hash of a passcode; `None` lets everybody in.
@@ -163,6 +166,8 @@ class Broker(Management):
         ws: bool = False,
         ws_port: int | None = None,
         origins: Sequence[str] = (),
+        console: bool = False,
+        console_port: int = 0,
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
@@ -256,6 +261,7 @@ class Broker(Management):
         super().__init__(Router(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
+        self._console = None if not console else self._make_console(console_port, instance)
         self._starting = threading.Lock()
         self._listeners: list[Listener] = []
 
@@ -270,7 +276,13 @@ class Broker(Management):
                 return self
             if self._given is not None and self._listeners:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
-            listeners = self._listen()
+            if self._console is not None:
+                self._console.start()
+            try:
+                listeners = self._listen()
+            except BaseException:
+                self._stop_console(0.0)
+                raise
             if self._faults is not None:
                 listeners = [FaultListener(listener, self._faults) for listener in listeners]
             self._listeners = listeners
@@ -289,6 +301,7 @@ class Broker(Management):
             timeout: seconds after which the threads that are left are abandoned, with a word in the log.
         """
         check_seconds(timeout)
+        self._stop_console(timeout)
         if self._acceptor.stop(self._listeners, Deadline(timeout), grace=_GRACE):
             self._router.timer.stop(timeout)
             self._drop_transient()
@@ -353,6 +366,26 @@ class Broker(Management):
             NotConnected: the broker was never started, or not with `ws` or `ws_port`.
         """
         return self._listening.ws_url
+
+    @property
+    def console_url(self) -> str:
+        """The address of the console, for a browser; whoever has it may do everything.
+
+        Raises:
+            NotConnected: the broker was never started, or not with `console`.
+        """
+        if self._console is None:
+            raise NotConnected("the broker has no console: set console=True")
+        return self._console.url
+
+    def _make_console(self, port: int, instance: str) -> Console:
+        from stompy.broker.console.console import Console
+
+        return Console(self, self._router, self._settings, port=port, instance=instance)
+
+    def _stop_console(self, timeout: float) -> None:
+        if self._console is not None:
+            self._console.stop(Deadline(timeout))
 
     def _listen(self) -> list[Listener]:
         return self._listening.open()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -32,11 +33,13 @@ class QueuedMessage:
         headers: by name, as a subscriber would get them, but for those that the broker adds to each delivery.
         body: its bytes.
         deliveries: how often it was delivered before.
+        number: names it in `purge`, `move` and `retry`; no other message of the broker has it.
     """
 
     headers: Mapping[str, str]
     body: bytes
     deliveries: int
+    number: int
 
     @property
     def text(self) -> str:
@@ -56,6 +59,8 @@ class ClientConnection:
         version: of STOMP.
         subscriptions: the destinations that it is subscribed to.
         unacked: deliveries that wait for its ACK.
+        heartbeat: the agreed intervals in seconds, the client's and the broker's; 0 for none.
+        idle: seconds since it last sent anything, heartbeats included.
     """
 
     session: str
@@ -65,6 +70,8 @@ class ClientConnection:
     version: str
     subscriptions: tuple[str, ...]
     unacked: int
+    heartbeat: tuple[float, float]
+    idle: float
 
 
 class Management:
@@ -85,20 +92,37 @@ class Management:
         """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
         return self._router.depth(_queue(queue).name)
 
-    def browse(self, queue: str) -> list[QueuedMessage]:
-        """Return the messages that wait in a queue, in order; they stay there."""
+    def browse(self, queue: str, *, start: int = 0, limit: int | None = None) -> list[QueuedMessage]:
+        """Return the messages that wait in a queue, in order; they stay there.
+
+        Args:
+            queue: its name.
+            start: how many to leave out.
+            limit: how many to return at most.
+        """
         with self._router.turn():
             found = self._router.topology.queues.get(_queue(queue).name)
             items = found.items() if found is not None else []
-        return [QueuedMessage(item.message.headers, item.message.body, item.deliveries) for item in items]
+        wanted = items[start : None if limit is None else start + limit]
+        return [QueuedMessage(item.message.headers, item.message.body, item.deliveries, item.order) for item in wanted]
 
-    def purge(self, queue: str) -> int:
-        """Drop the messages that wait in a queue; return how many."""
+    def purge(self, queue: str, *, numbers: Collection[int] | None = None) -> int:
+        """Drop the messages that wait in a queue; return how many.
+
+        Args:
+            queue: its name.
+            numbers: drop only these, see `QueuedMessage.number`.
+        """
         with self._router.turn():
-            return len(self._router.publisher.take_out(_queue(queue).name))
+            return len(self._router.publisher.take_out(_queue(queue).name, numbers))
 
-    def move(self, queue: str, target: str) -> int:
+    def move(self, queue: str, target: str, *, numbers: Collection[int] | None = None) -> int:
         """Move the messages that wait in a queue to another, in order; return how many.
+
+        Args:
+            queue: where they are.
+            target: where they go.
+            numbers: move only these, see `QueuedMessage.number`.
 
         Raises:
             ConfigurationError: one of them is not a queue, or they are the same.
@@ -107,7 +131,19 @@ class Management:
         if source.name == destination.name:
             raise ConfigurationError("messages are moved to another queue")
         with self._router.turn():
-            return self._router.publisher.move_all(source.name, destination.name)
+            return self._router.publisher.move_all(source.name, destination.name, numbers)
+
+    def retry(self, queue: str, *, numbers: Collection[int] | None = None) -> int:
+        """Send dead letters to the destinations that they came from, in order; return how many.
+
+        Messages that do not say where they came from stay.
+
+        Args:
+            queue: where they are, such as `"/queue/DLQ"`.
+            numbers: send only these, see `QueuedMessage.number`.
+        """
+        with self._router.turn():
+            return self._router.publisher.retry_all(_queue(queue).name, numbers)
 
     def pause(self, queue: str) -> None:
         """Deliver nothing from a queue until `resume`; it still takes messages."""
@@ -141,21 +177,23 @@ class Management:
 
 
 class HookedFrames:
-    """Tells a hook of the frames of one session; what it raises is logged.
+    """Tells hooks of the frames of one session; what they raise is logged.
 
     Args:
-        hook: whom to tell.
+        hooks: whom to tell.
         session: the id of the session.
     """
 
-    def __init__(self, hook: FrameHook, session: str) -> None:
-        self._hook = hook
+    def __init__(self, hooks: Iterable[FrameHook], session: str) -> None:
+        self._hooks = tuple(hooks)
         self._session = session
 
-    def received(self, frames: Iterable[Frame]) -> None:
-        """Tell of frames of the client; on the session's reader."""
-        for frame in frames:
+    def received(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Tell of frames of the client, and return them; on the session's reader."""
+        told = list(frames)
+        for frame in told:
             self._tell("received", frame)
+        return told
 
     def sent(self, data: bytes, grammar: Grammar) -> None:
         """Tell of frames to the client, which are about to be written; on the session's writer."""
@@ -163,10 +201,11 @@ class HookedFrames:
             self._tell("sent", frame)
 
     def _tell(self, direction: Literal["received", "sent"], frame: Frame) -> None:
-        try:
-            self._hook(direction, self._session, frame)
-        except Exception:
-            _LOG.exception("the hook of the broker's frames failed")
+        for hook in self._hooks:
+            try:
+                hook(direction, self._session, frame)
+            except Exception:
+                _LOG.exception("the hook of the broker's frames failed")
 
 
 def _queue(destination: str) -> Target:
@@ -180,6 +219,7 @@ def _queue(destination: str) -> Target:
 
 
 def _connection(state: SessionState) -> ClientConnection:
+    heartbeats = state.protocol.heartbeats
     return ClientConnection(
         session=state.name,
         peer=state.peer,
@@ -188,4 +228,6 @@ def _connection(state: SessionState) -> ClientConnection:
         version=str(state.protocol.version),
         subscriptions=tuple(consumer.destination for consumer in state.consumers.values()),
         unacked=len(state.ledger),
+        heartbeat=(heartbeats.receive or 0.0, heartbeats.send or 0.0),
+        idle=max(0.0, time.monotonic() - state.pulse.last_heard) if state.pulse is not None else 0.0,
     )

@@ -284,9 +284,15 @@ class Message:
         """
         return self.shared.encoded(grammar, self.body)
 
-    def moved(self, destination: str, extra: Pairs) -> Message:
-        """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times."""
-        replaced = {"destination", *_TIMES, *(name for name, _ in extra)}
+    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> Message:
+        """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times.
+
+        Args:
+            destination: the queue.
+            extra: further headers.
+            without: headers to leave out.
+        """
+        replaced = {"destination", *_TIMES, *without, *(name for name, _ in extra)}
         pairs = [*extra, *(pair for pair in self.shared.pairs() if pair[0] not in replaced)]
         options = replace(self.options, expires=None, due=None, group=None, dedupe_id=None)
         copy = Message(pairs, destination=destination, body=self.body, grammar=self.shared.grammar, options=options)

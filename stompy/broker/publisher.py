@@ -6,14 +6,14 @@ import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import REMOTE, is_topic
+from stompy.broker.destinations import REMOTE, is_topic, targets_of
 from stompy.broker.message import Item
 from stompy.broker.profile import TOO_LONG
 from stompy.broker.queues import Queue
 from stompy.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Delivery, Message
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from stompy.broker.settings import Settings
     from stompy.broker.stats import Counters
     from stompy.broker.topology import Feed, Topology
+
+LETTER_HEADERS = ("original-destination", "delivery-count", "dead-letter-reason")
+"""Headers of a dead letter: where it was, how often it was delivered, why it is one."""
+
+_FIRST_DEATH = "x-first-death-queue"
+"""RabbitMQ's name for the first of them, without `/queue/`."""
 
 _SEEN = 20_000
 """Ids of messages that are remembered to find duplicates by."""
@@ -237,11 +243,7 @@ class Publisher:
         return not queue.stays and self._topology.queues.get(queue.name) is not queue
 
     def _move(self, item: Item, name: str, reason: str) -> bool:
-        pairs = (
-            ("original-destination", item.message.destination),
-            ("delivery-count", str(item.deliveries)),
-            ("dead-letter-reason", reason),
-        )
+        pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
         source = item.queue.name
         message = item.message.moved(name, self._settings.profile.letter(pairs, item.message.options, source))
         if is_topic(name):
@@ -254,23 +256,34 @@ class Publisher:
         self._append(queue, message)
         return True
 
-    def take_out(self, name: str) -> list[Item]:
-        """Take out the messages that wait in a queue, and return them."""
+    def take_out(self, name: str, numbers: Collection[int] | None = None) -> list[Item]:
+        """Take out the messages that wait in a queue, or those of them with these places, and return them."""
         queue = self._topology.queues.get(name)
         if queue is None:
             return []
         self._dirty[queue] = None
-        items = queue.items()
+        items = [item for item in queue.items() if numbers is None or item.order in numbers]
         for item in items:
             queue.remove(item)
         return items
 
-    def move_all(self, name: str, target: str) -> int:
-        """Move the messages that wait in a queue to another; return how many."""
-        items = self.take_out(name)
+    def move_all(self, name: str, target: str, numbers: Collection[int] | None = None) -> int:
+        """Move the messages that wait in a queue, or those with these places, to another; return how many."""
+        items = self.take_out(name, numbers)
         queue = self._topology.queue(target, forced=True)
         for item in items:
             self._append(queue, item.message.moved(target, ()))
+        return len(items)
+
+    def retry_all(self, name: str, numbers: Collection[int] | None = None) -> int:
+        """Send dead letters of a queue, or those with these places, to where they came from; return how many."""
+        queue = self._topology.queues.get(name)
+        origins = {item.order: origin_of(item.message.headers) for item in queue.items()} if queue is not None else {}
+        found = [order for order, origin in origins.items() if origin not in (None, name)]
+        items = self.take_out(name, set(found) if numbers is None else set(found).intersection(numbers))
+        for item in items:
+            message = item.message.moved(origins[item.order] or "", (), without=LETTER_HEADERS)
+            self._deliver(message, None, forced=True)
         return len(items)
 
     # At their time
@@ -312,3 +325,13 @@ class Publisher:
     def _survives(self, message: Message) -> bool:
         persistent = message.options.persistent
         return self._settings.profile.keeps_by_default if persistent is None else persistent
+
+
+def origin_of(headers: Mapping[str, str]) -> str | None:
+    """Return the name of the destination that a dead letter came from; `None` if it does not say, or not of one."""
+    shown = headers.get(LETTER_HEADERS[0]) or "/queue/" + headers.get(_FIRST_DEATH, "")
+    try:
+        target, *others = targets_of(shown, "")
+    except RemoteProtocolError:
+        return None
+    return None if others or target.pattern or shown == "/queue/" else target.name

@@ -69,7 +69,8 @@ class Queue:
         self._ready = 0
         self._bytes = 0
         self._all = View(None)
-        self._selecting: dict[Selector, View] = {}
+        self._selecting: dict[object, View] = {}
+        """By selector what its consumers see; by itself a view that somebody watches the queue with."""
         self._consumers: dict[Consumer, View] = {}
         self._exclusive: dict[Consumer, None] = {}
         self._assigned: dict[Consumer, Ready] = {}
@@ -88,7 +89,7 @@ class Queue:
     @property
     def forgettable(self) -> bool:
         """Whether nothing would be lost if the queue were made anew."""
-        return not (self._ready or self._consumers or self.unacked or self.paused or self.stays)
+        return not (self._ready or self._consumers or self.unacked or self.paused or self.stays or self._selecting)
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -182,6 +183,14 @@ class Queue:
         self._bytes -= item.message.size
 
     # Consumers
+
+    def watch(self, view: View) -> None:
+        """Let a view without consumers see each message that is added, until `unwatch`."""
+        self._selecting[view] = view
+
+    def unwatch(self, view: View) -> None:
+        """End what `watch` began."""
+        self._selecting.pop(view, None)
 
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, after the others."""

@@ -33,6 +33,7 @@ from stompy.secret import Secret
 if TYPE_CHECKING:
     from stompy.broker.admission import Admission, Slot
     from stompy.broker.commands import Commands
+    from stompy.broker.management import FrameHook
     from stompy.broker.router import Router
     from stompy.broker.settings import Settings
     from stompy.broker.users import User, Users
@@ -103,21 +104,21 @@ class Session:
             budget=self._budget,
             max_unacked=max(1, settings.session_state_bytes // _UNACKED_COST),
             abort=self.abort,
+            watch=self._watch,
         )
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: HeartbeatTimer | None = None
         self._meter = HeartbeatRateLimit(settings.max_eol_rate, time.monotonic())
         self._over = threading.Event()
         self._aborted = threading.Event()
-        self._hooked = hooked = None if settings.on_frame is None else HookedFrames(settings.on_frame, name)
         self._writer = WriterThread(
             self._write_queue,
             transport,
             on_room=self._refill,
             stalled=settings.send_timeout,
             name=f"stompy-broker-{number}-writer",
-            before=None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar),
         )
+        self._watch(None)
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
     def start(self) -> None:
@@ -152,6 +153,11 @@ class Session:
         """End whatever its threads wait for. From any thread."""
         self._aborted.set()
         self._transport.shutdown()
+
+    def _watch(self, hook: FrameHook | None) -> None:
+        hooks = [known for known in (self._settings.on_frame, hook) if known is not None]
+        self._hooked = hooked = HookedFrames(hooks, self._name) if hooks else None
+        self._writer.tell(None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar))
 
     def join(self, timeout: float | None) -> None:
         """Wait until both threads have ended; also if they are only about to be started."""
@@ -201,11 +207,7 @@ class Session:
 
     def _parse(self, data: bytes) -> Sequence[Frame | Run]:
         items = self._protocol.parser.read(data)
-        if self._hooked is None:
-            return items
-        frames = list(frames_of(items))
-        self._hooked.received(frames)
-        return frames
+        return items if self._hooked is None else self._hooked.received(frames_of(items))
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
@@ -264,6 +266,8 @@ class Session:
                 protocol.accept(())  # what the parser found after these frames
             if protocol.error is not None:
                 self._router.fail(state, protocol.error, protocol.offender)
+        while state.calls:
+            state.calls.pop(0)()
 
     def _process_run(self, run: Run) -> None:
         state, protocol, rows, at = self._state, self._protocol, run.rows, 0
@@ -351,7 +355,7 @@ class Session:
         if self._profile is not OWN:
             connected = self._profile.connected(self._state.name, self._protocol)
         # One for each thread, as each has its own next look.
-        self._pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
+        self._pulse = self._state.pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
         self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
         self._write_queue.answer(connected)
         self._router.attach(self._state)
@@ -361,7 +365,6 @@ class Session:
             self._router.refuse(self._state, refusal)
 
     def _refill(self) -> None:
-        """Runs on the writer's thread."""
         with self._router.turn():
             self._router.refill(self._state)
 
@@ -381,8 +384,7 @@ class Session:
         self._transport.shutdown()
         self._writer.join()
         self._transport.close()
-        # Who wants to join this session may keep it for long.
-        self._protocol.end()
+        self._protocol.end()  # who wants to join this session may keep it for long
         self._write_queue.withdraw(lambda delivery: True)
         self._budget.close()
         self._admission.leave(self._slot)

@@ -15,10 +15,12 @@ from stompy.protocol.rules import shown
 if TYPE_CHECKING:
     from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
+    from stompy.broker.management import FrameHook
     from stompy.broker.message import Delivery
     from stompy.broker.transactions import Transaction
     from stompy.broker.users import Right, User
     from stompy.broker.write_queue import WriteQueue
+    from stompy.protocol.heartbeat import HeartbeatTimer
     from stompy.protocol.server import ServerProtocol
 
 
@@ -32,6 +34,7 @@ class SessionState:
         write_queue: what waits to be written to the client.
         budget: counts what else it makes the broker keep.
         abort: ends the connection at once; called without the router's lock.
+        watch: lets a hook see every frame from now on, until it is called with `None`; from any thread.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
@@ -45,6 +48,7 @@ class SessionState:
         budget: SessionBudget,
         max_unacked: int,
         abort: Callable[[], None] = lambda: None,
+        watch: Callable[[FrameHook | None], None] = lambda hook: None,
     ) -> None:
         self.name = name
         self.peer = peer
@@ -53,6 +57,11 @@ class SessionState:
         self.budget = budget
         self.max_unacked = max_unacked
         self.abort = abort
+        self.watch = watch
+        self.pulse: HeartbeatTimer | None = None
+        """Knows when the client was last heard; `None` before CONNECTED."""
+        self.calls: list[Callable[[], None]] = []
+        """What the session's reader is to do after its turn, without the router's lock."""
         self.login: str | None = None
         self.user: User | None = None
         """Who it is; `None` where the broker does not ask."""

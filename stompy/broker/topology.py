@@ -285,8 +285,17 @@ class Topology:
 
     def topics(self) -> dict[str, int]:
         """Return how many live subscriptions each topic, or pattern, has."""
-        live = {name: sum(bool(feed.queue.consumers) for feed in feeds) for name, feeds in self._feeds.items()}
-        return {name: count for name, count in live.items() if count}
+        return {name: count for name, count, _, _ in self.topic_rows()}
+
+    def topic_rows(self) -> list[tuple[str, int, int, int]]:
+        """Return of each topic, or pattern, its name, its live subscriptions, what waits for them and what they got."""
+        rows = []
+        for name, feeds in self._feeds.items():
+            queues = [feed.queue for feed in feeds if feed.queue.consumers]
+            if queues:
+                waiting, delivered = sum(queue.ready for queue in queues), sum(queue.delivered for queue in queues)
+                rows.append((name, len(queues), waiting, delivered))
+        return rows
 
     # Durable subscriptions
 

@@ -70,7 +70,7 @@ class WriteQueue:
         self._late = False  # the writer waits for the end of that
         self._due = False  # the writer is to look when its next heartbeat is due
 
-    def write_at_once(self, write: Callable[[bytes], int]) -> None:
+    def write_at_once(self, write: Callable[[bytes], int] | None) -> None:
         """Let whoever would wake the writer write first; `write` returns how many bytes it wrote without blocking."""
         self._at_once = write
 
@@ -155,7 +155,8 @@ class WriteQueue:
         data, written, passing = b"", 0, False
         try:
             with self._lock:
-                if self._at_once is None or not self._may_pass():
+                at_once = self._at_once
+                if at_once is None or not self._may_pass():
                     self._work.notify()
                     if self._finished:
                         self._answered.notify()
@@ -163,7 +164,7 @@ class WriteQueue:
                 passing = self._passing = True
                 frames = self._take_frames()
             data = _joined(frames)
-            written = self._at_once(data)
+            written = at_once(data)
         finally:
             if passing:
                 self._passed(data[written:])
@@ -233,7 +234,6 @@ class WriterThread:
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
         stalled: seconds after which a client that reads too little is disconnected.
         name: of the thread.
-        before: called with the frames, before they are written.
     """
 
     def __init__(
@@ -244,17 +244,22 @@ class WriterThread:
         on_room: Callable[[], None],
         stalled: float,
         name: str,
-        before: Callable[[bytes], None] | None = None,
     ) -> None:
         self._stalled = stalled
         self._write_queue = write_queue
         self._transport = transport
         self._on_room = on_room
-        self._before = before
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.tell(None)
+
+    def tell(self, before: Callable[[bytes], None] | None) -> None:
+        """Call a function with the frames before they are written, from now on; `None` ends that. From any thread."""
+        self._before = before
+        transport, at_once = self._transport, None
         if before is None and isinstance(transport, SocketTransport):
-            write_queue.write_at_once(functools.partial(self._write_at_once, transport))
+            at_once = functools.partial(self._write_at_once, transport)
+        self._write_queue.write_at_once(at_once)
 
     def start(self) -> None:
         """Start the thread."""

@@ -105,6 +105,14 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"deviations of clients to tolerate, separated by commas: {', '.join(map(_written, Leniency))}; or none "
         "(default: nul-between-frames)",
     )
+    group.add_argument(
+        "--console",
+        action="store_true",
+        help="serve a web page that shows and manages the broker, on this machine alone; its address is reported",
+    )
+    group.add_argument(
+        "--console-port", metavar="N", type=port, default=0, help="the port of that (default: a free one)"
+    )
     group.add_argument("--like", choices=get_args(Like), help="emulate this broker (default: none)")
     add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
     parser.set_defaults(run=run_broker)
@@ -123,6 +131,8 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         origins=arguments.origin,
         users=_users(arguments),
         like=arguments.like,
+        console=arguments.console,
+        console_port=arguments.console_port,
         **_limits(arguments),
     )
     with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:
@@ -135,6 +145,8 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
             say(broker.url)
             if arguments.ws or arguments.ws_port is not None:
                 say(broker.ws_url)
+            if arguments.console:
+                report(f"console: {broker.console_url}")
             report("for development: everything is in memory and lost at the end; Ctrl-C stops it")
             wait_for_signal()
     report("stopped")

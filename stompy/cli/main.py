@@ -21,6 +21,7 @@ from stompy.cli.send import add_send
 from stompy.cli.spark import add_spark
 from stompy.cli.spool import add_spool
 from stompy.cli.subscribe import add_subscribe
+from stompy.cli.top import add_top
 from stompy.cli.users import add_hash_passcode
 from stompy.cli.worker import add_worker
 from stompy.errors import StompError
@@ -76,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_send(commands, common)
     add_subscribe(commands, common)
     add_ping(commands, common)
+    add_top(commands)
     add_worker(commands)
     add_spool(commands)
     add_spark(commands)

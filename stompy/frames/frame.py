@@ -178,7 +178,7 @@ class Headers(Mapping[str, str]):
         return (Headers, (self.pairs,))
 
     def __repr__(self) -> str:
-        shown = {name: "***" if _SECRET.search(name) else value for name, value in self.items()}
+        shown = {name: "***" if is_secret(name) else value for name, value in self.items()}
         return f"Headers({shown!r})"
 
 
@@ -242,6 +242,11 @@ class Frame:
 
     def __repr__(self) -> str:
         return f"<Frame {self.command} {self.headers!r} {show_body(self.body)}>"
+
+
+def is_secret(name: str) -> bool:
+    """Whether the values of a header are not to be shown, by its name."""
+    return _SECRET.search(name) is not None
 
 
 def show_body(body: bytes) -> str:

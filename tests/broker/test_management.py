@@ -112,3 +112,65 @@ def test_a_hook_that_raises_disturbs_nobody(serve: Serve, caplog: pytest.LogCapt
     client = serve(on_frame=hook).client()
     client.sync()
     assert "the hook of the broker's frames failed" in caplog.text
+
+
+def test_some_messages_are_purged_or_moved_by_their_numbers(served: Served) -> None:
+    client = served.client()
+    client.send("/queue/a", *"1234")
+    numbers = [message.number for message in served.broker.browse("/queue/a")]
+    assert served.broker.purge("/queue/a", numbers=[numbers[0]]) == 1
+    assert served.broker.move("/queue/a", "/queue/b", numbers=[numbers[2], numbers[0]]) == 1
+    assert [message.text for message in served.broker.browse("/queue/a")] == ["2", "4"]
+    assert [message.text for message in served.broker.browse("/queue/b")] == ["3"]
+
+
+def test_browse_returns_a_part(served: Served) -> None:
+    served.client().send("/queue/a", *"12345")
+    assert [message.text for message in served.broker.browse("/queue/a", start=1, limit=2)] == ["2", "3"]
+
+
+def test_retry_sends_dead_letters_where_they_came_from(serve: Serve) -> None:
+    served = serve(max_redeliveries=0)
+    client, topic = served.client(), served.client()
+    topic.subscribe("/topic/t", "client-individual")
+    client.subscribe("/queue/a", "client-individual")
+    client.send("/queue/a", "1", kind="x")
+    client.send("/topic/t", "2")
+    client.send("/queue/DLQ", "never was elsewhere")
+    for consumer in (client, topic):
+        (message,) = consumer.messages(1)
+        consumer.nack(message)
+    served.until(lambda stats: stats.dead_lettered == 2)
+    assert served.broker.retry("/queue/DLQ") == 2
+    (again,), (published,) = client.messages(1), topic.messages(1)
+    assert (again.body, again.headers["kind"], again.headers["destination"]) == (b"1", "x", "/queue/a")
+    assert published.body == b"2"
+    assert not {"original-destination", "delivery-count", "dead-letter-reason"} & set(again.headers)
+    assert [message.text for message in served.broker.browse("/queue/DLQ")] == ["never was elsewhere"]
+
+
+def test_retry_takes_only_the_numbers_that_it_is_given(served: Served) -> None:
+    client = served.client()
+    client.send("/queue/DLQ", "1", "2", original_destination="/queue/a")
+    first, second = served.broker.browse("/queue/DLQ")
+    assert served.broker.retry("/queue/DLQ", numbers=[second.number]) == 1
+    assert [message.text for message in served.broker.browse("/queue/a")] == ["2"]
+    assert [message.number for message in served.broker.browse("/queue/DLQ")] == [first.number]
+    assert served.broker.retry("/queue/none") == 0
+
+
+def test_retry_reads_the_headers_of_the_broker_that_is_emulated(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    client = served.client(host="/")
+    client.send("/queue/letters", "1", **{"x-first-death-queue": "a"})
+    client.send("/queue/letters", "2", original_destination="/queue/a,/queue/b")
+    assert served.broker.retry("/queue/letters") == 1
+    assert [message.text for message in served.broker.browse("/queue/a")] == ["1"]
+
+
+def test_connections_tell_their_heartbeats(served: Served) -> None:
+    served.client("1.2", heart_beat="0,3000")
+    served.client("1.0")
+    first, second = served.broker.connections()
+    assert (first.heartbeat, second.heartbeat) == ((0.0, 3.0), (0.0, 0.0))
+    assert first.idle >= 0

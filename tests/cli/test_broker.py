@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_it_serves_until_a_signal_comes(number: int, start: Start) -> None:
     assert "development" in first
     assert "in memory" in first
     assert last == "stompy: stopped"
+
+
+def test_the_address_of_the_console_is_reported(start: Start) -> None:
+    process = start("broker", "--port", "0", "--console")
+    address_of(process)
+    assert process.stderr is not None
+    address = process.stderr.readline().decode().strip().removeprefix("stompy: console: ")
+    with urllib.request.urlopen(address) as response:  # noqa: S310 - http
+        assert b"<title>stompy console</title>" in response.read()
 
 
 def test_a_login_is_asked_for(start: Start) -> None:

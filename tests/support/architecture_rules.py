@@ -61,6 +61,7 @@ IMPURE = frozenset({
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
     "telemetry": frozenset({"opentelemetry", "prometheus_client"}),
+    "cli": frozenset({"rich"}),
     "testing": frozenset({"pytest", "testcontainers", "docker", "trustme", "cryptography"}),
 }
 """Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""

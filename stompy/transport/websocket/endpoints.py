@@ -43,6 +43,9 @@ _START = b"GET "
 _DECIDED_WITHIN = 1.0
 """Seconds that the writer waits for the peer's first bytes; it writes before them only to refuse a client."""
 
+_RESPONSE_WITHIN = 5.0
+"""Seconds in which a client must take a response that is no upgrade."""
+
 _MAYBE_LATER = (408, 425, 429)
 """HTTP statuses of 400 to 499 after which the same request may succeed later."""
 
@@ -196,14 +199,22 @@ class WebSocketListener:
         listener: accepts the connections below; the `WebSocketListener` then owns it.
         subprotocols: that a client may choose from, the preferred one first.
         admits: whether a page of this origin may connect; clients that are no browsers have none.
+        respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
+            may raise `HandshakeRefused`.
     """
 
     def __init__(
-        self, listener: UnderlyingListener, *, subprotocols: Sequence[str], admits: Callable[[str], bool]
+        self,
+        listener: UnderlyingListener,
+        *,
+        subprotocols: Sequence[str],
+        admits: Callable[[str], bool],
+        respond: Callable[[bytes], bytes | None] = lambda head: None,
     ) -> None:
         self._listener = listener
         self._subprotocols = subprotocols
         self._admits = admits
+        self._respond = respond
 
     @property
     def address(self) -> tuple[str, int] | str:
@@ -215,7 +226,9 @@ class WebSocketListener:
         underlying = self._listener.accept()
         if underlying is None:
             return None
-        return AcceptedTransport(underlying, subprotocols=self._subprotocols, admits=self._admits)
+        return AcceptedTransport(
+            underlying, subprotocols=self._subprotocols, admits=self._admits, respond=self._respond
+        )
 
     def close(self) -> None:
         """Stop listening; from any thread."""
@@ -232,14 +245,21 @@ class AcceptedTransport:
         underlying: the transport below, which this one then owns.
         subprotocols: as for `WebSocketListener`.
         admits: as for `WebSocketListener`.
+        respond: as for `WebSocketListener`.
     """
 
     def __init__(
-        self, underlying: UnderlyingTransport, *, subprotocols: Sequence[str], admits: Callable[[str], bool]
+        self,
+        underlying: UnderlyingTransport,
+        *,
+        subprotocols: Sequence[str],
+        admits: Callable[[str], bool],
+        respond: Callable[[bytes], bytes | None],
     ) -> None:
         self._underlying = underlying
         self._subprotocols = subprotocols
         self._admits = admits
+        self._respond = respond
         self._start = b""
         self._chosen: Transport | None = None
         self._decided = threading.Event()  # also set at the end
@@ -299,20 +319,28 @@ class AcceptedTransport:
         try:
             if len(head) > handshake.MAX_HEAD:
                 raise HandshakeRefused(431, f"the head of the request is longer than {handshake.MAX_HEAD} bytes")
+            response = self._respond(head)
+            if response is not None:
+                self._finish(response, Deadline(_RESPONSE_WITHIN))
+                raise ConnectionLost(f"{self.peer} has its HTTP response")
             request = handshake.parse_request(head)
             if request.origin is not None and not self._admits(request.origin):
                 raise HandshakeRefused(403, f"the origin {request.origin!r} is not among the broker's origins")
             self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._subprotocols)
         except HandshakeRefused as refused:
-            self._refused = True
-            self._decided.set()
             _LOG.info("%s: refused the WebSocket handshake: %s", self.peer, refused)
-            self._underlying.sendall(handshake.refusal(refused), Deadline(0))
-            self._underlying.shutdown_write()
+            self._finish(handshake.refusal(refused), Deadline(0))
             raise ConnectionLost(f"refused the WebSocket handshake of {self.peer}: {refused}") from None
         self._underlying.sendall(handshake.accept_head(request.key, self.subprotocol), Deadline(0))
         _LOG.debug("%s: WebSocket, subprotocol %s", self.peer, self.subprotocol)
         self._choose(WebSocketTransport(self._underlying, client=False, subprotocol=self.subprotocol, received=rest))
+
+    def _finish(self, response: bytes, deadline: Deadline) -> None:
+        """Write a response, after which the connection ends."""
+        self._refused = True
+        self._decided.set()
+        self._underlying.sendall(response, deadline)
+        self._underlying.shutdown_write()
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data`; raises as the chosen transport does."""

@@ -22,7 +22,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _STATUS = re.compile(r"HTTP/1\.[0-9] ([0-9]{3})(?: ([^\r\n]*))?")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_REASONS = {400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 426: "Upgrade Required"}
+_REASONS = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 426: "Upgrade Required"}
 _REASONS |= {431: "Request Header Fields Too Large", 505: "HTTP Version Not Supported"}
 _OWN = {
     "host",
@@ -162,11 +162,11 @@ class Request:
     subprotocols: tuple[str, ...]
 
 
-def parse_request(head: bytes) -> Request:
-    """Return the request in a head.
+def parse_head(head: bytes) -> tuple[str, dict[str, list[str]]]:
+    """Return the target of a GET request, and the values of its headers by name in lower case.
 
     Raises:
-        HandshakeRefused: it does not ask for a WebSocket, or is malformed.
+        HandshakeRefused: it is malformed, or another request.
     """
     line, _, lines = head.removesuffix(END).decode("latin-1").partition("\r\n")
     method, _, rest = line.partition(" ")
@@ -182,6 +182,18 @@ def parse_request(head: bytes) -> Request:
         raise HandshakeRefused(400, "the headers are malformed, or too many")
     if len(headers.get("host", [])) != 1:
         raise HandshakeRefused(400, "a request has one Host header")
+    if len(headers.get("origin", [])) > 1:
+        raise HandshakeRefused(400, "a request has one Origin header")
+    return target, headers
+
+
+def parse_request(head: bytes) -> Request:
+    """Return the request in a head.
+
+    Raises:
+        HandshakeRefused: it does not ask for a WebSocket, or is malformed.
+    """
+    target, headers = parse_head(head)
     if not _lists(headers, "upgrade", "websocket") or not _lists(headers, "connection", "upgrade"):
         raise HandshakeRefused(426, "this is a STOMP broker: connect by WebSocket")
     if headers.get("sec-websocket-version") != ["13"]:
@@ -189,8 +201,6 @@ def parse_request(head: bytes) -> Request:
     keys, origins = headers.get("sec-websocket-key", []), headers.get("origin", [])
     if len(keys) != 1 or not _is_key(keys[0]):
         raise HandshakeRefused(400, "the Sec-WebSocket-Key is missing or malformed")
-    if len(origins) > 1:
-        raise HandshakeRefused(400, "a request has one Origin header")
     offered = [name.strip() for value in headers.get("sec-websocket-protocol", []) for name in value.split(",")]
     return Request(target, keys[0], origins[0] if origins else None, tuple(filter(None, offered)))
 

@@ -1,0 +1,76 @@
+"""Watches end when nobody reads them, and with the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stompy.broker.console.watching import Watches
+from stompy.broker.destinations import targets_of
+from stompy.broker.management import FrameHook
+from stompy.broker.router import Router
+from stompy.broker.settings import Settings
+from stompy.frames.frame import Frame
+from tests.broker.conftest import a_message, a_session_state
+from tests.broker.console.conftest import until
+
+(QUEUE,) = targets_of("/queue/a", "")
+(TOPIC,) = targets_of("/topic/a", "")
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router(Settings(), instance="test")
+
+
+@pytest.fixture
+def watches(router: Router) -> Iterator[Watches]:
+    watches = Watches(router, unread=0.02)
+    yield watches
+    watches.close()
+
+
+def publish(router: Router, destination: str, body: bytes) -> None:
+    with router.turn():
+        router.publisher.publish(a_message(destination, body))
+
+
+@pytest.mark.parametrize("target", [QUEUE, TOPIC], ids=["queue", "topic"])
+def test_a_tap_that_nobody_reads_ends(router: Router, watches: Watches, target: object) -> None:
+    with router.turn():
+        tap = watches.messages("me", target, selector="", text="")  # type: ignore[arg-type]
+    until(lambda: not router.topology.queues and not list(router.topology.followers("/topic/a").matching(str)))
+    publish(router, "/queue/a", b"x")
+    publish(router, "/topic/a", b"x")
+    assert tap.seen == 0
+
+
+def test_a_watched_queue_is_kept_while_it_is_empty(router: Router) -> None:
+    watches = Watches(router, unread=1000.0)
+    with router.turn():
+        tap = watches.messages("me", QUEUE, selector="", text="")
+        assert watches.messages("me", QUEUE, selector="", text="") is tap
+        assert watches.messages("me", QUEUE, selector="", text="y") is not tap
+    router.tick()
+    publish(router, "/queue/a", b"x")
+    with router.turn():
+        router.publisher.take_out("/queue/a")
+    publish(router, "/queue/a", b"y")
+    assert [seen.body for seen in tap.read()] == [b"x", b"y"]
+    watches.close()
+    assert router.topology.queues["/queue/a"].ready == 1
+
+
+def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: Router) -> None:
+    session = a_session_state()
+    hooks: list[FrameHook | None] = []
+    session.watch = hooks.append
+    with router.turn():
+        watch = watches.frames("me", session)
+        watches.frames("other", session)  # takes its place
+    assert len(hooks) == 2
+    until(lambda: hooks[-1] is None)
+    watch.note("received", "s-1", Frame("SEND", {"passcode": "sesame"}, b"x" * 5000))
+    (seen,) = watch.read()
+    assert (seen.headers, len(seen.body), seen.size) == ((("passcode", "***"),), 2048, 5000)
