@@ -50,7 +50,7 @@ def test_options_of_tls_with_an_address_without_it_are_a_mistake(
 ) -> None:
     result = run("ping", "--url", broker.url, "--tls-ca", certificates.ca)
     assert result.code == 2
-    assert "write stomp+ssl:// instead of stomp://" in result.error
+    assert "write stomp+ssl:// or wss://" in result.error
 
 
 def test_an_encrypted_key_is_opened_by_a_file_or_the_environment(
