@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.deadline import Deadline
 from stompy.errors import TlsError
-from stompy.transport.base import Transport
-from stompy.transport.tcp import TcpDialer, TcpOptions
+from stompy.transport.tcp import TcpDialer, TcpOptions, TcpTransport
 
 if TYPE_CHECKING:
     import ssl
+
+    from stompy.transport.tls.transport import TlsTransport
 
 
 def tcp_options(keepalive: Any, bind_host_port: tuple[str, int] | None) -> TcpOptions:
@@ -28,30 +29,50 @@ def tcp_options(keepalive: Any, bind_host_port: tuple[str, int] | None) -> TcpOp
     return TcpOptions(**options)
 
 
-def dial(
-    host_and_port: tuple[str, int], options: TcpOptions, ssl_params: dict[str, Any] | None, deadline: Deadline
-) -> Transport:
-    """Return an open connection, over TLS if there are settings for it.
+class HostDialer:
+    """Connects to a host, over TLS if there are settings for it.
 
-    Raises:
-        ConfigurationError: a setting cannot be used.
-        ConnectError: the host cannot be reached, or its certificate was rejected.
+    Args:
+        host_and_port: of the broker.
+        options: of TCP.
+        ssl_params: as `set_ssl` stores them.
     """
-    tcp = TcpDialer(host_and_port[0], int(host_and_port[1]), options=options)
-    if ssl_params is None:
-        return tcp.dial(deadline)
-    # Imported late, as `ssl` is slow to import.
-    from stompy.transport.tls.endpoints import TlsDialer
 
-    transport = TlsDialer(tcp, _context(ssl_params)).dial(deadline)
-    validator = ssl_params["cert_validator"]
-    if validator is not None:
-        ok, reason = validator(transport.tls.getpeercert(), host_and_port[0])
-        if not ok:
-            transport.close()
-            message = f"the certificate was rejected by cert_validator: {reason}"
-            raise TlsError(message, reason="untrusted", address=tcp.address)
-    return transport
+    def __init__(self, host_and_port: tuple[str, int], options: TcpOptions, ssl_params: dict[str, Any] | None) -> None:
+        self._tcp = TcpDialer(host_and_port[0], int(host_and_port[1]), options=options)
+        self._ssl_params = ssl_params
+
+    @property
+    def address(self) -> str:
+        """The host and the port."""
+        return self._tcp.address
+
+    @property
+    def host(self) -> str:
+        """The host as given."""
+        return self._tcp.host
+
+    def dial(self, deadline: Deadline) -> TcpTransport | TlsTransport:
+        """Return an open connection.
+
+        Raises:
+            ConfigurationError: a setting cannot be used.
+            ConnectError: the host cannot be reached, or its certificate was rejected.
+        """
+        if self._ssl_params is None:
+            return self._tcp.dial(deadline)
+        # Imported late, as `ssl` is slow to import.
+        from stompy.transport.tls.endpoints import TlsDialer
+
+        transport = TlsDialer(self._tcp, _context(self._ssl_params)).dial(deadline)
+        validator = self._ssl_params["cert_validator"]
+        if validator is not None:
+            ok, reason = validator(transport.tls.getpeercert(), self.host)
+            if not ok:
+                transport.close()
+                message = f"the certificate was rejected by cert_validator: {reason}"
+                raise TlsError(message, reason="untrusted", address=self.address)
+        return transport
 
 
 def _context(params: dict[str, Any]) -> ssl.SSLContext:

@@ -14,7 +14,7 @@ import stompy.compat.log as log
 import stompy.compat.waiting as waiting
 from stompy.compat.callbacks import Callbacks
 from stompy.compat.constants import CMD_DISCONNECT, HDR_CONTENT_LENGTH
-from stompy.compat.dialing import dial, tcp_options
+from stompy.compat.dialing import HostDialer, tcp_options
 from stompy.compat.exception import ConnectFailedException, NotConnectedException, translated
 from stompy.compat.session import Session
 from stompy.compat.utils import (
@@ -32,6 +32,7 @@ from stompy.frames.encoder import Encoded
 from stompy.locks import Event, make_condition
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import host_port
+from stompy.transport.base import Dialer
 from stompy.transport.base import Transport as Stream
 
 HostAndPort = tuple[str, int]
@@ -316,9 +317,7 @@ class Transport(BaseTransport):
             for host_and_port in self.__host_and_ports:
                 tried += 1
                 try:
-                    options = tcp_options(self._keepalive, self.bind_host_port)
-                    deadline = Deadline(self._timeout or waiting.limit)
-                    stream = dial(host_and_port, options, self.get_ssl(host_and_port), deadline)
+                    stream = self._dialer(host_and_port).dial(Deadline(self._timeout or waiting.limit))
                 except ConfigurationError as error:
                     raise ConnectFailedException(str(error)) from error
                 except (StompError, OSError) as error:
@@ -329,6 +328,13 @@ class Transport(BaseTransport):
                     return
         self.running = False
         raise ConnectFailedException(str(failure or "no attempt was made")) from failure
+
+    def _dialer(self, host_and_port: HostAndPort) -> Dialer:
+        return self._host_dialer(host_and_port)
+
+    def _host_dialer(self, host_and_port: HostAndPort) -> HostDialer:
+        options = tcp_options(self._keepalive, self.bind_host_port)
+        return HostDialer(host_and_port, options, self.get_ssl(host_and_port))
 
     def set_ssl(
         self,

@@ -17,8 +17,6 @@ RECORDED: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("stomp
 
 DIFFERENT = {
     "adapter.multicast.*": "messages without a broker: use the embedded broker",
-    "adapter.ws.*": "no WebSocket connections yet",
-    "WS*Connection": "no WebSocket connections yet",
     "*.on_error": "of what sends heartbeats: takes the frame, as everywhere",
     "*.on_receipt": "of what sends heartbeats: takes the frame, as everywhere",
     "*.receive": "received bytes go to stompy's parser",
@@ -26,7 +24,7 @@ DIFFERENT = {
     "utils.PollableQueue*": "there is no queue",
     "*.*_KEEPALIVE_AVAIL": "stompy sets the options that the system has",
     "*.DEFAULT_SSL_VERSION": "the newest version that both sides have",
-    "transport.*.set_ssl": "for_hosts=(), ssl_version=None; in 8.2 without verify",
+    "*.set_ssl": "for_hosts=(), ssl_version=None; in 8.2 without verify",
     "transport.Transport": "recv_bytes is ignored",
 }
 """What is missing or has another signature, by pattern, and why."""

@@ -61,7 +61,7 @@ LISTENERS = frozenset(
     )
 )
 
-_WEBSOCKET = Advice("the adapter has no WebSocket connections: use a STOMP port of the broker", hand=True)
+_WEBSOCKET = Advice('`stompy.connect("wss://host/path", websocket=stompy.WebSocketOptions(headers=...))`')
 _LACKING = Advice("the session's own work, which the adapter does differently: remove it", hand=True)
 _INNER = Advice("no equivalent: the session's own work; remove it")
 _WIRE = Advice("no equivalent: frames are encoded and parsed for you; remove it")
