@@ -51,7 +51,7 @@ def test_a_stuck_task_is_reported_and_its_place_freed(
 
 
 def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) -> None:
-    worker = make_worker(concurrency=1, max_stuck=1, stop_timeout=0.0)
+    worker = make_worker(concurrency=1, max_stuck=1, stop_timeout=WITHIN)
     release = threading.Event()
 
     @worker.task("/queue/a", retries=0, time_limit=0.1)
