@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,9 @@ _SIZE = 32
 
 _SLOTS = 1_024
 """More messages than these run at one time are not noted."""
+
+_DYING = 1.0
+"""Seconds for a child to die after its session has ended."""
 
 
 class Crashes:
@@ -36,7 +40,6 @@ class Crashes:
         self._folder = folder
         self._path = notes_path(folder, child)
         self._path.write_bytes(bytes(_SIZE * _SLOTS))
-        # Opened before any connection, so that the lock of a dead process ends before its session does.
         self._file = self._path.open("r+b")
         _lock(self._file)
         self._map = mmap.mmap(self._file.fileno(), 0)
@@ -64,12 +67,16 @@ class Crashes:
         # A retry may have been copied twice, and the second copy is not redelivered.
         if not message.redelivered and ATTEMPT not in message.headers:
             return False
-        mark = fingerprint(message)
-        if mark in _marks(crash_list(self._folder)):
-            return True
-        others = (path for path in self._folder.glob("running-*") if path != self._path)
-        # Once more in the list, as the parent may just have moved them.
-        return any(mark in _marks_of_dead(path) for path in others) or mark in _marks(crash_list(self._folder))
+        mark, given_up = fingerprint(message), time.monotonic() + _DYING
+        while True:
+            others = [path for path in self._folder.glob("running-*") if path != self._path and mark in _marks(path)]
+            # The list last, as the parent may just have moved the notes.
+            if any(map(_is_dead, others)) or mark in _marks(crash_list(self._folder)):
+                return True
+            if not others or time.monotonic() > given_up:
+                return False
+            # It runs it still, as its session was lost, or is dying: the system ends its session before its lock.
+            time.sleep(0.01)
 
 
 def notes_path(folder: Path, child: int) -> Path:
@@ -106,11 +113,11 @@ def _lock(file: BinaryIO) -> bool:
     return True
 
 
-def _marks_of_dead(path: Path) -> set[bytes]:
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        if _lock(file):
-            return _marks(path)
-    return set()
+def _is_dead(notes: Path) -> bool:
+    """Return whether the child of these notes is dead and the parent has not started another one in its place."""
+    with contextlib.suppress(FileNotFoundError), notes.open("rb") as file:
+        return _lock(file)
+    return False
 
 
 def _marks(path: Path) -> set[bytes]:
