@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,20 +33,14 @@ def broker() -> Iterator[ProcessBroker]:
     made.stop()
 
 
-def folders() -> list[Path]:
-    import tempfile
-
-    return list(Path(tempfile.gettempdir()).glob("stompy-toy-*"))
-
-
-def test_it_runs_and_leaves_nothing(broker: ProcessBroker) -> None:
-    before = folders()
+def test_it_runs_and_leaves_nothing(broker: ProcessBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with broker:
         assert broker.version == "1.2.3"
         assert broker._process is not None
         pid = broker._process.pid
-        assert len(folders()) == len(before) + 1
-    assert folders() == before
+        assert len(list(tmp_path.glob("stompy-toy-*"))) == 1
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert broker.log() == ""
