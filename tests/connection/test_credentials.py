@@ -132,11 +132,14 @@ def test_a_reconnect_asks_again() -> None:
 # What shows nothing
 
 
+OURS = str(Path(stompy.__file__).parent)
+
+
 def shown_of_ours(error: BaseException) -> str:
     """Return what a tool that prints local variables shows of the frames that are ours."""
     shown = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
     parts = shown.split('  File "')
-    return "".join(part for part in parts if "/stompy/" in part.split("\n", 1)[0] or '", line' not in part)
+    return "".join(part for part in parts if OURS in part.split("\n", 1)[0] or '", line' not in part)
 
 
 @contextlib.contextmanager
