@@ -39,6 +39,10 @@ checked = os.environ.get("STOMPY_CHECK_LOCKS", "") not in ("", "0")
 """Whether new locks assert their order."""
 
 
+_BETWEEN_SIGNALS = 1.0
+"""Seconds after which the main thread looks for signals that the system gave to another thread."""
+
+
 class Rank(enum.IntEnum):
     """The order in which locks may be acquired."""
 
@@ -126,13 +130,17 @@ class Condition(_RLock):
         _track(self)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Release the lock, wait until notified, and acquire it again; return `False` after the timeout.
+        """Release the lock, wait until notified, and acquire it again; return `False` after the timeout or sooner.
 
         The lock must be held, once. It is acquired again whatever was raised, with no check for signals in between.
+        The main thread returns after a second at the latest: the system may give a signal to any thread, and nothing
+        wakes the main one, which alone runs the handler.
         """
         waiter = threading.Lock()
         waiter.acquire()
         owner = (1, threading.get_ident())
+        if owner[1] == threading.main_thread().ident:
+            timeout = _BETWEEN_SIGNALS if timeout is None else min(timeout, _BETWEEN_SIGNALS)
         try:
             self._waiters.add(waiter)
             try:

@@ -24,6 +24,7 @@ from stompy.cli.tls import add_broker_tls_options, broker_tls_from
 from stompy.cli.users import users_of
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency, Limits
+from stompy.locks import Event
 from stompy.transport.address import DEFAULT_PORT
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
@@ -229,17 +230,10 @@ def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
 @contextlib.contextmanager
 def _signals() -> Iterator[Callable[[], None]]:
     """Handle SIGINT and SIGTERM; yield a function that waits for the first of them. Main thread only."""
-    # A pipe, as a signal handler may interrupt a thread that holds the lock of an Event.
-    reading, writing = os.pipe()
-
-    def note(number: int, frame: object) -> None:
-        os.write(writing, b"!")
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    came = Event()
+    before = {number: signal.signal(number, lambda *_: came.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: (os.read(reading, 1), None)[1]
+        yield lambda: (came.wait(), None)[1]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)

@@ -92,9 +92,11 @@ def start() -> Iterator[Start]:
     """Return what starts the command as a process; the processes are ended with the test."""
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start_command(*argv: str, env: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen[bytes]:
+    def start_command(
+        *argv: str, env: dict[str, str] | None = None, module: str = "stompy", **settings: Any
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "stompy", *argv],
+            [sys.executable, "-m", module, *argv],
             env=environment(**(env or {})),
             stdout=settings.pop("stdout", subprocess.PIPE),
             stderr=settings.pop("stderr", subprocess.PIPE),

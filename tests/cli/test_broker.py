@@ -43,12 +43,19 @@ def test_it_serves_until_a_signal_comes(number: int, start: Start) -> None:
     assert last == "stompy: stopped"
 
 
+def test_a_signal_that_another_thread_got_ends_it(start: Start) -> None:
+    process = start("broker", "--port", "0", module="tests.support.signals_elsewhere")
+    address_of(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
 def test_the_address_of_the_console_is_reported(start: Start) -> None:
     process = start("broker", "--port", "0", "--console")
     address_of(process)
     assert process.stderr is not None
     address = process.stderr.readline().decode().strip().removeprefix("stompy: console: ")
-    with urllib.request.urlopen(address) as response:  # noqa: S310 - http
+    with urllib.request.urlopen(address, timeout=20) as response:  # noqa: S310 - http
         assert b"<title>stompy console</title>" in response.read()
 
 

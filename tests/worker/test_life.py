@@ -30,9 +30,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Return what starts `stompy worker`; what still runs at the end is killed."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start_worker(name: str, *arguments: str, url: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start_worker(
+        name: str, *arguments: str, url: str, module: str = "stompy", **environment: str
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "stompy", "worker", f"tests.worker.programs:{name}", *arguments],
+            [sys.executable, "-m", module, "worker", f"tests.worker.programs:{name}", *arguments],
             cwd=TOP,
             env={**os.environ, "STOMPY_URL": url, "STOMPY_TEST_FOLDER": str(tmp_path), **environment},
             stdout=subprocess.PIPE,
@@ -92,6 +94,17 @@ def test_a_signal_lets_slow_tasks_finish_and_starts_none(
     assert len(lines) == 16
     assert set(redelivered(broker.url, 4)) == {str(n) for n in range(12)} - {line.split()[1] for line in lines}
     assert broker.depth("/queue/a") == 4
+
+
+def test_a_signal_that_another_thread_got_ends_it(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "release").touch()
+    process = start("slow", url=broker.url, module="tests.support.signals_elsewhere")
+    send(broker.url, "x")
+    wait_until(lambda: noted() == ["begin x", "end x"])
+    process.terminate()
+    assert process.wait(WITHIN) == 0
 
 
 def test_past_the_limit_the_code_says_so_and_the_message_comes_again(
