@@ -88,7 +88,7 @@ def test_tests_that_passed_when_run_again_are_counted_and_more_than_three_fail_t
 @pytest.mark.parametrize(("failures", "status"), [(1, 0), (2, 1)])
 def test_a_test_that_fails_is_run_once_more(tmp_path: Path, failures: int, status: int) -> None:
     (tmp_path / "test_it.py").write_text(
-        f"from pathlib import Path\ntries = []\ndef test_it():\n    tries.append(1)\n    assert len(tries) > {failures}\n"
+        f"tries = []\ndef test_it():\n    tries.append(1)\n    assert len(tries) > {failures}\n"
     )
     (options,) = (line for line in SCRIPT.read_text(encoding="utf-8").splitlines() if line.startswith("AGAIN = "))
     given = options.partition('"')[2].rstrip('"').replace("{MOST_AGAIN}", "3").split()
