@@ -18,6 +18,7 @@ from tests.support.printed import TOP, blocks, run_page
 PAGES = sorted(
     page
     for path in [
+        TOP / "README.md",
         *(TOP / "docs").glob("*.md"),
         *(TOP / "docs").glob("recipes/*.md"),
         *(TOP / "docs").glob("how-to/move-*.md"),
@@ -45,7 +46,7 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
         port = str(listening.getsockname()[1])
     with marked() as mark:
         environment = {**mark, "STOMPY_URL": f"stomp://localhost:{port}", "PYTHONUNBUFFERED": "1"}
-        for _ in run_page(page, tmp_path / "empty", environment, within=50, instead={"61613": port}):
+        for _ in run_page(page, tmp_path / "empty", environment, within=50, instead={"61613": port, "examples/data": str(TOP / "examples/data")}):
             pass
 
 
