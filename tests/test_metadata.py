@@ -32,7 +32,9 @@ def test_the_package_is_found_beside_a_folder_of_its_name(tmp_path: Path) -> Non
     (tmp_path / "stompy").mkdir()  # a checkout
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-c", "import stompy; print(stompy.connect.__name__)"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.stdout, done.stderr) == ("connect\n", "")
 
 

@@ -1,4 +1,4 @@
-"""What pages print and no other test runs: it compiles, and every name, option, command, target and link in it exists."""
+"""What pages print and no other test runs: it compiles, and its names, options, commands, targets and links exist."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ def snippets(page: str, language: str) -> Iterator[str]:
 
 def calls(code: str) -> Iterator[tuple[Any, ast.Call]]:
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
             owner = CALLED_ON.get(node.func.value.id)
             called = getattr(owner, node.func.attr) if owner is not None else None
             if callable(called):  # `broker.url` is one word for two kinds of brokers
