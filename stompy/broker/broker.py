@@ -143,7 +143,7 @@ class Broker(Management):
         connect_timeout: seconds in which CONNECT must come.
         login_delay: seconds that the answer to a wrong login or passcode takes.
         send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
-        linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
+        linger: seconds in which a client may read the last frames, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
         like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
             as that one does; the reference says where it does not.

@@ -209,9 +209,9 @@ class TestSecrets:
 
     @pytest.mark.parametrize("kind", ["http", "socks5"])
     def test_no_traceback_shows_the_passcode_with_its_locals(self, kind: str, target: TcpListener) -> None:
-        told = parse_proxy(f"{kind}://ann:{SECRET}@127.0.0.1:1")
+        parsed = parse_proxy(f"{kind}://ann:{SECRET}@127.0.0.1:1")
         with LittleProxy(kind, login="ann:other") as stranger:
-            way = Proxy(told.kind, "127.0.0.1", int(stranger.place.rpartition(":")[2]), told.login, told.passcode)
+            way = Proxy(parsed.kind, "127.0.0.1", int(stranger.place.rpartition(":")[2]), parsed.login, parsed.passcode)
             with pytest.raises(ProxyLoginRefused) as caught:
                 ProxyDialer(way, "broker.test", 7).dial(ample())
         text = self.shown(caught.value)
