@@ -112,7 +112,7 @@ class Broker(Management):
         console_port: the port of that; 0 takes a free one.
         versions: the versions to speak, as `Version` or text.
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
-            and, if you like, only the hash of a passcode; `None` lets everybody in.
+            and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         limits: maxima for a client's frame; with `like`, those of that broker by default.
         leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
