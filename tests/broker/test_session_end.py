@@ -199,8 +199,8 @@ def test_a_client_that_never_fetches_its_receipts_does_not_fill_the_memory(serve
 
 
 def test_a_client_that_waits_for_room_itself_is_not_taken_for_dead(serve: Serve) -> None:
-    served = serve(capacity=2_000, max_outbox_bytes=2_000, heartbeat=(0, 0.05))
-    client = served.client(heart_beat="50,0")
+    served = serve(capacity=2_000, max_outbox_bytes=2_000, heartbeat=(0, 0.2))
+    client = served.client(heart_beat="200,0")
     frame = client.encoded("SEND", {"destination": "/topic/nobody", "receipt": "r" * 100})
     data = frame * 200
     thread = threading.Thread(target=client.transport.sendall, args=(data, _NEVER), daemon=True)
