@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import configparser
+import os
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -19,6 +22,20 @@ def test_the_installed_version_is_that_of_the_source() -> None:
     except PackageNotFoundError:
         pytest.skip("the tests run from the source tree, without an installation")
     assert installed == stompy.__version__
+
+
+def test_the_package_is_found_beside_a_folder_of_its_name(tmp_path: Path) -> None:
+    try:
+        version("stompy-client")
+    except PackageNotFoundError:
+        pytest.skip("the tests run from the source tree, without an installation")
+    (tmp_path / "stompy").mkdir()  # a checkout
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", "import stompy; print(stompy.connect.__name__)"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("connect\n", "")
 
 
 def test_tenacity_is_the_only_requirement_outside_the_extras() -> None:

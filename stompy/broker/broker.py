@@ -112,7 +112,7 @@ class Broker(Management):
         console_port: the port of that; 0 takes a free one.
         versions: the versions to speak, as `Version` or text.
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
-            and, if you like, only the hash of a passcode; `None` lets everybody in.
+            and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         limits: maxima for a client's frame; with `like`, those of that broker by default.
         leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
@@ -143,7 +143,7 @@ class Broker(Management):
         connect_timeout: seconds in which CONNECT must come.
         login_delay: seconds that the answer to a wrong login or passcode takes.
         send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
-        linger: seconds in which a client may read the last words, after an ERROR or DISCONNECT.
+        linger: seconds in which a client may read the last frames, after an ERROR or DISCONNECT.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
         like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
             as that one does; the reference says where it does not.

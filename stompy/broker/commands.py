@@ -132,7 +132,7 @@ class Commands:
                 transaction = self._open(session, name, adding=message.size)
                 transaction.send(message)
                 if options.dedupe_id is not None and router.publisher.has_seen(target.name, options.dedupe_id):
-                    transaction.spoiled = True
+                    transaction.has_duplicate = True
 
     def _subscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers._peek
@@ -179,7 +179,7 @@ class Commands:
             session.check_right(right, name)
             if target.pattern:
                 session.check_right(right, least_of(name))
-            if session.user is not None and not self._router.knows(target):
+            if session.user is not None and not self._router.exists(target):
                 session.check_right("admin", name)
         return targets
 

@@ -177,10 +177,10 @@ class Management:
 
 
 class HookedFrames:
-    """Tells hooks of the frames of one session; what they raise is logged.
+    """Calls hooks with the frames of one session; what they raise is logged.
 
     Args:
-        hooks: whom to tell.
+        hooks: what to call.
         session: the id of the session.
     """
 
@@ -189,18 +189,18 @@ class HookedFrames:
         self._session = session
 
     def received(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Tell of frames of the client, and return them; on the session's reader."""
-        told = list(frames)
-        for frame in told:
-            self._tell("received", frame)
-        return told
+        """Call the hooks with frames of the client, and return them; on the session's reader."""
+        received = list(frames)
+        for frame in received:
+            self._call("received", frame)
+        return received
 
     def sent(self, data: bytes, grammar: Grammar) -> None:
-        """Tell of frames to the client, which are about to be written; on the session's writer."""
+        """Call the hooks with frames to the client, which are about to be written; on the session's writer."""
         for frame in Parser(grammar).feed(data):
-            self._tell("sent", frame)
+            self._call("sent", frame)
 
-    def _tell(self, direction: Literal["received", "sent"], frame: Frame) -> None:
+    def _call(self, direction: Literal["received", "sent"], frame: Frame) -> None:
         for hook in self._hooks:
             try:
                 hook(direction, self._session, frame)

@@ -240,7 +240,7 @@ class Publisher:
 
     def _is_backlog(self, item: Item) -> bool:
         queue = item.queue
-        return not queue.stays and self._topology.queues.get(queue.name) is not queue
+        return not queue.permanent and self._topology.queues.get(queue.name) is not queue
 
     def _move(self, item: Item, name: str, reason: str) -> bool:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))

@@ -46,13 +46,13 @@ class Queue:
     ) -> None:
         self.name = name
         self.owner = owner
-        self.stays = kept
+        self.permanent = kept
         self.deleted = False
         """Whether it is gone, with all that it held."""
         self.declared = UNDECLARED
         """As what it was made; see `declare`."""
-        self.looks = False
-        """Whether each message that comes into it must be looked at."""
+        self.checks_messages = False
+        """Whether its declaration limits messages, so that each one is checked."""
         self.unused_at: float | None = None
         """When it ends unless somebody subscribes to it."""
         self.paused = False
@@ -87,9 +87,9 @@ class Queue:
         return QueueDepth(ready=self._ready, unacked=self.unacked, consumers=len(self._consumers))
 
     @property
-    def forgettable(self) -> bool:
+    def removable(self) -> bool:
         """Whether nothing would be lost if the queue were made anew."""
-        return not (self._ready or self._consumers or self.unacked or self.paused or self.stays or self._selecting)
+        return not (self._ready or self._consumers or self.unacked or self.paused or self.permanent or self._selecting)
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -110,7 +110,7 @@ class Queue:
     def declare(self, declares: Declaration) -> None:
         """Note as what it is made."""
         self.declared = declares
-        self.looks = not (declares.max_length is declares.lifetime is declares.max_priority is None)
+        self.checks_messages = not (declares.max_length is declares.lifetime is declares.max_priority is None)
 
     def first(self) -> Item:
         """Return the message that would be handed out next."""
@@ -135,7 +135,7 @@ class Queue:
 
     def extend(self, items: list[Item]) -> None:
         """Add messages at the end."""
-        if self._selecting or self.looks:
+        if self._selecting or self.checks_messages:
             for item in items:
                 self.append(item)
             return
@@ -198,7 +198,7 @@ class Queue:
         if consumer.exclusive:
             self._exclusive[consumer] = None
         if self._exclusive:
-            self._turn_anew()
+            self._restart_turns()
         else:
             self._consumers[consumer].turns.append(consumer)
 
@@ -227,9 +227,9 @@ class Queue:
         if view.selector is not None and view not in self._consumers.values():
             del self._selecting[view.selector]
         if consumer.exclusive:
-            self._turn_anew()
+            self._restart_turns()
 
-    def _turn_anew(self) -> None:
+    def _restart_turns(self) -> None:
         """Let only the first exclusive consumer have turns, or all where there is none."""
         for view in (self._all, *self._selecting.values()):
             view.turns.clear()

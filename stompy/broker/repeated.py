@@ -164,7 +164,7 @@ class RepeatedFrames:
         queue = self._router.topology.queues.get(name)
         if queue is None:
             return is_topic(name)
-        return not queue.looks and queue.fits(len(group), _size(group))
+        return not queue.checks_messages and queue.fits(len(group), _size(group))
 
     def _append(self, session: SessionState, contents: list[Content], groups: dict[str, list[Content]]) -> int:
         """Put messages into their queues, which have room for them; return how many."""

@@ -126,7 +126,7 @@ class Router:
             self.publisher.hand_out(queue, now)
             if queue.declared.unused is not None:
                 self.publisher.watch(queue, self.clock.now())
-            if queue.forgettable:
+            if queue.removable:
                 self.topology.forget_if_useless(queue)
 
     def tick(self) -> None:
@@ -300,7 +300,7 @@ class Router:
             RemoteProtocolError: a message in it was sent before; it was aborted.
         """
         transaction = session.transactions[name]
-        if transaction.spoiled:
+        if transaction.has_duplicate:
             self.abort(session, session.transactions.pop(name))
             raise RemoteProtocolError("a message of the transaction is a duplicate: it has the id of an earlier one")
         needed = transaction.needed()
@@ -324,7 +324,7 @@ class Router:
 
     # What is seen from outside
 
-    def knows(self, target: Target) -> bool:
+    def exists(self, target: Target) -> bool:
         """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
         return (
             target.kind == "topic" or target.pattern or target.owner is not None or target.name in self.topology.queues

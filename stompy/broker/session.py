@@ -45,8 +45,8 @@ _LOG = logging.getLogger("stompy.broker")
 _UNACKED_COST = 512
 """About how many bytes a delivery takes while it waits for its ACK."""
 
-_GLANCE = 1.0
-"""Seconds between two looks of a reader whose session somebody else may end."""
+_TOPIC_CHECK_INTERVAL = 1.0
+"""Seconds between two checks by a reader whose session a publisher may have ended."""
 
 
 class Session:
@@ -157,7 +157,7 @@ class Session:
     def _watch(self, hook: FrameHook | None) -> None:
         hooks = [known for known in (self._settings.on_frame, hook) if known is not None]
         self._hooked = hooked = HookedFrames(hooks, self._name) if hooks else None
-        self._writer.tell(None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar))
+        self._writer.watch(None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar))
 
     def join(self, timeout: float | None) -> None:
         """Wait until both threads have ended; also if they are only about to be started."""
@@ -217,7 +217,7 @@ class Session:
                 self._fail(f"no CONNECT frame within {seconds} s (limit connect_timeout={seconds})")
                 break
             try:
-                data = self._transport.recv(self._next_look())
+                data = self._transport.recv(self._next_check())
             except StompTimeout:
                 self._check_silence()
                 continue
@@ -226,12 +226,12 @@ class Session:
             return data
         return b""
 
-    def _next_look(self) -> Deadline:
+    def _next_check(self) -> Deadline:
         if self._pulse is None:
             return self._connect_by
-        look = Deadline(self._pulse.next_check(time.monotonic()))
+        check = Deadline(self._pulse.next_check(time.monotonic()))
         # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
-        return look.sooner(_GLANCE) if self._state.follows_topics else look
+        return check.sooner(_TOPIC_CHECK_INTERVAL) if self._state.follows_topics else check
 
     def _check_silence(self) -> None:
         if self._pulse is None or not self._pulse.dead(time.monotonic()):
@@ -375,7 +375,7 @@ class Session:
     # The end
 
     def _end(self) -> None:
-        """Let the last words reach the client, within the linger time; then close (STOMP 1.2, Connection Lingering)."""
+        """Let the last frames reach the client, within the linger time; then close (STOMP 1.2, Connection Lingering)."""
         with self._router.turn():
             self._router.hang_up(self._state)
         deadline = Deadline(self._settings.linger)

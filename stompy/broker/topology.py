@@ -163,7 +163,7 @@ class Topology:
         """Let a queue get the messages of a topic from now on, whether it has consumers or not."""
         bound = self._bound.setdefault(queue, {})
         if target.name not in bound:
-            queue.stays = True
+            queue.permanent = True
             bound[target.name] = feed = Feed(target, queue, selector=None)
             self.add(feed)
 
@@ -191,7 +191,7 @@ class Topology:
         new, limit = sum(name not in self.queues for name in names), self._settings.max_queues
         held = len(self.queues) + len(self.durables)
         if new and held + new > limit:
-            useless = sum(queue.forgettable for queue in self.queues.values())
+            useless = sum(queue.removable for queue in self.queues.values())
             if held - useless + new > limit:
                 raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
 
@@ -199,7 +199,7 @@ class Topology:
         """Return where messages of a queue go back to; `None` where it was deleted with all it held."""
         if queue.deleted:
             return None
-        if queue.stays:
+        if queue.permanent:
             return queue
         known = self.queues.get(queue.name)
         if known is None:  # an empty one may have been forgotten since
@@ -208,7 +208,7 @@ class Topology:
 
     def forget_if_useless(self, queue: Queue) -> None:
         """Forget a queue of which nothing would be lost."""
-        if queue.forgettable and self.queues.get(queue.name) is queue:
+        if queue.removable and self.queues.get(queue.name) is queue:
             self.forget(queue)
 
     def forget(self, queue: Queue) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Transaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
-    __slots__ = ("kept", "messages", "receipts", "settled", "size", "spoiled")
+    __slots__ = ("has_duplicate", "kept", "messages", "receipts", "settled", "size")
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
@@ -25,7 +25,7 @@ class Transaction:
         """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
         self.receipts: list[bytes] = []
         """RECEIPTs of SENDs that come after that of COMMIT."""
-        self.spoiled = False
+        self.has_duplicate = False
         """Whether it cannot be committed, as it has a message that was sent before."""
         self.size = 0
         """Bytes of the messages."""

@@ -84,7 +84,7 @@ class Users:
         self._users = {login: one if isinstance(one, User) else User(one) for login, one in users.items()}
         hashes = [one.passcode_hash for one in self._users.values() if one.passcode_hash is not None]
         # For those who do not exist and those without a hash, so that the time taken does not tell who is who.
-        self._decoy = max(hashes, key=_effort, default=None)
+        self._dummy_hash = max(hashes, key=_effort, default=None)
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Users:
 
     def _hash_fits(self, user: User | None, passcode: Secret[str], deadline: Deadline) -> bool:
         known = user.passcode_hash if user is not None and user.passcode_hash is not None else None
-        compared = known or self._decoy
+        compared = known or self._dummy_hash
         if compared is None:
             return False
         remaining = deadline.remaining()

@@ -59,7 +59,7 @@ class WriteQueue:
         self._frames: list[bytes | Delivery] = []
         self._bytes = 0
         self._answers = 0  # bytes of answers among them
-        self._starved = False  # somebody wanted to add a MESSAGE and could not
+        self._room_wanted = False  # somebody wanted to add a MESSAGE and could not
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
         self._announced = False  # entered in `touched`
@@ -87,7 +87,7 @@ class WriteQueue:
                 return False
             if self._bytes < self._max_bytes and len(self._frames) < self._max_frames:
                 return True
-            self._starved = True
+            self._room_wanted = True
             return False
 
     def deliver(self, delivery: Delivery) -> None:
@@ -144,7 +144,7 @@ class WriteQueue:
         """Forget that the writer must be woken; called with the router's lock held, before `wake`."""
         self._announced = False
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Let the writer come out of `take`, as the time that it waits has changed."""
         with self._lock:
             self._due = True
@@ -172,12 +172,12 @@ class WriteQueue:
     def _passed(self, rest: bytes) -> None:
         with self._lock:
             self._rest = rest
-            if rest or self._frames or self._starved or self._finished or self._late:
+            if rest or self._frames or self._room_wanted or self._finished or self._late:
                 self._work.notify()
             self._passing = self._late = False
 
     def _may_pass(self) -> bool:
-        over = self._finished or self._broken or self._starved
+        over = self._finished or self._broken or self._room_wanted
         return self._waiting and bool(self._frames) and not (over or self._passing or self._rest)
 
     def _take_frames(self) -> list[bytes | Delivery]:
@@ -194,7 +194,7 @@ class WriteQueue:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
-            if not (self._frames or self._rest or self._finished or self._starved or self._due):
+            if not (self._frames or self._rest or self._finished or self._room_wanted or self._due):
                 self._waiting = True
                 self._work.wait(timeout)
             while self._passing:
@@ -207,8 +207,8 @@ class WriteQueue:
             if self._rest:
                 frames.insert(0, self._rest)
                 self._rest = b""
-            starved, self._starved = self._starved, False
-            return frames, starved
+            room_wanted, self._room_wanted = self._room_wanted, False
+            return frames, room_wanted
 
     def give_up(self) -> None:
         """Note that nothing can be written any more."""
@@ -251,13 +251,13 @@ class WriterThread:
         self._on_room = on_room
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.tell(None)
+        self.watch(None)
 
-    def tell(self, before: Callable[[bytes], None] | None) -> None:
+    def watch(self, on_write: Callable[[bytes], None] | None) -> None:
         """Call a function with the frames before they are written, from now on; `None` ends that. From any thread."""
-        self._before = before
+        self._on_write = on_write
         transport, at_once = self._transport, None
-        if before is None and isinstance(transport, SocketTransport):
+        if on_write is None and isinstance(transport, SocketTransport):
             at_once = functools.partial(self._write_at_once, transport)
         self._write_queue.write_at_once(at_once)
 
@@ -272,7 +272,7 @@ class WriterThread:
     def beat(self, pulse: HeartbeatTimer) -> None:
         """Send heartbeats from now on; called before CONNECTED enters the write queue."""
         self._pulse = pulse
-        self._write_queue.look()
+        self._write_queue.recheck()
 
     def _run(self) -> None:
         try:
@@ -296,15 +296,15 @@ class WriterThread:
             taken = self._write_queue.take(self._until_beat())
             if taken is None:
                 return
-            frames, starved = taken
+            frames, room_wanted = taken
             if frames:
                 data = _joined(frames)
-                if self._before is not None:
-                    self._before(data)
+                if self._on_write is not None:
+                    self._on_write(data)
                 self._write(data)
             elif self._pulse is not None and self._pulse.beat_due(time.monotonic()):
                 self._write(HEARTBEAT)
-            if starved:
+            if room_wanted:
                 self._on_room()
 
     def _until_beat(self) -> float | None:

@@ -169,5 +169,5 @@ def _flag(option: Option) -> str:
 
 def _help(option: Option) -> str:
     default = {"url": "$STOMPY_URL, else " + DEFAULT_URL, "passcodeEnv": _PASSCODE}.get(option.name, option.default)
-    says = option.description.replace("`", "'").replace("%", "%%")
-    return says if default in (None, "{}") else f"{says} (default: {default})"
+    text = option.description.replace("`", "'").replace("%", "%%")
+    return text if default in (None, "{}") else f"{text} (default: {default})"

@@ -40,7 +40,7 @@ from stompy.locks import Rank, make_condition, make_lock
 
 _LOG = logging.getLogger("stompy.connection")
 
-_SUSPICIONS = 3
+_MAX_FAILURES_ALONE = 3
 """Consecutive links that ended by an ERROR without `receipt-id` after this message alone, until it is rejected."""
 
 
@@ -55,7 +55,7 @@ class PendingSend:
         content_length: whether to add that header.
     """
 
-    __slots__ = ("_headers", "body", "content_length", "identity", "receipt", "registered", "size", "suspicions")
+    __slots__ = ("_headers", "body", "content_length", "failures_alone", "identity", "receipt", "registered", "size")
 
     def __init__(
         self, identity: str, receipt: Receipt, headers: dict[str, str], body: bytes, *, content_length: bool
@@ -68,7 +68,7 @@ class PendingSend:
         self.size = size_of(headers, body)
         self.registered = False
         """Whether a link registered its receipt, so that it will be resent if necessary."""
-        self.suspicions = 0
+        self.failures_alone = 0
 
     def frame(self, link: Link) -> Encoded:
         """Return the frame for a link; dedupe headers that the caller set explicitly are unchanged.
@@ -246,7 +246,7 @@ class ResendBuffer:
             ConnectionLost: the link was lost; what it did not confirm will be resent on the next one.
             ReceiptTimeout: a receipt that was waited for did not arrive in time.
         """
-        suspicious = self._last is not None and _names_no_receipt(self._last.end_reason)
+        one_by_one = self._last is not None and _names_no_receipt(self._last.end_reason)
         with self._changed:
             self._last = link
             self._changed.notify_all()
@@ -256,7 +256,7 @@ class ResendBuffer:
         _LOG.info("resending %d unconfirmed messages to %s", len(pending), link.address)
         try:
             link.flow.hold(self)
-            self._send_alone(link, pending) if suspicious else self._send_together(link, pending)
+            self._send_alone(link, pending) if one_by_one else self._send_together(link, pending)
             link.check_open()
         except BrokerError as error:
             # It is about one of the messages, so no reason to give up.
@@ -288,8 +288,8 @@ class ResendBuffer:
     def _suspect(self, send: PendingSend, reason: StompError) -> None:
         if not _names_no_receipt(reason):
             return
-        send.suspicions += 1
-        if send.suspicions >= _SUSPICIONS:
+        send.failures_alone += 1
+        if send.failures_alone >= _MAX_FAILURES_ALONE:
             send.receipt._resolve("rejected", reason)
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:

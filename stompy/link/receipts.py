@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_RECEIPTS = 100_000
 """Limit of pending receipts on one link, so that a broker that never confirms cannot exhaust memory."""
 
-Outcome = Literal["pending", "confirmed", "rejected", "unknown"]
+ReceiptOutcome = Literal["pending", "confirmed", "rejected", "unknown"]
 
 
 class ResendStore(Protocol):
@@ -82,7 +82,7 @@ class Receipt:
         self._store = store
         self._before_wait: Callable[[], object] | None = None
         """Called first by `wait`, to write a frame that is still in a batch."""
-        self._outcome: Outcome = "pending"
+        self._outcome: ReceiptOutcome = "pending"
         self._error: StompError | None = None
         # Made by `wait`, as most receipts are never waited for one by one.
         self._event: Event | None = None
@@ -94,7 +94,7 @@ class Receipt:
         return b"receipt:%b\n" % self.id.encode("ascii")
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ReceiptOutcome:
         """`"pending"`, `"confirmed"`, `"rejected"` (by an ERROR) or `"unknown"` (the connection was lost first)."""
         return self._outcome
 
@@ -174,7 +174,7 @@ class Receipt:
         if event is not None:
             event.set()
 
-    def _resolve(self, outcome: Outcome, error: StompError | None) -> None:
+    def _resolve(self, outcome: ReceiptOutcome, error: StompError | None) -> None:
         """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
         with self._lock:
             if self._outcome != "pending":

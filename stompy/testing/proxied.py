@@ -30,7 +30,7 @@ LINGER = 2.0
 
 _SOON = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 _RESET = struct.pack("ii", 1, 0)
-_RUBBISH = 65_536
+_DISCARD_SIZE = 65_536
 
 
 class ProxyLink(FaultControls):
@@ -225,7 +225,7 @@ class ProxyLink(FaultControls):
                 self.end(flow.faults.ending)
 
     def _discard(self, sock: socket.socket) -> None:
-        if not sock.recv(_RUBBISH):
+        if not sock.recv(_DISCARD_SIZE):
             self._drop(sock)
             if self._state == "black-hole":
                 self._drop(self._broker)

@@ -37,15 +37,12 @@ _CANONICAL = {
     "ws": WS,
     "wss": WSS,
 }
-_NOT_YET = ("failover",)
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
 _NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
-_KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, (*_CANONICAL, *_NOT_YET))) + ")://", re.IGNORECASE)
+_KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, (*_CANONICAL, "failover"))) + ")://", re.IGNORECASE)
 _SECRET_OPTION = re.compile("[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=", re.IGNORECASE)
 # `stomp://user:secret`, without a host, has the passcode in place of the port.
-_FORGOTTEN_HOST = re.compile(
-    rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I
-)
+_MISSING_HOST = re.compile(rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I)
 _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _PORT = re.compile("[0-9]{1,5}")
 _NOT_IN_A_HOST = re.compile(r"[\[\]%\\<>\"^`{|}]")
@@ -145,7 +142,7 @@ def masked(url: str) -> str:
     if at:
         login, colon, _ = before[start:].partition(":")
         return before[:start] + login + (":***@" if colon else "@") + after
-    return _FORGOTTEN_HOST.sub(r"\1***", url)
+    return _MISSING_HOST.sub(r"\1***", url)
 
 
 def _texts(given: object) -> list[str]:
@@ -205,9 +202,8 @@ def _parse(url: str) -> Address:
 
 def _scheme(url: str) -> str:
     lower = url.lower()
-    for scheme in _NOT_YET:
-        if lower.startswith((f"{scheme}://", f"{scheme}:(")):
-            _refuse(f"this version of stompy does not have the transport {scheme} yet", url)
+    if lower.startswith(("failover://", "failover:(")):
+        _refuse("a failover address has to stand alone, and cannot be given where one broker is meant", url)
     written, separator, _ = lower.partition("://")
     if separator and written in _CANONICAL:
         return _CANONICAL[written]

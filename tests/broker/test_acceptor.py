@@ -77,11 +77,11 @@ class _LateListener:
 
     def __init__(self) -> None:
         self.ours, self.theirs = memory_pair()
-        self.told = threading.Event()
+        self.released = threading.Event()
         self._given = False
 
     def accept(self) -> Transport | None:
-        self.told.wait(WITHIN)
+        self.released.wait(WITHIN)
         given, self._given = self._given, True
         return None if given else self.theirs
 
@@ -93,7 +93,7 @@ def test_a_client_accepted_after_stop_is_hung_up_on() -> None:
     listener = _LateListener()
     broker = Broker(listener=listener).start()
     broker.stop(timeout=0.0)
-    listener.told.set()
+    listener.released.set()
     assert listener.ours.recv(Deadline(WITHIN)) == b""
     until(lambda: _threads() == [])
 

@@ -51,8 +51,8 @@ def test_those_who_say_nothing_cannot_take_every_place() -> None:
 def test_a_storm_of_refused_clients_is_not_answered_one_by_one() -> None:
     admission = an_admission(max_sessions=1, max_handshakes=1)
     entered(admission)
-    told = [admission.enter(HERE) for _ in range(100)]
-    answered = [slot for slot in told if slot is not None]
+    slots = [admission.enter(HERE) for _ in range(100)]
+    answered = [slot for slot in slots if slot is not None]
     assert 0 < len(answered) < 50
     assert {slot.state for slot in answered} == {SlotState.REFUSED}
     admission.leave(answered[0])

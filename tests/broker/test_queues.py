@@ -104,16 +104,16 @@ def test_a_message_that_a_consumer_cannot_be_sent_is_returned_with_the_reason() 
 
 def test_it_may_be_forgotten_when_nothing_depends_on_it() -> None:
     queue, session = a_queue(), a_session_state()
-    states = [queue.forgettable]
+    states = [queue.removable]
     consumer = a_consumer(session, queue)
-    states.append(queue.forgettable)
+    states.append(queue.removable)
     queue.append(Item(a_message(), 1))
     hand_out(queue)
     queue.leave(consumer)
-    states.append(queue.forgettable)
+    states.append(queue.removable)
     assert repr(queue) == "<Queue '/queue/a' ready=0 unacked=1 consumers=0>"
     queue.unacked = 0
-    assert [*states, queue.forgettable] == [True, False, False, True]
+    assert [*states, queue.removable] == [True, False, False, True]
 
 
 # Exclusive consumers and message groups

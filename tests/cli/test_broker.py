@@ -192,12 +192,12 @@ def test_the_ready_file_holds_the_address_of_a_broker_that_can_be_connected_to(s
     process = start("broker", "--port", "0", "--ready-file", str(ready))
     seen: list[str] = []
 
-    def told() -> bool:
+    def logged() -> bool:
         with contextlib.suppress(FileNotFoundError):
             seen.append(ready.read_text(encoding="utf-8"))
         return bool(seen) and seen[-1] != "stomp://127.0.0.1:1\n"
 
-    until(told)
+    until(logged)
     url = seen[-1].removesuffix("\n")
     stompy.connect(url, reconnect=None).disconnect()
     assert address_of(process) == url

@@ -15,20 +15,20 @@ def rows(out: bytes) -> dict[str, str]:
 
 def test_it_tells_what_the_broker_is(broker: Broker, run: Run) -> None:
     result = run("ping", "--url", broker.url, "--heartbeat", "1,0")
-    told = rows(result.out)
+    printed = rows(result.out)
     assert (result.code, result.err) == (0, "")
-    assert (told["server"], told["version"]) == ("stompy-broker", "STOMP 1.2")
-    assert told["heartbeats"] == "client every 1 s, broker none"
-    assert told["address"] == broker.url.removeprefix("stomp://")
-    assert re.fullmatch(r"\d+\.\d ms", told["receipt in"])
-    assert "message in" not in told
+    assert (printed["server"], printed["version"]) == ("stompy-broker", "STOMP 1.2")
+    assert printed["heartbeats"] == "client every 1 s, broker none"
+    assert printed["address"] == broker.url.removeprefix("stomp://")
+    assert re.fullmatch(r"\d+\.\d ms", printed["receipt in"])
+    assert "message in" not in printed
     assert broker.stats().messages_in == 0
 
 
 @pytest.mark.parametrize("prefix", ["/queue/a", "/topic/a"])
 def test_it_sends_through_a_destination_of_its_own(prefix: str, broker: Broker, run: Run) -> None:
-    told = rows(run("ping", "--url", broker.url, "--destination", prefix).out)
-    assert re.fullmatch(rf"\d+\.\d ms, through {prefix}\.ping-[0-9a-f]{{8}}", told["message in"])
+    printed = rows(run("ping", "--url", broker.url, "--destination", prefix).out)
+    assert re.fullmatch(rf"\d+\.\d ms, through {prefix}\.ping-[0-9a-f]{{8}}", printed["message in"])
     assert broker.stats().messages_in == 1
     assert broker.stats().queues == {}
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.connector import Connector
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected
+from tests.support.ports import reserved_port
 from tests.support.proxies import LittleProxy
 
 
@@ -175,11 +175,10 @@ def test_a_proxy_comes_from_the_option_before_the_environment(broker: Broker, mo
 
 def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is started by the second attempt, which comes soon."""
-    port = free_port()
     seen: list[str | None] = []
     real = Connector.open
 
-    with contextlib.ExitStack() as stack:
+    with reserved_port() as port, contextlib.ExitStack() as stack:
 
         def open_late(self: Connector, deadline: Deadline) -> Any:
             attempts.append(1)
@@ -195,13 +194,7 @@ def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_waiting_one_attempt_is_made() -> None:
-    with pytest.raises(ConnectError, match="refused"):
-        use(lambda conn: None, "--url", f"stomp://127.0.0.1:{free_port()}")
+    with reserved_port() as port, pytest.raises(ConnectError, match="refused"):
+        use(lambda conn: None, "--url", f"stomp://127.0.0.1:{port}")
     with pytest.raises(SystemExit):
         arguments("--wait", "0")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

@@ -33,10 +33,10 @@ def test_it_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_every_option_of_the_source_is_one_here(run: Run) -> None:
-    told = run("spool", "--help").out.decode()
+    printed = run("spool", "--help").out.decode()
     for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
         if option.name not in ("destination", "spoolDir", "receiverMode"):
-            assert f"{spool._flag(option)} " in told
+            assert f"{spool._flag(option)} " in printed
 
 
 @pytest.mark.needs("pyarrow")
@@ -59,9 +59,9 @@ def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, br
     while broker.stats().queues[QUEUE].total and not deadline.expired:
         pass
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=20)
+    _, printed = process.communicate(timeout=20)
     assert process.returncode == 143
-    assert told.decode().endswith(f"100 messages in {tmp_path}/s so far\n")
+    assert printed.decode().endswith(f"100 messages in {tmp_path}/s so far\n")
     assert broker.depth(QUEUE) == 0
 
 
@@ -106,9 +106,9 @@ def test_the_status_of_a_spool_is_reported_and_nothing_is_changed(run: Run, brok
     fill(broker, range(30))
     run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
-    told = run("spool", "status", str(tmp_path / "s"))
-    assert told.code == 0
-    lines = dict(line.split(maxsplit=1) for line in told.out.decode().splitlines())
+    printed = run("spool", "status", str(tmp_path / "s"))
+    assert printed.code == 0
+    lines = dict(line.split(maxsplit=1) for line in printed.out.decode().splitlines())
     assert lines["destination"] == QUEUE
     assert lines["messages"] == "0 to 29, 0 more a second"
     assert lines["backlog"] == "30 that no query has planned yet"

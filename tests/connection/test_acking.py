@@ -172,21 +172,21 @@ def test_at_activemq_a_refused_message_settles_no_other(talking: Talking) -> Non
 
 
 @pytest.mark.parametrize(
-    ("persistent", "requeue", "told"), [({}, None, True), ({}, False, False), ({"persistent": "true"}, None, False)]
+    ("persistent", "requeue", "expected"), [({}, None, True), ({}, False, False), ({"persistent": "true"}, None, False)]
 )
 def test_that_activemq_drops_what_is_not_persistent_is_said_once(
     talking: Talking,
     caplog: pytest.LogCaptureFixture,
     persistent: dict[str, str],
     requeue: bool | None,
-    told: bool,
+    expected: bool,
 ) -> None:
     talk = talking(server="ActiveMQ/6.3.1")
     subscription = talk.subscribe("/queue/a", ack="client-individual")
     for ack in "ab":
         talk.peer.deliver(ack, ack=ack, headers=persistent)
         subscription.receive(WITHIN).nack(requeue=requeue)
-    assert caplog.text.count("makes no dead letter") == told
+    assert caplog.text.count("makes no dead letter") == expected
 
 
 @pytest.mark.parametrize("server", ["ActiveMQ/6.3.1", "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.3.6"])

@@ -18,14 +18,15 @@ from stompy.frames.frame import Frame
 from stompy.transport.tcp import Endpoint, TcpListener
 from tests.connection.conftest import QUICK, Sessions
 from tests.support.peer import WITHIN, Peer, until
+from tests.support.ports import reserved_port
 from tests.transport.conftest import Calling
 
 
 @pytest.fixture
-def dead() -> str:
+def dead() -> Iterator[str]:
     """The address of a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"stomp://127.0.0.1:{server.getsockname()[1]}"
+    with reserved_port() as port:
+        yield f"stomp://127.0.0.1:{port}"
 
 
 @pytest.fixture

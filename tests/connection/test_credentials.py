@@ -22,6 +22,7 @@ from stompy.link.settings import Credentials
 from stompy.secret import Secret
 from tests.connection.conftest import Recorder
 from tests.support.peer import until
+from tests.support.ports import reserved_port
 from tests.test_secret import MARK, shown_with_locals
 from tests.transport.conftest import Calling
 
@@ -145,10 +146,8 @@ def shown_of_ours(error: BaseException) -> str:
 @contextlib.contextmanager
 def hanging_up() -> Iterator[str]:
     """Return the address of somebody who accepts nobody."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        host, port = listener.getsockname()
-    yield f"{host}:{port}"
+    with reserved_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 def url_with(broker: Broker, user_info: str) -> str:

@@ -256,10 +256,10 @@ def test_a_new_session_is_reported_before_its_frames_and_after_those_of_the_old_
     peer.receipt(frame)
     peer.deliver("new, later")
     listener.await_event("message", 5)
-    told = [what.text if event == "message" else event for event, what in listener.events]
-    again = told.index("connected", 1)
-    assert told[:again] == ["connected", "receipt", "old", "backlog", "disconnected"]
-    assert told[again + 1 :] == ["new, at once", "new, while replaying", "receipt", "new, later"]
+    calls = [what.text if event == "message" else event for event, what in listener.events]
+    again = calls.index("connected", 1)
+    assert calls[:again] == ["connected", "receipt", "old", "backlog", "disconnected"]
+    assert calls[again + 1 :] == ["new, at once", "new, while replaying", "receipt", "new, later"]
     assert connected == [True, True]
 
 

@@ -55,7 +55,7 @@ def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_large
 
 def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float]], StompError | None]:
     """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
-    told: list[tuple[int, float]] = []
+    reported: list[tuple[int, float]] = []
     left = list(outcomes)
 
     def attempt() -> None:
@@ -64,20 +64,20 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[i
             raise outcome
 
     try:
-        retry(attempt, policy, closing=Event(), report=lambda *what: told.append(what))
+        retry(attempt, policy, closing=Event(), report=lambda *what: reported.append(what))
     except StompError as error:
-        return told, error
-    return told, None
+        return reported, error
+    return reported, None
 
 
 QUICK = Reconnect(first_delay=0.001, max_delay=0.002)
 
 
 def test_attempts_go_on_until_one_works() -> None:
-    told, error = tried(QUICK, ConnectError("1"), ConnectError("2"), ConnectError("3"), None)
+    reported, error = tried(QUICK, ConnectError("1"), ConnectError("2"), ConnectError("3"), None)
     assert error is None
-    assert [number for number, _ in told] == [2, 3, 4]
-    assert all(0 <= delay <= 0.002 for _, delay in told)
+    assert [number for number, _ in reported] == [2, 3, 4]
+    assert all(0 <= delay <= 0.002 for _, delay in reported)
 
 
 def test_after_the_last_attempt_its_own_error_is_raised() -> None:
@@ -92,10 +92,10 @@ def test_what_is_not_worth_another_attempt_is_raised_at_once() -> None:
 
 def test_no_delay_reaches_beyond_the_total() -> None:
     """Else the attempt after it would come later than promised; there is one right at the end."""
-    told, error = tried(Reconnect(first_delay=1000.0, max_delay=2000.0, total=0.05), ConnectError("no"))
+    reported, error = tried(Reconnect(first_delay=1000.0, max_delay=2000.0, total=0.05), ConnectError("no"))
     assert isinstance(error, ConnectError)
-    assert told
-    assert sum(delay for _, delay in told) <= 0.05
+    assert reported
+    assert sum(delay for _, delay in reported) <= 0.05
 
 
 def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:

@@ -132,8 +132,8 @@ def test_a_flood_for_nobody_does_not_flood_the_log(talking: Talking, caplog: pyt
     for number in range(1, 101):
         talk.peer.deliver(b"x", subscription="nobody")
         until(lambda number=number: talk.conn.stats().unrouted == number)  # type: ignore[misc]
-    told = [record for record in caplog.records if "no known subscription" in record.getMessage()]
-    assert len(told) == 7  # at 1, 2, 4, … 64
+    logged = [record for record in caplog.records if "no known subscription" in record.getMessage()]
+    assert len(logged) == 7  # at 1, 2, 4, … 64
 
 
 # A handler that raises

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
@@ -13,11 +12,13 @@ import pytest
 
 from stompy.cli.main import build_parser
 from tests.support.marked import marked
+from tests.support.ports import reserved_port
 from tests.support.printed import TOP, blocks, run_page
 
 PAGES = sorted(
     page
     for path in [
+        TOP / "README.md",
         *(TOP / "docs").glob("*.md"),
         *(TOP / "docs").glob("recipes/*.md"),
         *(TOP / "docs").glob("how-to/move-*.md"),
@@ -41,11 +42,10 @@ def test_every_program_of_a_page_is_run(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = str(listening.getsockname()[1])
-    with marked() as mark:
+    with reserved_port() as port, marked() as mark:
         environment = {**mark, "STOMPY_URL": f"stomp://localhost:{port}", "PYTHONUNBUFFERED": "1"}
-        for _ in run_page(page, tmp_path / "empty", environment, within=50, instead={"61613": port}):
+        instead = {"61613": str(port), "examples/data": str(TOP / "examples/data")}
+        for _ in run_page(page, tmp_path / "empty", environment, within=50, instead=instead):
             pass
 
 

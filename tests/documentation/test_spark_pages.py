@@ -6,12 +6,12 @@ That of the cluster starts one on this machine, which takes minutes: `make test-
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.marked import marked
+from tests.support.ports import reserved_port
 from tests.support.printed import JAVAS_OWN, blocks, run_page
 
 TUTORIAL, CLUSTER = "docs/getting-started-spark.md", "docs/how-to/spark-on-a-cluster.md"
@@ -22,15 +22,6 @@ def replaced(text: str, instead: dict[str, str]) -> str:
     for old, new in instead.items():
         text = text.replace(old, new)
     return text
-
-
-def free_ports(*taken: str) -> dict[str, str]:
-    """Return ports that are free here for those that a page prints."""
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in taken]
-    free = [str(one.getsockname()[1]) for one in listening]
-    for one in listening:
-        one.close()
-    return dict(zip(taken, free, strict=True))
 
 
 @pytest.mark.parametrize("page", COMMANDS)
@@ -55,9 +46,9 @@ def test_each_program_of_a_page_is_saved_and_run(page: str) -> None:
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     for name in ("empty", "shared"):
         (tmp_path / name).mkdir()
-    # As printed, but for what others may have on this machine.
-    instead = {**free_ports("61613", "7077"), "/shared": str(tmp_path / "shared")}
-    with marked() as mark:
+    with reserved_port() as port, reserved_port() as of_spark, marked() as mark:
+        # As printed, but for what others may have on this machine.
+        instead = {"61613": str(port), "7077": str(of_spark), "/shared": str(tmp_path / "shared")}
         environment = {**mark, "SPARK_LOCAL_IP": "127.0.0.1"}
         steps = list(run_page(page, tmp_path / "empty", environment, within=150, instead=instead))
     assert len(steps) == COMMANDS[page]

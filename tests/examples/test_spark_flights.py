@@ -79,9 +79,9 @@ def check(printed: str, out: Path, count: int) -> None:
     assert f"{count:,} flights in files, {count:,} in {len(hours):,} windows, {len(late):,} alerts" in printed
     assert late
     first = late[0]
-    told = f"late: {first['carrier']} {first['flight']} {first['origin']} -> {first['dest']}"
+    line_of_alert = f"late: {first['carrier']} {first['flight']} {first['origin']} -> {first['dest']}"
     assert len(re.findall(r"^ *late: ", printed, re.MULTILINE)) == min(len(late), 10)
-    assert told in printed
+    assert line_of_alert in printed
 
     assert written(out) == hours
     png = (out / "delays.png").read_bytes()

@@ -254,11 +254,11 @@ def test_what_a_client_says_adds_nothing_to_what_another_is_told(
         assert answers[0][0] in ("RECEIPT", "ERROR")
         if answers[0][0] == "RECEIPT":
             assert len(answers[0][1]) == 1
-        for command, pairs, told in everything(receiver, pair.receiving):
+        for command, pairs, received in everything(receiver, pair.receiving):
             assert command in ("MESSAGE", "ERROR")
             names = [name for name, _ in pairs]
             assert len(names) == len(set(names)), pairs
             if command == "MESSAGE":
-                assert told == body
+                assert received == body
                 own = {"destination", "subscription", "message-id", "content-length"}
                 assert set(names) <= own | set(headers), (names, headers)

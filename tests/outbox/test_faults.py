@@ -11,7 +11,7 @@ WORDS = "database disk image is malformed"
 
 
 @pytest.mark.parametrize(
-    ("error", "opening", "told"),
+    ("error", "opening", "expected"),
     [
         (sqlite3.OperationalError("database or disk is full"), False, OutboxFull),
         (sqlite3.OperationalError("database is locked"), True, OutboxBusy),
@@ -26,9 +26,9 @@ WORDS = "database disk image is malformed"
     ids=lambda value: str(value),
 )
 def test_what_sqlite_says_is_told_as_what_it_means(
-    error: sqlite3.Error, opening: bool, told: type[OutboxError]
+    error: sqlite3.Error, opening: bool, expected: type[OutboxError]
 ) -> None:
-    assert type(refused(error, "/a", opening=opening)) is told
+    assert type(refused(error, "/a", opening=opening)) is expected
 
 
 def test_damage_names_the_file_and_what_to_do() -> None:

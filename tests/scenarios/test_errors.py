@@ -47,7 +47,7 @@ def _is_probe(frame: Frame) -> bool:
     return frame.command == "RECEIPT" and frame.headers._peek("receipt-id") == "probe"
 
 
-def told(frames: list[Frame], up: bool) -> str:
+def description(frames: list[Frame], up: bool) -> str:
     """Return what came, in order, whether an ERROR named the frame, and whether the connection is up."""
     words = []
     for frame in frames:
@@ -70,7 +70,7 @@ def answer_to(client: RawClient, queue: str, text: str) -> tuple[list[Frame], st
             frames += more
     except StompTimeout:
         return [], "silence"
-    return frames, told(frames, up)
+    return frames, description(frames, up)
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -96,7 +96,7 @@ def test_an_ack_given_twice(raw: Raw, queue: str, expect: Expect) -> None:
     frames, up = client.ask(
         client.encoded("SEND", {"destination": f"{queue}.probe", "receipt": "probe"}, b"x"), _is_probe
     )
-    expect("error-ack-twice", told(frames, up), *(frame for frame in frames if frame.command == "ERROR"))
+    expect("error-ack-twice", description(frames, up), *(frame for frame in frames if frame.command == "ERROR"))
 
 
 @pytest.mark.once
@@ -109,7 +109,7 @@ def test_what_comes_before_connect(raw: Raw, queue: str, expect: Expect, case: s
     except StompTimeout:
         frames, _ = client.until(lambda frame: True) if client.pending else ([], True)
         up = True
-    expect(f"error-early-{case}", told(frames, up), *frames)
+    expect(f"error-early-{case}", description(frames, up), *frames)
 
 
 def test_an_error_ends_the_link_once_and_says_why(connect: Connect, queue: str, expect: Expect) -> None:

@@ -26,8 +26,8 @@ def source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 def passed_of(pytester: pytest.Pytester, *sources: str) -> tuple[int, int]:
     """Return how many tests were in the sources, and how many passed."""
     pytester.makepyfile(**{f"test_{number}": source for number, source in enumerate(sources)})
-    told = [] if INSTALLED else ["-p", "stompy.testing.plugin"]
-    result = pytester.runpytest_subprocess(*told, "-p", "no:cacheprovider", "-W", "error", timeout=50)
+    plugin = [] if INSTALLED else ["-p", "stompy.testing.plugin"]
+    result = pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-W", "error", timeout=50)
     outcomes = result.parseoutcomes()
     return sum(len(re.findall(r"^def test_", source, re.MULTILINE)) for source in sources), outcomes.get("passed", 0)
 

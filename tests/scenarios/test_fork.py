@@ -129,7 +129,7 @@ def _first(one: Any) -> object:
 
 
 def child_says(work: Callable[[Callable[[str], None]], None]) -> list[str]:
-    """Run `work` in a forked child, which is killed when it hangs, and return the lines it told."""
+    """Run `work` in a forked child, which is killed when it hangs, and return the lines that it printed."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of fork beside threads: our very case
@@ -196,10 +196,10 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
                     tell("over")
 
                 with Held(locks_of(list(things.values()))):
-                    told = child_says(work)
-                assert told[-1] == "over", f"it hung in {told[-1]}"
+                    lines = child_says(work)
+                assert lines[-1] == "over", f"it hung in {lines[-1]}"
                 connection._links.link.receipts.forget(open_receipt)
-        outcomes = dict(zip([line[2:] for line in told[:-1:2]], told[1::2], strict=True))
+        outcomes = dict(zip([line[2:] for line in lines[:-1:2]], lines[1::2], strict=True))
         assert set(outcomes) == {name for name, _ in calls}
         wrong = {name: outcome for name, outcome in outcomes.items() if outcome[2:] not in REFUSALS}
         assert not wrong

@@ -60,10 +60,10 @@ def live_and_die(path: str, url: str, chance: random.Random) -> set[str]:
             time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of chance, nothing is waited for
         finally:
             victim.send_signal(signal.SIGKILL)
-        told = victim.stdout.read().decode().splitlines()
+        lines = victim.stdout.read().decode().splitlines()
         assert first == b"start\n", victim.stderr.read().decode()
-    # A last line that is cut is an id that nobody was told.
-    return {line for line in told if len(line) == 32}
+    # A last line that is cut is an id that was never reported.
+    return {line for line in lines if len(line) == 32}
 
 
 def on_disk(path: str) -> set[str]:

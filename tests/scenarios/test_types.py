@@ -99,14 +99,14 @@ def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
 
 
 def test_the_lists_of_options_are_those_of_the_functions() -> None:
-    told = inspect.signature(connect).parameters
+    options = inspect.signature(connect).parameters
     assert declared(ConnectOptions) == {
-        name: parameter.annotation for name, parameter in told.items() if name not in _OWN_OPTIONS
+        name: parameter.annotation for name, parameter in options.items() if name not in _OWN_OPTIONS
     }
-    told = inspect.signature(Connection.send).parameters
+    options = inspect.signature(Connection.send).parameters
     assert declared(SendArguments) == {
         name: parameter.annotation
-        for name, parameter in told.items()
+        for name, parameter in options.items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in ("receipt", "confirm")
     }
     assert declared(BrokerOptions) == {one.name: one.type for one in fields(BrokerSettings)}

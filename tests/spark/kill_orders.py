@@ -102,9 +102,9 @@ class _KilledWriter:
         with _armed(order, self.orders) if order else contextlib.nullcontext():
             return super().write(iterator)  # type: ignore[misc]  # of the writer beside it
 
-    def abort(self, *told: Any) -> None:
-        self.orders.note(f"abort {sum(message is None for message in told[0])} of {len(told[0])}")
-        super().abort(*told)  # type: ignore[misc]
+    def abort(self, *arguments: Any) -> None:
+        self.orders.note(f"abort {sum(message is None for message in arguments[0])} of {len(arguments[0])}")
+        super().abort(*arguments)  # type: ignore[misc]
 
 
 class KilledBatchWriter(_KilledWriter, BatchWriter):

@@ -26,10 +26,10 @@ def s3_running() -> Iterator[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:
-            told = iter(server.stderr)
-            address = next(found[0] for line in told if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+            lines = iter(server.stderr)
+            address = next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
             with ThreadPoolExecutor(1) as reading:
-                reading.submit(lambda: [None for _ in told])  # else its log fills the pipe
+                reading.submit(lambda: [None for _ in lines])  # else its log fills the pipe
                 with urlopen(Request(f"{address}/bucket", method="PUT"), timeout=150):
                     pass
                 yield address

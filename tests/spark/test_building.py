@@ -144,7 +144,7 @@ print(options_for_write(url="stomp://localhost"))
 
 def test_they_need_neither_spark_nor_pyarrow() -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", ALONE], env=env, capture_output=True, text=True, timeout=50, check=True
     ).stdout
-    assert told.strip() == "{'url': 'stomp://localhost'}"
+    assert printed.strip() == "{'url': 'stomp://localhost'}"

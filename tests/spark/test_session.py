@@ -54,9 +54,13 @@ def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         check_java()
 
 
-@pytest.mark.parametrize(("told", "major"), [('openjdk version "11.0.2" 2019', 11), ('java version "1.8.0_292"', 8)])
-def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, major: int) -> None:
-    program(tmp_path / "bin" / "java", f"echo '{told}' >&2")
+@pytest.mark.parametrize(
+    ("printed_by_java", "major"), [('openjdk version "11.0.2" 2019', 11), ('java version "1.8.0_292"', 8)]
+)
+def test_an_old_java_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed_by_java: str, major: int
+) -> None:
+    program(tmp_path / "bin" / "java", f"echo '{printed_by_java}' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match=rf"Java {major} \(.*\) is too old"):
         check_java()

@@ -239,9 +239,9 @@ def no_import_cycles(tree: Tree) -> list[str]:
 
 def _cycles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
     """Yield one cycle for each knot: a shortest walk from its first name back to it."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for start in sorted(edges):
-        if start in told:
+        if start in reported:
             continue
         came_from: dict[str, str] = {}
         waiting = [start]
@@ -254,7 +254,7 @@ def _cycles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
             cycle = [start, came_from[start]]
             while cycle[-1] != start:
                 cycle.append(came_from[cycle[-1]])
-            told.update(cycle)
+            reported.update(cycle)
             yield cycle[::-1]
 
 

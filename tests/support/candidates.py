@@ -209,8 +209,8 @@ class Candidate:
         """The same for the command, as variables."""
         tls = self.options.get("tls")
         files = {} if tls is None else {"CA": tls.ca, "CERT": tls.cert, "KEY": tls.key}
-        told = {f"STOMPY_TLS_{name}": str(path) for name, path in files.items() if path is not None}
-        return {"STOMPY_URL": self.url, "STOMPY_PASSCODE": PASSCODE, **told}
+        variables = {f"STOMPY_TLS_{name}": str(path) for name, path in files.items() if path is not None}
+        return {"STOMPY_URL": self.url, "STOMPY_PASSCODE": PASSCODE, **variables}
 
     def dial(self) -> Transport:
         """Return a new transport to it."""

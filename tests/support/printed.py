@@ -117,10 +117,10 @@ class Shell:
         if not background:
             self._process.stdin.write(f"printf '{_END}%s{_END}\\n' $?\n".encode())
         self._process.stdin.flush()
-        told = self._read(within, re.compile(_pattern(expected) if background else f"{_END}\\d+{_END}", re.DOTALL))
+        output = self._read(within, re.compile(_pattern(expected) if background else f"{_END}\\d+{_END}", re.DOTALL))
         if background:
-            return told
-        printed, code, _ = told.rsplit(_END, 2)
+            return output
+        printed, code, _ = output.rsplit(_END, 2)
         assert code == "0", f"{command}: exit code {code}\n{printed[-4000:]}"
         assert re.search(_pattern(expected), printed, re.DOTALL), f"{command} printed\n{printed[-4000:]}"
         return printed
@@ -128,15 +128,15 @@ class Shell:
     def _read(self, within: float, until: re.Pattern[str]) -> str:
         assert self._process.stdout is not None
         deadline = Deadline(within)
-        told = b""
-        while not until.search(told.decode(errors="replace")):
+        output = b""
+        while not until.search(output.decode(errors="replace")):
             ready, _, _ = select.select([self._process.stdout], [], [], deadline.remaining())
-            assert ready, f"nothing more within {within:g} s:\n{told[-4000:].decode(errors='replace')}"
+            assert ready, f"nothing more within {within:g} s:\n{output[-4000:].decode(errors='replace')}"
             part = os.read(self._process.stdout.fileno(), 1 << 16)
-            assert part, f"the shell has ended:\n{told[-4000:].decode(errors='replace')}"
-            told += part
+            assert part, f"the shell has ended:\n{output[-4000:].decode(errors='replace')}"
+            output += part
         # What writes over its line, as progress does, shows the last on a terminal.
-        return told.decode(errors="replace").replace("\r", "\n")
+        return output.decode(errors="replace").replace("\r", "\n")
 
 
 def _pattern(expected: list[str]) -> str:

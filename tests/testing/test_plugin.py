@@ -126,8 +126,8 @@ def source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
     pytester.makepyfile(source)
-    told = [] if INSTALLED else ["-p", "stompy.testing.plugin"]
-    return pytester.runpytest_subprocess(*told, "-p", "no:cacheprovider", "-W", "error", timeout=50)
+    plugin = [] if INSTALLED else ["-p", "stompy.testing.plugin"]
+    return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-W", "error", timeout=50)
 
 
 def test_the_fixtures_serve_a_users_test(pytester: pytest.Pytester) -> None:

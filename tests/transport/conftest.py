@@ -22,6 +22,7 @@ from stompy.transport.tls.transport import TlsTransport
 from stompy.transport.unix import UnixDialer, UnixListener
 from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from tests.support.certificates import Certificates
+from tests.support.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,7 +205,7 @@ def dialed(raw_server: socket.socket) -> Iterator[tuple[TcpTransport, socket.soc
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port that nobody listens on, for as long as the test is quick."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def free_port() -> Iterator[int]:
+    """A port that nobody listens on."""
+    with reserved_port() as port:
+        yield port

@@ -19,6 +19,7 @@ from stompy.transport.tls.context import server_context
 from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import Tls
 from tests.support.certificates import Certificates
+from tests.support.ports import reserved_port
 from tests.support.proxies import LittleProxy
 from tests.transport.conftest import Calling, ample
 
@@ -159,9 +160,7 @@ class TestConnecting:
             dialer(proxy.url, target, host="nowhere.invalid").dial(ample())
 
     def test_a_proxy_that_is_not_there_is_distinguished_from_the_broker(self, target: TcpListener) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as gone:
-            port = gone.getsockname()[1]
-        with pytest.raises(ProxyError, match="connection refused") as caught:
+        with reserved_port() as port, pytest.raises(ProxyError, match="connection refused") as caught:
             dialer(f"socks5://127.0.0.1:{port}", target).dial(ample())
         assert str(caught.value).startswith(
             f"broker.test:{target.address[1]}: the proxy socks5://127.0.0.1:{port} cannot be reached: "
@@ -210,9 +209,9 @@ class TestSecrets:
 
     @pytest.mark.parametrize("kind", ["http", "socks5"])
     def test_no_traceback_shows_the_passcode_with_its_locals(self, kind: str, target: TcpListener) -> None:
-        told = parse_proxy(f"{kind}://ann:{SECRET}@127.0.0.1:1")
+        parsed = parse_proxy(f"{kind}://ann:{SECRET}@127.0.0.1:1")
         with LittleProxy(kind, login="ann:other") as stranger:
-            way = Proxy(told.kind, "127.0.0.1", int(stranger.place.rpartition(":")[2]), told.login, told.passcode)
+            way = Proxy(parsed.kind, "127.0.0.1", int(stranger.place.rpartition(":")[2]), parsed.login, parsed.passcode)
             with pytest.raises(ProxyLoginRefused) as caught:
                 ProxyDialer(way, "broker.test", 7).dial(ample())
         text = self.shown(caught.value)

@@ -264,6 +264,7 @@ class TestDialer:
     def test_a_connection_to_itself_counts_as_refused(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         class OwnPort(socket.socket):
             def connect_ex(self, address: Any) -> int:
+                self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 self.bind(address)  # what the kernel does by chance
                 return super().connect_ex(address)
 

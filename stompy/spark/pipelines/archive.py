@@ -129,8 +129,8 @@ def archive_rows(
         raise ConfigurationError("an archive keeps headers as a map: leave out the option headersAs")
     root = path.rstrip("/")
     checks = body is not None and body.kind != "binary"
-    good = sql.col("reason").isNull()
-    counts = [sql.count_if(good).alias(MESSAGES), *([sql.count_if(~good).alias(BAD)] if checks else [])]
+    valid = sql.col("reason").isNull()
+    counts = [sql.count_if(valid).alias(MESSAGES), *([sql.count_if(~valid).alias(BAD)] if checks else [])]
     counted = _checked(_dated(rows), body or Body()).observe(_COUNTS, *counts)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -196,6 +196,6 @@ def _parsed(rows: DataFrame, schema: str, readable: Column, broken: Column) -> D
     corrupt = "_stompy_corrupt"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
     parsed = rows.withColumn("value", sql.from_json(text, f"{schema}, {corrupt} STRING", options))
-    misfit = sql.col("value").isNull() | sql.col(f"value.{corrupt}").isNotNull()
-    reason = sql.coalesce(broken, sql.when(misfit, sql.lit("the body is not JSON that fits the schema")))
+    mismatch = sql.col("value").isNull() | sql.col(f"value.{corrupt}").isNotNull()
+    reason = sql.coalesce(broken, sql.when(mismatch, sql.lit("the body is not JSON that fits the schema")))
     return parsed.withColumn("reason", reason).withColumn("value", sql.col("value").dropFields(corrupt))

@@ -140,9 +140,9 @@ class StreamEngine:
         """
         spool, view, receivers = self._open()
         receivers.check()
-        can_tell = view.refresh()
+        readable = view.refresh()
         begin = self._start(start, spool, view)
-        if not can_tell:
+        if not readable:
             return begin.json()
         if begin.next > view.next and not self._skip_ahead(begin.next, view, receivers):
             return begin.json()

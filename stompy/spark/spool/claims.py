@@ -109,9 +109,9 @@ class Claim:
         found = claims(self._files)
         newest = found[-1] if found else None
         if newest != self._name:
-            whose = _describe(self._files, newest) if newest else "it is gone"
+            owner = _describe(self._files, newest) if newest else "it is gone"
             raise SpoolFenced(
-                f"another receiver has taken it over ({whose}). Nothing more is acknowledged here. If that is "
+                f"another receiver has taken it over ({owner}). Nothing more is acknowledged here. If that is "
                 "unexpected, two queries or receivers use one spool: give each its own",
                 path=self._files.url,
             )

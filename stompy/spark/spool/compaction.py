@@ -20,7 +20,7 @@ from stompy.spark.spool.spool import Spool
 
 _LOG = logging.getLogger("stompy.spark")
 
-_REST = 10.0
+_MERGE_DELAY = 10.0
 """Seconds after which segments are merged; those that a query reads in time are removed before."""
 
 
@@ -40,8 +40,8 @@ class Compaction:
         self._claim = claim
         self._index = index
         self._lock = lock
-        self._looked_at = time.monotonic()
-        self._settled = self._at_rest = settled
+        self._checked_at = time.monotonic()
+        self._settled = self._mergeable_to = settled
         self._done = 0
 
     def run(self, settled: int, stopped: Callable[[], bool]) -> None:
@@ -54,12 +54,12 @@ class Compaction:
         Raises:
             SpoolFenced: a successor has taken over the spool.
         """
-        if time.monotonic() - self._looked_at >= _REST:
-            self._looked_at = time.monotonic()
-            self._at_rest, self._settled = self._settled, settled
+        if time.monotonic() - self._checked_at >= _MERGE_DELAY:
+            self._checked_at = time.monotonic()
+            self._mergeable_to, self._settled = self._settled, settled
         with self._lock:
-            block = next(self._index.mergeable(self._done, self._at_rest), None)
-        self._done = max(self._done, block[-1].end if block else self._at_rest // BLOCK * BLOCK)
+            block = next(self._index.mergeable(self._done, self._mergeable_to), None)
+        self._done = max(self._done, block[-1].end if block else self._mergeable_to // BLOCK * BLOCK)
         if block is None:
             return
         spool, rows = self._spool, []

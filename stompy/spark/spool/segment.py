@@ -86,14 +86,15 @@ def digest_of(data: bytes) -> str:
 
 
 def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
-    said = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
-    if said["version"] != _VERSION.decode():
+    fields = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
+    if fields["version"] != _VERSION.decode():
         raise SpoolMismatch(
-            f"the segment is of version {said['version'] or '?'}, this program knows {_VERSION.decode()}", path=path
+            f"the segment is of version {fields['version'] or '?'}, this program knows {_VERSION.decode()}", path=path
         )
-    if said["spool"] != spool:
+    if fields["spool"] != spool:
         raise SpoolMismatch(
-            f"the segment belongs to spool {said['spool']}, not to spool {spool}; move it out of the folder", path=path
+            f"the segment belongs to spool {fields['spool']}, not to spool {spool}; move it out of the folder",
+            path=path,
         )
-    if said["first"] != str(segment.first):
+    if fields["first"] != str(segment.first):
         raise SpoolMismatch("the segment was renamed: its sequence numbers do not match its name", path=path)

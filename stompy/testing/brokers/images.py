@@ -30,7 +30,7 @@ PULL_LIMIT_VARIABLE = "STOMPY_PULL_TIMEOUT"
 
 _PULL_LIMIT = 300.0
 _DOCKER_TIMEOUT = 30
-_KNOCK_TIMEOUT = 10.0
+_PING_TIMEOUT = 10.0
 
 
 class NoImage(Exception):
@@ -46,7 +46,7 @@ def docker_missing() -> str | None:
     except ImportError as error:
         return f"stompy-client[testing] is not installed: {error}"
     try:
-        _knock(docker.utils.parse_host(os.environ.get("DOCKER_HOST"), sys.platform == "win32"))
+        _ping(docker.utils.parse_host(os.environ.get("DOCKER_HOST"), sys.platform == "win32"))
         with contextlib.closing(docker.from_env(timeout=10)) as client:
             client.ping()
     except Exception as error:  # docker, requests and the socket have each their own
@@ -54,7 +54,7 @@ def docker_missing() -> str | None:
     return None
 
 
-def _knock(host: str) -> None:
+def _ping(host: str) -> None:
     """Connect to docker's Unix socket, if that is where it should be.
 
     Docker's own client leaves its socket to the garbage collector when nobody answers there, and the warning then falls
@@ -66,7 +66,7 @@ def _knock(host: str) -> None:
     scheme, _, path = host.partition("unix://")
     if scheme in ("", "http+"):
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(_KNOCK_TIMEOUT)
+            probe.settimeout(_PING_TIMEOUT)
             probe.connect(path)
 
 

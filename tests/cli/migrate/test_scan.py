@@ -1,4 +1,4 @@
-"""What is found in programs: each small program with the uses that must be told, and those that need a hand."""
+"""What is found in programs: each small program with the uses that must be reported, and those that need a hand."""
 
 from __future__ import annotations
 
@@ -158,23 +158,23 @@ def test_private_names_that_programs_use_are_known() -> None:
     ],
 )
 def test_arguments_are_looked_at(line: str, hand: str | None) -> None:
-    told = hands(f"import stomp\nconn = stomp.Connection()\n{line}")
-    assert [each for each in told if (hand or "") in each] == told
-    assert len(told) == (hand is not None)
+    reported = hands(f"import stomp\nconn = stomp.Connection()\n{line}")
+    assert [each for each in reported if (hand or "") in each] == reported
+    assert len(reported) == (hand is not None)
 
 
 def test_keyword_headers_and_headers_with_an_option_are_told() -> None:
-    told = advised("""
+    reported = advised("""
         import stomp
         conn = stomp.Connection(heartbeats=(4000, 4000))
         conn.connect(wait=True, headers={"client-id": "a"})
         conn.subscribe("/topic/a", 1, headers={"activemq.prefetchSize": 1})
         conn.send("/topic/a", "b", colour="red")
     """)
-    assert "in seconds" in told["Connection(heartbeats=)"]
-    assert "client_id=" in told["'client-id'"]
-    assert "prefetch=" in told["'activemq.prefetchSize'"]
-    assert '{"colour": ...}' in told["conn.send(colour=)"]
+    assert "in seconds" in reported["Connection(heartbeats=)"]
+    assert "client_id=" in reported["'client-id'"]
+    assert "prefetch=" in reported["'activemq.prefetchSize'"]
+    assert '{"colour": ...}' in reported["conn.send(colour=)"]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_keyword_headers_and_headers_with_an_option_are_told() -> None:
     ],
 )
 def test_ids_of_acknowledgements_fit_the_version(version: str, call: str, hand: str | None) -> None:
-    told = hands(f"import stomp\nconn = stomp.Connection{version}()\n{call}")
-    assert [each for each in told if (hand or "") in each] == told
-    assert len(told) == (hand is not None)
+    reported = hands(f"import stomp\nconn = stomp.Connection{version}()\n{call}")
+    assert [each for each in reported if (hand or "") in each] == reported
+    assert len(reported) == (hand is not None)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_ids_of_acknowledgements_fit_the_version(version: str, call: str, hand: 
     ],
 )
 def test_arguments_of_callbacks_fit(method: str, hand: bool) -> None:
-    told = hands(f"import stomp\nclass Own(stomp.ConnectionListener):\n    {method}")
-    assert len(told) == hand
+    reported = hands(f"import stomp\nclass Own(stomp.ConnectionListener):\n    {method}")
+    assert len(reported) == hand
 
 
 @pytest.mark.parametrize(

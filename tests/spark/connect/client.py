@@ -58,7 +58,7 @@ def main() -> None:
         sink = {"url": "stomp://127.0.0.1:1", "destination": "/queue/x", "brokerTimeout": "0"}
         spark.sql("SELECT 'a' AS body").write.format("stomp").mode("append").options(**sink).save()
 
-    told = {
+    result = {
         "session": type(spark).__module__,
         "archived": dict(running.rows()),
         "load": fails(
@@ -67,7 +67,7 @@ def main() -> None:
         "executor": fails(fails_on_an_executor),
     }
     spark.stop()
-    sys.stdout.write(f"{json.dumps(told)}\n")
+    sys.stdout.write(f"{json.dumps(result)}\n")
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def kill_the_jvm(
     """Kill the driver's JVM so many times while it takes `each` new messages, let it end at last.
 
     Returns:
-        What it told then.
+        What it printed then.
     """
     chance = chance_of("kills", receivers)
     queue = f"/queue/{uuid.uuid4().hex}"
@@ -179,10 +179,10 @@ def kill_the_jvm(
 
 @dataclass(frozen=True)
 class Killed:
-    """What a driver with a passcode left behind that was killed once: its folder, and what its successor told."""
+    """What a driver with a passcode left behind that was killed once: its folder, and what its successor printed."""
 
     folder: Path
-    told: str
+    output: str
 
 
 SECRET = f"sesame-{uuid.uuid4().hex}"
@@ -203,8 +203,8 @@ def test_the_drivers_jvm_is_killed_at_a_moment_of_chance(killed: Killed, activem
 @pytest.mark.hard_case("T23")
 def test_a_passcode_is_nowhere_in_what_spark_leaves_behind(killed: Killed) -> None:
     # Also not in the words of a query that fails, with the local variables of every frame.
-    assert "login" in killed.told.partition("\nrefused ")[2].lower()
-    assert SECRET not in killed.told
+    assert "login" in killed.output.partition("\nrefused ")[2].lower()
+    assert SECRET not in killed.output
     kinds = set()
     for path in killed.folder.rglob("*"):
         if path.is_file():

@@ -111,9 +111,9 @@ def live_and_die(path: Path, step: str) -> int:
         [sys.executable, "-c", VICTIM, str(path), step], capture_output=True, env=environment(), timeout=50, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    told = done.stdout.decode().split()
-    assert told[0] == "begun"
-    return int(told[-1]) if len(told) > 1 else 0
+    printed = done.stdout.decode().split()
+    assert printed[0] == "begun"
+    return int(printed[-1]) if len(printed) > 1 else 0
 
 
 @pytest.mark.hard_case("T1", "T2", "T3")
@@ -166,9 +166,9 @@ def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(t
         begun_at = successor.next
         seal(successor, records(range(begun_at, begun_at + 3)))
         os.kill(zombie.pid, signal.SIGCONT)
-        told, words = zombie.communicate(timeout=30)
+        printed, words = zombie.communicate(timeout=30)
         assert "SpoolFenced" in words.decode()
-        acknowledged = [int(one) for one in told.decode().split() if one.isdigit()]
+        acknowledged = [int(one) for one in printed.decode().split() if one.isdigit()]
         assert max(acknowledged, default=0) <= begun_at
         seal(successor, records(range(begun_at + 3, begun_at + 6)))
         successor.close()

@@ -255,9 +255,9 @@ def test_a_url_is_as_good_as_a_path(archive: Archive, broker: Broker) -> None:
 
 def test_the_caller_is_called_after_each_transaction(archive: Archive, broker: Broker) -> None:
     archive.batch(0, range(10))
-    told: list[int] = []
-    run(archive, broker, sink={"destination": QUEUE, "transactionSize": "4"}, on_sent=told.append)
-    assert told == [4, 8, 10]
+    counts: list[int] = []
+    run(archive, broker, sink={"destination": QUEUE, "transactionSize": "4"}, on_sent=counts.append)
+    assert counts == [4, 8, 10]
 
 
 # Going on.

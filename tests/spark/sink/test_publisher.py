@@ -67,10 +67,10 @@ def test_the_caller_is_called_after_each_chunk_when_no_later_row_was_taken(make:
             taken += 1
             yield row
 
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     with make(chunk=Chunk(max_messages=3)) as publisher:
-        publisher.publish(counted(), lambda: told.append((publisher.confirmed, taken)))
-    assert told == [(3, 3), (6, 6), (7, 7)]
+        publisher.publish(counted(), lambda: reported.append((publisher.confirmed, taken)))
+    assert reported == [(3, 3), (6, 6), (7, 7)]
 
 
 def stored(broker: Broker, queue: str = QUEUE) -> list[stompy.Message]:
@@ -130,7 +130,7 @@ def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make)
 
 
 @pytest.mark.parametrize(
-    ("transactions", "way", "begins", "told"),
+    ("transactions", "way", "begins", "reported"),
     [
         ("auto", "content", 0, True),
         ("false", "content", 0, True),
@@ -139,7 +139,7 @@ def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make)
     ],
 )
 def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_transactions(
-    broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: DedupMode, begins: int, told: bool
+    broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: DedupMode, begins: int, reported: bool
 ) -> None:
     faults.add(Delay("BEGIN", seconds=0.0, link=1))
     with make(dialect="artemis", transactions=transactions, mode=way, chunk=Chunk(max_messages=5)) as publisher:
@@ -149,7 +149,7 @@ def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_tra
     messages = stored(broker, "plain")
     assert len(messages) == 10
     for message in messages:
-        assert message.headers.get("_AMQ_DUPL_ID") == (message.headers[DEDUPE_HEADER] if told else None)
+        assert message.headers.get("_AMQ_DUPL_ID") == (message.headers[DEDUPE_HEADER] if reported else None)
 
 
 @pytest.mark.hard_case("T20")

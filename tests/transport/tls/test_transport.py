@@ -200,7 +200,7 @@ class TestTheEnd:
         assert received == b"behind and after"
 
     def test_a_closing_alert_never_splits_a_write(self, ends: Ends) -> None:
-        told: list[bytes] = []
+        seen: list[bytes] = []
 
         class Watching:
             def __init__(self, carrier: Transport) -> None:
@@ -211,14 +211,14 @@ class TestTheEnd:
                 return len(data)
 
             def sendall(self, data: bytes, deadline: Budget) -> None:
-                told.append(data)
+                seen.append(data)
 
             def __getattr__(self, name: str) -> object:
                 return getattr(self.carrier, name)
 
         ends.client._underlying = Watching(ends.client._underlying)  # type: ignore[assignment]
         ends.client.sendall(b"x", ample())
-        assert told == []
+        assert seen == []
 
     def test_a_shutdown_in_the_middle_of_a_write_says_nothing_into_it(self, ends: Ends, calling: Calling) -> None:
         writer = calling(lambda: ends.client.sendall(bytes(1 << 22), ample()))
