@@ -375,7 +375,7 @@ class Session:
     # The end
 
     def _end(self) -> None:
-        """Let the last frames reach the client, within the linger time; then close (STOMP 1.2, Connection Lingering)."""
+        """Let the last frames reach the client, in the linger time; then close (STOMP 1.2, Connection Lingering)."""
         with self._router.turn():
             self._router.hang_up(self._state)
         deadline = Deadline(self._settings.linger)

@@ -15,7 +15,7 @@ from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.demo.command import add_demo
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.cli.migrate.command import add_migrate
-from stompy.cli.options import Parser, connection_options
+from stompy.cli.options import CommandParser, connection_options
 from stompy.cli.ping import add_ping
 from stompy.cli.send import add_send
 from stompy.cli.spark import add_spark
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = Parser(
+    parser = CommandParser(
         prog="stompy",
         description="STOMP 1.0, 1.1 and 1.2 on the command line. 'stompy demo' shows what it can do.",
         epilog=_CODES,

@@ -22,7 +22,7 @@ from stompy.transport.address import masked
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """An argument parser that shows no passcodes, and reports errors in one line."""
 
     def __init__(self, **settings: Any) -> None:

@@ -29,7 +29,7 @@ class _Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedRow:
     """A message that was rejected.
 
     Attributes:
@@ -83,7 +83,7 @@ class Delivery:
         """Record that from now on several messages may be in flight."""
         self._alone = False
 
-    def send(self, rows: Sequence[Row]) -> list[Refusal]:
+    def send(self, rows: Sequence[Row]) -> list[RefusedRow]:
         """Send messages in one write, and return those that cannot be encoded.
 
         Raises:
@@ -104,7 +104,7 @@ class Delivery:
                     raise
                 except LocalProtocolError as error:
                     error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
-                    unwritable.append(Refusal(row, error_message, permanent=True))
+                    unwritable.append(RefusedRow(row, error_message, permanent=True))
                 else:
                     self._sent.append(_Sent(row, receipt))
                 self.last_seq = row.seq
@@ -145,7 +145,7 @@ class Delivery:
             raise ReceiptTimeout(f"the broker confirmed nothing for {receipt_timeout:g} s", receipt_id=first.id)
         return left
 
-    def settle(self) -> tuple[list[Row], list[Refusal], Verdict]:
+    def settle(self) -> tuple[list[Row], list[RefusedRow], Verdict]:
         """Return the confirmed and the rejected messages, and the verdict; called when the connection has ended.
 
         Of messages that were lost without an ERROR, only one that was in flight alone is returned, with `Verdict.LOST`.
@@ -153,12 +153,12 @@ class Delivery:
         outcomes = self._outcomes()
         self._sent, self._interrupted = deque(), None
         confirmed = [row for row, outcome, _ in outcomes if outcome == "confirmed"]
-        refused = [Refusal(row, error_text(error)) for row, outcome, error in outcomes if outcome == "rejected"]
+        refused = [RefusedRow(row, error_text(error)) for row, outcome, error in outcomes if outcome == "rejected"]
         unknown = [(row, error) for row, outcome, error in outcomes if outcome == "unknown"]
         if refused or not unknown:
             return confirmed, refused, Verdict.REFUSED if refused else Verdict.NONE
         row, error = unknown[0]
-        alone = [Refusal(row, error_text(error))] if self._alone and len(unknown) == 1 else []
+        alone = [RefusedRow(row, error_text(error))] if self._alone and len(unknown) == 1 else []
         if isinstance(error, BrokerError):
             if error.receipt_id is not None:
                 return confirmed, [], Verdict.NONE

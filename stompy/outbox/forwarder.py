@@ -26,7 +26,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, StompError
-from stompy.outbox.delivery import Delivery, Refusal, Verdict
+from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
@@ -96,7 +96,7 @@ class _SilentLosses:
         """Record that no connection could be opened."""
         self._losses = 0
 
-    def judge(self, alone: list[Refusal]) -> list[Refusal]:
+    def judge(self, alone: list[RefusedRow]) -> list[RefusedRow]:
         """Count a loss, and return the message that was in flight alone if it now becomes a dead letter."""
         self._losses = self._losses + 1 if alone else 0
         if not alone or self._most is None or self._losses < self._most:
@@ -106,7 +106,7 @@ class _SilentLosses:
         )
         self._most, self._losses = 2 * self._most, 0
         return [
-            Refusal(refusal.row, f"{error_message}message was in flight: {refusal.error_message}", permanent=True)
+            RefusedRow(refusal.row, f"{error_message}message was in flight: {refusal.error_message}", permanent=True)
             for refusal in alone
         ]
 
@@ -316,7 +316,7 @@ class Forwarder(DaemonThread):
             self._alone_up_to = max(self._alone_up_to, delivery.last_seq)
         return self._refuse(refusals)
 
-    def _refuse(self, refusals: list[Refusal]) -> int:
+    def _refuse(self, refusals: list[RefusedRow]) -> int:
         """Store rejections on disk; return how many messages became dead letters."""
         dead = 0
         for refusal in refusals:

@@ -126,7 +126,7 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_wrong_command_line_shows_no_secret(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    parser = options.Parser(prog="stompy", parents=[options.connection_options()])
+    parser = options.CommandParser(prog="stompy", parents=[options.connection_options()])
     parser.add_argument("--port", type=options.port)
     with pytest.raises(SystemExit) as caught:
         parser.parse_args(argv)
@@ -140,7 +140,7 @@ def test_a_wrong_command_line_shows_no_secret(argv: list[str], capsys: pytest.Ca
     "argv", [["q", "--port", "1", "text"], ["--port", "1", "q", "text"], ["q", "text", "--port", "1"]]
 )
 def test_an_optional_word_may_stand_behind_options(argv: list[str]) -> None:
-    parser = options.Parser(prog="stompy")
+    parser = options.CommandParser(prog="stompy")
     parser.add_argument("queue")
     parser.add_argument("text", nargs="?")
     parser.add_argument("--port", type=options.port)

@@ -41,7 +41,7 @@ _ROWS = 1000
 """Rows that are decoded at once."""
 _PLACES = "replay.json"
 
-Place = tuple[int, ...]
+Position = tuple[int, ...]
 """The number of a micro-batch, then the row's values of ORDER."""
 
 
@@ -169,7 +169,7 @@ class _Progress:
 
     id: str
     table: str
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, Position] = field(default_factory=dict)
 
     @classmethod
     def read(cls, files: Files, table: str, named: str | None) -> _Progress:
@@ -254,7 +254,7 @@ class _Rows:
     def _read(self, files: list[tuple[_Folder, ds.ParquetFileFragment]]) -> Iterator[_Row]:
         """Yield the rows of files, in the given order."""
         at = {file.path: number for number, (_, file) in enumerate(files)}
-        last: tuple[int, Place] = (0, ())
+        last: tuple[int, Position] = (0, ())
         try:
             for tagged in self._scanner([file for _, file in files]).scan_batches():
                 batch, number = tagged.record_batch, at[tagged.fragment.path]
@@ -291,10 +291,10 @@ class _Rows:
         return False
 
 
-_Row = tuple[_Folder, Place, Outgoing]
+_Row = tuple[_Folder, Position, Outgoing]
 
 
-def _place(row: _Row) -> Place:
+def _place(row: _Row) -> Position:
     return row[1]
 
 

@@ -45,7 +45,7 @@ from stompy.spark.receiver.health import Health
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.identity import Identifier, are_stable
 from stompy.spark.spool.record import Record, now_us, record_of
-from stompy.spark.spool.redelivery import Delivery, Identity
+from stompy.spark.spool.redelivery import Identity, StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
 
@@ -86,7 +86,7 @@ class Receiver(DaemonThread):
         self._limit = limit
         self._closing = threading.Event()
         self._arrived = threading.Event()
-        self._acks: deque[tuple[Sequence[Receipt], Delivery]] = deque()
+        self._acks: deque[tuple[Sequence[Receipt], StoredRange]] = deque()
         self._round_trip_at = 0.0
         self._unreadable = 0
         self._failures = 0

@@ -90,7 +90,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """Limits of one micro-batch; `None` for no limit.
 
     Attributes:
@@ -127,7 +127,7 @@ class StreamEngine:
         spool, view, _ = self._open()
         return Offset(spool.identity, view.index.low).json()
 
-    def latest(self, start: Mapping[str, Any] | None, limits: Limits) -> dict[str, Any]:
+    def latest(self, start: Mapping[str, Any] | None, limits: BatchLimits) -> dict[str, Any]:
         """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
 
         Args:
@@ -309,7 +309,7 @@ class StreamEngine:
             time.sleep(_POLL_INTERVAL)
         return view.refresh()
 
-    def _admitted(self, view: SpoolView, start: int, end: int, limits: Limits) -> int:
+    def _admitted(self, view: SpoolView, start: int, end: int, limits: BatchLimits) -> int:
         """Return the end of the next micro-batch within the limits; `start` while waiting for more messages."""
         waited = time.monotonic() - self._last_batch
         too_few = limits.min_messages is not None and self._target is None and end - start < limits.min_messages

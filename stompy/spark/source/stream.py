@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from stompy.spark.source.engine import Limits, StreamEngine
+from stompy.spark.source.engine import BatchLimits, StreamEngine
 from stompy.spark.source.reading import read_pieces, shaped
 from stompy.spark.source_options import ColumnOptions, StreamOptions
 from stompy.spark.spool.index import Piece
@@ -144,11 +144,11 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._engine is not None:
             self._engine.stop()
 
-    def _limits(self, limit: Any) -> Limits:
+    def _limits(self, limit: Any) -> BatchLimits:
         options = self._options
         if ReadLimit is not None and isinstance(limit, ReadAllAvailable):
-            return Limits()
-        return Limits(
+            return BatchLimits()
+        return BatchLimits(
             max_messages=options.max_messages_per_trigger,
             max_bytes=options.max_bytes_per_trigger,
             min_messages=options.min_messages_per_trigger,

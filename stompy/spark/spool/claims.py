@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusy, SpoolFenced
-from stompy.spark.spool.files import Files, Lock
+from stompy.spark.spool.files import Files, HeldLock
 from stompy.spark.spool.names import ClaimName, claim_of
 from stompy.spark.spool.state import dump, read_document
 
@@ -81,7 +81,7 @@ class Claim:
         self._files = files
         self._heartbeat_at = time.monotonic()
         files.make_folder(EPOCHS)
-        self._lock: Lock | None = _wait_for_lock(files, patience, closing)
+        self._lock: HeldLock | None = _wait_for_lock(files, patience, closing)
         try:
             self._name = _take(files)
         except BaseException:
@@ -183,7 +183,7 @@ def _take(files: Files) -> ClaimName:
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Event) -> Lock | None:
+def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Event) -> HeldLock | None:
     """Return the lock, or `None` if its holder is frozen.
 
     Raises:

@@ -43,7 +43,7 @@ class Entry:
 _NOTHING: Mapping[str, Entry] = MappingProxyType({})
 
 
-class Lock(Protocol):
+class HeldLock(Protocol):
     """A lock that is released when its holder dies."""
 
     def release(self) -> None:
@@ -108,7 +108,7 @@ class Files(Protocol):
         """Remove unfinished files that a dead writer left in a folder."""
         ...
 
-    def lock(self, name: str) -> Lock | None:
+    def lock(self, name: str) -> HeldLock | None:
         """Take a lock without waiting; return `None` if another process holds it."""
         ...
 
@@ -232,7 +232,7 @@ class LocalFiles:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(os.path.join(path, name))
 
-    def lock(self, name: str) -> Lock | None:
+    def lock(self, name: str) -> HeldLock | None:
         """Take a kernel lock without waiting; return `None` if another process holds it."""
         return FileLock.take(self.path(name))
 

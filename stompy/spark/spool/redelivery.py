@@ -1,7 +1,7 @@
 """Which messages the broker may redeliver, and how long their ids must be remembered; pure.
 
 A receiver has one session at a time. The messages that it received are written, then acknowledged with a receipt: a
-`Delivery`. The broker sends a message to another session only after it has ended the one that had it. So when the
+`StoredRange`. The broker sends a message to another session only after it has ended the one that had it. So when the
 receipt for a delivery arrives at time T, the broker has deleted the message, and another copy can only be in the inbox
 of a session that the broker ended before T. Such a session gets no receipt for any frame that it sends after T. Hence,
 each id of that delivery is needed
@@ -23,7 +23,7 @@ Identity = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class StoredRange:
     """The messages that one ACK covers.
 
     Attributes:
@@ -56,8 +56,8 @@ class Redelivery:
     known: set[Identity] = field(default_factory=set)
     turn: int = 0
     receipts: dict[int, int] = field(default_factory=dict)
-    confirmed: list[tuple[int, Delivery]] = field(default_factory=list)
-    open: list[Delivery] = field(default_factory=list)
+    confirmed: list[tuple[int, StoredRange]] = field(default_factory=list)
+    open: list[StoredRange] = field(default_factory=list)
 
     @property
     def settled(self) -> int | None:
@@ -68,14 +68,14 @@ class Redelivery:
         """Record that a receiver is about to open a session; called before it connects."""
         self.receipts[receiver] = self.turn
 
-    def wrote(self, receiver: int, ids: Sequence[Identity], start: int, end: int) -> Delivery:
+    def wrote(self, receiver: int, ids: Sequence[Identity], start: int, end: int) -> StoredRange:
         """Record that messages are durable; called before their ACK is sent."""
-        delivery = Delivery(receiver, ids, start, end, self.turn)
+        delivery = StoredRange(receiver, ids, start, end, self.turn)
         self.known.update(ids)
         self.open.append(delivery)
         return delivery
 
-    def confirm(self, delivery: Delivery) -> list[Identity]:
+    def confirm(self, delivery: StoredRange) -> list[Identity]:
         """Record the receipt for an ACK; return the ids that are no longer needed."""
         self.open.remove(delivery)
         self.turn += 1
@@ -116,5 +116,5 @@ class Redelivery:
         self.known.difference_update(forgotten)
         return forgotten
 
-    def _is_over(self, turn: int, delivery: Delivery) -> bool:
+    def _is_over(self, turn: int, delivery: StoredRange) -> bool:
         return all(receipts >= turn for receiver, receipts in self.receipts.items() if receiver != delivery.receiver)

@@ -26,7 +26,7 @@ from pyarrow import fs
 
 from stompy.deadline import Deadline
 from stompy.errors import SpoolError
-from stompy.spark.spool.files import TEMPORARY, Entry, Lock
+from stompy.spark.spool.files import TEMPORARY, Entry, HeldLock
 
 _WITH_RENAME = frozenset({"hdfs", "local", "mock"})
 """pyarrow's names of file systems on which unfinished files are visible and a rename is atomic."""
@@ -179,7 +179,7 @@ class RemoteFiles:
                 if info.base_name.startswith(f"{TEMPORARY}seg-"):
                     self._fs.delete_file(info.path)
 
-    def lock(self, name: str) -> Lock:
+    def lock(self, name: str) -> HeldLock:
         """Return a lock without effect."""
         return _NoLock()
 

@@ -34,7 +34,7 @@ from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.index import SegmentIndex, lost, sound
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Delivery, Identity, Redelivery
+from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
 from stompy.spark.spool.segment import encode
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.state import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
@@ -200,7 +200,7 @@ class SpoolWriter:
         with self._lock:
             self._redelivery.begin(receiver)
 
-    def store(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
+    def store(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> StoredRange:
         """Write the messages that are no duplicates (W1 to W3), and check the claim (W4); then acknowledge all of them.
 
         Args:
@@ -256,7 +256,7 @@ class SpoolWriter:
                 new.append(record)
         return new
 
-    def confirm(self, delivery: Delivery) -> None:
+    def confirm(self, delivery: StoredRange) -> None:
         """Record that the broker has confirmed the ACK of a delivery (W6)."""
         with self._lock:
             forgotten = self._redelivery.confirm(delivery)

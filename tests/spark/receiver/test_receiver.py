@@ -28,7 +28,7 @@ from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Delivery, Identity
+from stompy.spark.spool.redelivery import Identity, StoredRange
 from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
@@ -356,7 +356,7 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
 
         def closed_meanwhile(
             self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
-        ) -> Delivery:
+        ) -> StoredRange:
             for one in pool._receivers:
                 one.close()
             return keep(self, receiver, messages)
@@ -382,7 +382,7 @@ def test_a_queue_does_not_count_as_empty_while_a_slow_disk_takes_what_came(
     at_it, go_on = threading.Event(), threading.Event()
     keep = SpoolWriter.store
 
-    def slowly(self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> Delivery:
+    def slowly(self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> StoredRange:
         at_it.set()
         assert go_on.wait(SOON)
         return keep(self, receiver, messages)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.engine import Limits
+from stompy.spark.source.engine import BatchLimits
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
 from tests.spark.source.test_engine import ALL, at, bodies, engine_on, spooled
 from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
@@ -21,11 +21,11 @@ def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path:
         start = engine.initial()
         fill(broker.url, range(100, 150))
         spooled(engine, 150)
-        end = engine.latest(start, Limits(max_messages=70))
+        end = engine.latest(start, BatchLimits(max_messages=70))
         assert at(end) == 70
-        end = engine.latest(end, Limits(max_messages=70))
+        end = engine.latest(end, BatchLimits(max_messages=70))
         assert at(end) == 100
-        assert engine.latest(end, Limits(max_messages=70)) == end
+        assert engine.latest(end, BatchLimits(max_messages=70)) == end
 
 
 @pytest.mark.hard_case("T17")
@@ -82,7 +82,7 @@ def test_several_receivers_have_one_sequence_and_their_number_may_change(
         start = engine.initial()
         fill(broker.url, range(500))
         spooled(engine, 500)
-        end = engine.latest(start, Limits(max_messages=100))
+        end = engine.latest(start, BatchLimits(max_messages=100))
         assert at(end) == 100
         last = engine.latest(end, ALL)
         seen = bodies(engine, engine.plan(start, end)) + bodies(engine, engine.plan(end, last))

@@ -12,7 +12,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolMismatch
-from stompy.spark.source.engine import Limits, Offset, StreamEngine
+from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
 from stompy.spark.spool.index import Piece
@@ -21,7 +21,7 @@ from stompy.spark.spool.state import dump
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
 
-ALL = Limits()
+ALL = BatchLimits()
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_batch_has_exactly_as_many_messages_as_it_may_across_segments(
         spooled(engine, 450)
         seen: list[int] = []
         while True:
-            end = engine.latest(start, Limits(max_messages=limit))
+            end = engine.latest(start, BatchLimits(max_messages=limit))
             if end == start:
                 break
             found = bodies(engine, engine.plan(start, end))
@@ -110,9 +110,9 @@ def test_a_batch_may_be_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None
     with engine_on(broker, tmp_path, segmentmaxmessages="100") as engine:
         start = engine.initial()
         spooled(engine, 400)
-        one = at(engine.latest(start, Limits(max_bytes=1)))
-        some = at(engine.latest(start, Limits(max_bytes=20_000)))
-        every = at(engine.latest(start, Limits(max_bytes=1 << 30)))
+        one = at(engine.latest(start, BatchLimits(max_bytes=1)))
+        some = at(engine.latest(start, BatchLimits(max_bytes=20_000)))
+        every = at(engine.latest(start, BatchLimits(max_bytes=1 << 30)))
         assert 1 == one < some < every == 400
 
 
@@ -121,10 +121,10 @@ def test_a_minimum_is_waited_for_but_not_forever(broker: Broker, tmp_path: Path)
     with engine_on(broker, tmp_path, maxtriggerdelay="1h") as engine:
         start = engine.initial()
         spooled(engine, 10)
-        assert engine.latest(start, Limits(min_messages=11)) == start
-        assert at(engine.latest(start, Limits(min_messages=10))) == 10
+        assert engine.latest(start, BatchLimits(min_messages=11)) == start
+        assert at(engine.latest(start, BatchLimits(min_messages=10))) == 10
     with engine_on(broker, tmp_path, maxtriggerdelay="0") as engine:
-        assert at(engine.latest(start, Limits(min_messages=11))) == 10
+        assert at(engine.latest(start, BatchLimits(min_messages=11))) == 10
 
 
 def test_after_a_restart_an_unfinished_batch_has_the_same_rows(broker: Broker, tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_after_a_restart_an_unfinished_batch_has_the_same_rows(broker: Broker, t
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 100)
-        end = engine.latest(start, Limits(max_messages=60))
+        end = engine.latest(start, BatchLimits(max_messages=60))
         first = bodies(engine, engine.plan(start, end))
     fill(broker.url, range(100, 120))
     with engine_on(broker, tmp_path) as engine:
         assert bodies(engine, engine.plan(start, end)) == first
-        assert at(engine.latest(end, Limits(max_messages=1000))) >= 100
+        assert at(engine.latest(end, BatchLimits(max_messages=1000))) >= 100
 
 
 def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broker: Broker, tmp_path: Path) -> None:
@@ -146,12 +146,12 @@ def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broke
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 100)
-        first = engine.latest(None, Limits(max_messages=60))
+        first = engine.latest(None, BatchLimits(max_messages=60))
         engine.plan(start, first)
         assert at(first) == 60
-        assert at(engine.latest(None, Limits(max_messages=30))) == 90
+        assert at(engine.latest(None, BatchLimits(max_messages=30))) == 90
     with engine_on(broker, tmp_path) as engine:
-        assert at(engine.latest(None, Limits(max_messages=5))) == 95
+        assert at(engine.latest(None, BatchLimits(max_messages=5))) == 95
 
 
 @pytest.mark.hard_case("T12")
@@ -161,7 +161,7 @@ def test_without_a_checkpoint_a_query_begins_with_the_oldest_message(broker: Bro
         start = engine.initial()
         spooled(engine, 100)
         eventually(lambda: broker.depth(QUEUE) == 0)
-        engine.commit(engine.latest(start, Limits(max_messages=40)))
+        engine.commit(engine.latest(start, BatchLimits(max_messages=40)))
     with engine_on(broker, tmp_path) as engine:
         assert at(engine.initial()) == 40
 

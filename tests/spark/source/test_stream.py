@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.engine import Limits
+from stompy.spark.source.engine import BatchLimits
 from stompy.spark.source.stream import SpoolPart, StompStreamReader, end_on_sigterm
 from stompy.spark.source_options import stream_options
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
@@ -60,9 +60,9 @@ def test_the_limit_of_the_options_is_reported_to_spark(given: dict[str, str], ki
 @needs_limits
 def test_all_limits_of_the_options_count_unless_spark_wants_everything() -> None:
     made = reader(maxmessagespertrigger="5", maxbytespertrigger="1k", minmessagespertrigger="2")
-    assert made._limits(limits.ReadMaxRows(5)) == Limits(5, 1024, 2)
-    assert made._limits(None) == Limits(5, 1024, 2)
-    assert made._limits(limits.ReadAllAvailable()) == Limits()
+    assert made._limits(limits.ReadMaxRows(5)) == BatchLimits(5, 1024, 2)
+    assert made._limits(None) == BatchLimits(5, 1024, 2)
+    assert made._limits(limits.ReadAllAvailable()) == BatchLimits()
 
 
 @needs_limits

@@ -9,7 +9,7 @@ from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, LocalFiles
 from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Delivery
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
@@ -52,7 +52,7 @@ def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: ClaimTime
     return writer
 
 
-def seal(writer: SpoolWriter, rows: Sequence[Record], *, receiver: int = 0) -> Delivery:
+def seal(writer: SpoolWriter, rows: Sequence[Record], *, receiver: int = 0) -> StoredRange:
     """Make messages durable; they wait for their ACK then."""
     return writer.store(receiver, [(row, Identifier().of(row)) for row in rows])
 

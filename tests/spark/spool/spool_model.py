@@ -23,10 +23,10 @@ from typing import NamedTuple, TypeVar
 
 from stompy.spark.spool.index import sound
 from stompy.spark.spool.names import Segment
-from stompy.spark.spool.redelivery import Delivery, Identity, Redelivery
+from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
 
 Memory = tuple[
-    frozenset[Identity], int, tuple[tuple[int, int], ...], tuple[tuple[int, Delivery], ...], tuple[Delivery, ...]
+    frozenset[Identity], int, tuple[tuple[int, int], ...], tuple[tuple[int, StoredRange], ...], tuple[StoredRange, ...]
 ]
 
 Value = TypeVar("Value", bound=NamedTuple)
@@ -49,9 +49,9 @@ class Session(NamedTuple):
     given_up: bool = True
     inbox: tuple[int, ...] = ()
     holds: frozenset[int] = frozenset()
-    stage: Delivery | tuple[tuple[int, ...], int, int] | None = None
-    up: tuple[Delivery | int, ...] = ()
-    down: tuple[Delivery | int, ...] = ()
+    stage: StoredRange | tuple[tuple[int, ...], int, int] | None = None
+    up: tuple[StoredRange | int, ...] = ()
+    down: tuple[StoredRange | int, ...] = ()
 
 
 class Process(NamedTuple):
@@ -187,7 +187,7 @@ class Model:
             frame, rest = session.up[0], session.up[1:]
             after = changed(session, up=rest, down=(*session.down, frame) if session.is_open else ())
             acknowledged = state.acknowledged
-            if isinstance(frame, Delivery):
+            if isinstance(frame, StoredRange):
                 covered = {int(one[0]) for one in frame.ids} & session.holds
                 acknowledged |= covered
                 after = changed(after, holds=session.holds - covered)
@@ -233,7 +233,7 @@ class Model:
                 yield f"{name} seals", self._sealed(state, number, process, receiver, session, rule)
             if not session.inbox and not session.up and not session.down and rule.needs_receipt(receiver):
                 yield f"{name} asks", self._in(state, number, receiver, changed(session, up=(rule.turn,)))
-        elif not isinstance(session.stage, Delivery):
+        elif not isinstance(session.stage, StoredRange):
             yield f"{name} looks at the fence", self._checked(state, number, process, receiver, session, rule)
             return
         else:
@@ -270,7 +270,7 @@ class Model:
 
     def _heard(self, state: State, number: int, process: Process, receiver: int, session: Session) -> State:
         rule, frame = self._thawed(process), session.down[0]
-        forgotten = rule.confirm(frame) if isinstance(frame, Delivery) else rule.note_receipt(receiver, frame)
+        forgotten = rule.confirm(frame) if isinstance(frame, StoredRange) else rule.note_receipt(receiver, frame)
         after = self._in(state, number, receiver, changed(session, down=session.down[1:]), rule=rule)
         return self._on_disk(after, process, rule, state.suspects - set(forgotten))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.spark.spool.redelivery import Delivery, Identity, Redelivery
+from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
 from tests.spark.spool.spool_model import Model
 
 A, B = ("a", ""), ("b", "")
@@ -11,7 +11,7 @@ A, B = ("a", ""), ("b", "")
 class ForgetsAtTheReceipt(Redelivery):
     """The rule that one receiver needs, and that is wrong for several."""
 
-    def _is_over(self, turn: int, delivery: Delivery) -> bool:
+    def _is_over(self, turn: int, delivery: StoredRange) -> bool:
         return True
 
 
@@ -25,7 +25,7 @@ class ForgetsWithoutARoundTrip(Redelivery):
 class RecognisesNothing(Redelivery):
     """As if each receiver looked at what it had itself before its session was lost, and not at the others."""
 
-    def wrote(self, receiver: int, ids: tuple[Identity, ...], start: int, end: int) -> Delivery:  # type: ignore[override]
+    def wrote(self, receiver: int, ids: tuple[Identity, ...], start: int, end: int) -> StoredRange:  # type: ignore[override]
         before = set(self.known)
         delivery = super().wrote(receiver, ids, start, end)
         self.known = before

@@ -10,7 +10,7 @@ from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss, SpoolError, Sp
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.identity import Identifier
-from stompy.spark.spool.redelivery import Delivery
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.state import read_counts, read_mark, write_mark
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> LocalFiles:
     return spool_files(tmp_path / "spool")
 
 
-def filled(files: LocalFiles, *counts: int) -> tuple[SpoolWriter, list[Delivery]]:
+def filled(files: LocalFiles, *counts: int) -> tuple[SpoolWriter, list[StoredRange]]:
     """Return a writer that has written groups, and what waits for their ACKs."""
     writer = spool_writer(files)
     return writer, [seal(writer, records(range(writer.next, writer.next + count))) for count in counts]
