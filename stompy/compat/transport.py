@@ -221,7 +221,7 @@ class BaseTransport(Callbacks):
             if frame.cmd == CMD_DISCONNECT:
                 session.disconnect(data)
             else:
-                self.send(data)
+                session.link.writer.write(data)
         except StompError as error:
             raise translated(error) from error
 

@@ -194,6 +194,11 @@ def _start_of_line(name: str) -> str | None:
 
 
 def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
+    if not grammar.trim:
+        fields = _simple_fields(text, escaped)
+        if fields is not None:
+            each = iter(fields)
+            return tuple(zip(each, each, strict=True))
     pairs: list[tuple[str, str]] = _ENTRY.findall(text)
     if grammar.draft:
         return tuple([(name.lower(), value.strip(" ")) for name, value in pairs])
@@ -205,6 +210,18 @@ def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
             for name, value in pairs
         ]
     return tuple(pairs)
+
+
+def _simple_fields(text: str, escaped: bool) -> list[str] | None:
+    """Return names and values in turn; `None` if a value holds a colon or an escape sequence for another character."""
+    lines = text.count("\n") - 1
+    text = text[1:-1].replace(":", "\n")  # between names and values, and between lines
+    if escaped:
+        text = text.replace("\\c", ":")
+        if "\\" in text:
+            return None
+    fields = text.split("\n")
+    return fields if len(fields) == 2 * lines else None
 
 
 def _unescaped(part: str, grammar: Grammar) -> str:
