@@ -125,10 +125,11 @@ class Headers(Mapping[str, str]):
 
     def _mapping(self) -> dict[str, str]:
         if self._first is None:
-            first = dict(self.pairs)
-            if len(first) < len(self.pairs):
+            pairs = self.pairs
+            first = dict(pairs)
+            if len(first) < len(pairs):
                 first = {}
-                for name, value in self.pairs:
+                for name, value in pairs:
                     first.setdefault(name, value)
             self._first = first
         return self._first
