@@ -66,7 +66,11 @@ class _Commands:
             headers[HDR_LOGIN] = username
         if passcode is not None:
             headers[HDR_PASSCODE] = passcode
-        self.send_frame(cmd, headers)
+        try:
+            self.send_frame(cmd, headers)
+        except NotConnectedException:
+            if not wait:
+                raise
         if wait:
             self.transport.wait_for_connection()
 

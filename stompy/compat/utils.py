@@ -74,8 +74,8 @@ class ReceivedMessage(Frame):
         body: text or bytes.
     """
 
-    headers = _AtFirstUse()  # type: ignore[assignment]
-    original_headers = _AtFirstUse()  # type: ignore[assignment]
+    headers = _AtFirstUse()
+    original_headers = _AtFirstUse()
 
     def __init__(self, head: bytes | Headers, grammar: Grammar, body: Any) -> None:
         self.cmd = "MESSAGE"

@@ -236,8 +236,8 @@ def connecting_again_fails() -> None:
 
 
 def any_certificate_is_accepted() -> None:
-    server = Server(tls=True)
-    Program(server.accept).start()
+    server, accepted = Server(tls=True), list[socket.socket]()
+    Program(lambda: accepted.append(server.accept())).start()
     client = stomp.Connection12([server.address], reconnect_attempts_max=1)
     client.set_ssl([server.address])
     try:

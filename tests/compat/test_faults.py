@@ -20,11 +20,15 @@ Outcomes = dict[str, dict[str, str]]
 
 
 def started(library: str, limits: tuple[str, str], names: list[str], folder: Path, path: Path) -> subprocess.Popen[str]:
+    arguments = [library, *limits, *map(str, sorted(folder.glob("*.pem"))), ",".join(names)]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.compat.faults", library, *limits, *map(str, sorted(folder.glob("*.pem"))),
-         ",".join(names)],
-        cwd=TOP, env={**os.environ, "PYTHONPATH": str(path)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.compat.faults", *arguments],
+        cwd=TOP,
+        env={**os.environ, "PYTHONPATH": str(path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 @pytest.fixture(scope="module")
