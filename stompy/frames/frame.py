@@ -125,11 +125,13 @@ class Headers(Mapping[str, str]):
 
     def _mapping(self) -> dict[str, str]:
         if self._first is None:
-            pairs = self.pairs
-            first = dict(pairs)
-            if len(first) < len(pairs):
+            first = None
+            if self._pairs is None and not self._grammar.trim:
+                assert self._text is not None
+                first = _simple_mapping(self._text, self._escaped)
+            if first is None:
                 first = {}
-                for name, value in pairs:
+                for name, value in self.pairs:
                     first.setdefault(name, value)
             self._first = first
         return self._first
@@ -223,6 +225,15 @@ def _simple_fields(text: str, escaped: bool) -> list[str] | None:
             return None
     fields = text.split("\n")
     return fields if len(fields) == 2 * lines else None
+
+
+def _simple_mapping(text: str, escaped: bool) -> dict[str, str] | None:
+    """Return the headers; `None` as `_simple_fields` does, or if a name is repeated."""
+    fields = _simple_fields(text, escaped)
+    if fields is None:
+        return None
+    mapping = dict(zip(fields[::2], fields[1::2], strict=True))
+    return mapping if 2 * len(mapping) == len(fields) else None
 
 
 def _unescaped(part: str, grammar: Grammar) -> str:
