@@ -119,3 +119,27 @@ class Listener(Protocol):
     def close(self) -> None:
         """Stop listening and wake `accept`; from any thread; idempotent. Accepted connections stay open."""
         ...
+
+
+class UnderlyingTransport(Transport, Protocol):
+    """A transport that TLS or WebSocket can run over, with a `send` that may write a part."""
+
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
+        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
+        ...
+
+
+class UnderlyingDialer(Dialer, Protocol):
+    """A dialer for such transports."""
+
+    def dial(self, deadline: Deadline) -> UnderlyingTransport:
+        """Return a new connection; raises as `Dialer.dial` does."""
+        ...
+
+
+class UnderlyingListener(Listener, Protocol):
+    """A listener for such transports."""
+
+    def accept(self) -> UnderlyingTransport | None:
+        """Return the next connection; `None` after the listener was closed."""
+        ...

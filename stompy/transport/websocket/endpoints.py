@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
@@ -30,10 +30,10 @@ from stompy.transport.diagnosis import detect_protocol
 from stompy.transport.websocket import handshake
 from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
 from stompy.transport.websocket.options import WebSocketOptions
-from stompy.transport.websocket.transport import UnderlyingTransport, WebSocketTransport
+from stompy.transport.websocket.transport import WebSocketTransport
 
 if TYPE_CHECKING:
-    from stompy.transport.base import Transport
+    from stompy.transport.base import Transport, UnderlyingDialer, UnderlyingListener, UnderlyingTransport
 
 _LOG = logging.getLogger("stompy.transport")
 
@@ -48,24 +48,6 @@ _RESPONSE_WITHIN = 5.0
 
 _MAYBE_LATER = (408, 425, 429)
 """HTTP statuses of 400 to 499 after which the same request may succeed later."""
-
-
-class UnderlyingDialer(Protocol):
-    """A dialer for the transports below WebSocket."""
-
-    @property
-    def address(self) -> str:
-        """The address, for messages."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """The host name as given."""
-        ...
-
-    def dial(self, deadline: Deadline) -> UnderlyingTransport:
-        """Return a new connection."""
-        ...
 
 
 class WebSocketDialer:
@@ -173,23 +155,6 @@ class WebSocketDialer:
 
     def __repr__(self) -> str:
         return f"<WebSocketDialer {self.address}>"
-
-
-class UnderlyingListener(Protocol):
-    """A listener for the transports below."""
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """The address that it listens on."""
-        ...
-
-    def accept(self) -> UnderlyingTransport | None:
-        """Return the next connection."""
-        ...
-
-    def close(self) -> None:
-        """Stop listening."""
-        ...
 
 
 class WebSocketListener:

@@ -17,11 +17,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
-from stompy.transport.base import Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.frames import (
     BINARY,
@@ -40,6 +39,9 @@ from stompy.transport.websocket.frames import (
     parse_close,
 )
 
+if TYPE_CHECKING:
+    from stompy.transport.base import UnderlyingTransport
+
 _LOG = logging.getLogger("stompy.transport")
 
 _MAX_ANSWERS = 64
@@ -47,14 +49,6 @@ _MAX_ANSWERS = 64
 
 _KEYS = 128
 """Masking keys that are taken from the operating system at once."""
-
-
-class UnderlyingTransport(Transport, Protocol):
-    """A transport that WebSocket can run over, with a `send` that may write a part."""
-
-    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
-        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
-        ...
 
 
 class WebSocketTransport:
