@@ -8,7 +8,7 @@ may call `shutdown`. Only the owner calls `close`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from stompy.deadline import Budget, Deadline
@@ -77,6 +77,20 @@ class Transport(Protocol):
         Called by the owner. Threads in `recv` and `sendall` are woken; the resources are released after the last one
         has left. Closing a TCP socket with unread bytes resets the connection, which may destroy bytes that were
         written shortly before: to deliver them, call `shutdown_write` and read to the end of the stream first.
+        """
+        ...
+
+
+@runtime_checkable
+class DirectTransport(Transport, Protocol):
+    """A transport to which a thread may write in the writer's place, as that takes no time."""
+
+    def send_now(self, data: bytes) -> bytes | None:
+        """Write what can be written without waiting; never raises.
+
+        Returns:
+            `None` if all of `data` was written; else what the next `sendall` must begin with. That may be empty, as a
+            part of `data` may be kept here, which the next `sendall` writes first.
         """
         ...
 

@@ -14,12 +14,15 @@ from websockets.sync.server import Server, ServerConnection, serve
 import stompy
 from stompy.broker import Broker
 from stompy.broker.faults import Drop, FaultPlan
+from stompy.deadline import Budget
+from stompy.transport.sockets import SocketTransport
 from tests.support.certificates import Certificates
 from tests.support.peer import until
 
 CONNECT = "CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
 SEND = "SEND\ndestination:/queue/a\ncontent-length:4\n\na\0é\0"
+_URL = {"tcp": "url", "ws": "ws_url"}
 ORIGIN = "http://good.example"
 
 
@@ -45,6 +48,31 @@ def test_one_port_takes_clients_of_both_kinds(broker: Broker) -> None:
         subscription = other.subscribe("/queue/a")
         one.send("/queue/a", b"\0\xff" * 500_000, confirm=True)
         assert subscription.receive().body == b"\0\xff" * 500_000
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ws"])
+def test_a_message_is_written_by_the_thread_that_has_it(
+    open_broker: Broker, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As that saves two switches of threads; it does while the writer waits, which it may not do yet."""
+    writers: list[str] = []
+    send = SocketTransport.send
+
+    def recording(transport: SocketTransport, data: bytes | memoryview, deadline: Budget) -> int:
+        if b"MESSAGE" in bytes(data):
+            writers.append(threading.current_thread().name)
+        return send(transport, data, deadline)
+
+    monkeypatch.setattr(SocketTransport, "send", recording)
+    with stompy.connect(open_broker.url) as sender, stompy.connect(getattr(open_broker, _URL[kind])) as receiver:
+        subscription = receiver.subscribe("/queue/a")
+
+        def written_by_a_reader() -> bool:
+            sender.send("/queue/a", "x")
+            subscription.receive()
+            return any(name.endswith("-reader") for name in writers)
+
+        until(written_by_a_reader)
 
 
 def test_a_port_of_its_own_is_kept_over_a_restart() -> None:

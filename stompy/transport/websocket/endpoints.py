@@ -226,7 +226,7 @@ class AcceptedTransport:
         self._admits = admits
         self._respond = respond
         self._start = b""
-        self._chosen: Transport | None = None
+        self._chosen: UnderlyingTransport | WebSocketTransport | None = None
         self._decided = threading.Event()  # also set at the end
         self._refused = False
         self.subprotocol: str | None = None
@@ -236,6 +236,11 @@ class AcceptedTransport:
     def peer(self) -> str:
         """The name of the peer."""
         return self._underlying.peer
+
+    @property
+    def chosen(self) -> Transport:
+        """The transport to use after the first `recv` that returned bytes; this one, where they did not decide yet."""
+        return self._chosen or self
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
@@ -267,7 +272,7 @@ class AcceptedTransport:
             else:
                 self._choose(self._underlying)
 
-    def _choose(self, transport: Transport) -> None:
+    def _choose(self, transport: UnderlyingTransport | WebSocketTransport) -> None:
         self._chosen = transport
         self._decided.set()
 

@@ -26,6 +26,7 @@ from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
     GOING_AWAY,
+    MAX_FRAME,
     NO_STATUS,
     NORMAL,
     PING,
@@ -47,6 +48,7 @@ _LOG = logging.getLogger("stompy.transport")
 _MAX_ANSWERS = 64
 """Pings that wait for their answer; of more, only the latest are answered, which is allowed (section 5.5.3)."""
 
+_NOW = Deadline(0.0)
 _KEYS = 128
 """Masking keys that are taken from the operating system at once."""
 
@@ -161,14 +163,14 @@ class WebSocketTransport:
     # Writing
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Write `data` as one message.
+        """Write `data` as one message; without data, only the rest of what was written before.
 
         Raises:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down.
         """
         with self._lock:
-            self._write(self._message(data), deadline)
+            self._write(self._message(data) if data else b"", deadline)
         if self._control:
             self._send_control()
 
@@ -178,6 +180,16 @@ class WebSocketTransport:
             self._write(b"".join([self._message(message) for message in messages]), deadline)
         if self._control:
             self._send_control()
+
+    def send_now(self, data: bytes) -> bytes | None:
+        """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        if len(data) > MAX_FRAME:
+            return data  # not to keep much here: its parts have a time limit each
+        try:
+            self.sendall(data, _NOW)
+        except ConnectionLost as error:
+            return data if error.outcome == "not-sent" else b""
+        return None
 
     def _message(self, data: bytes) -> bytes:
         opcode = TEXT if self._text and _is_text(data) else BINARY
@@ -198,6 +210,9 @@ class WebSocketTransport:
         if self._unsent or self._control:
             budget = deadline_of(budget)
             self._flush(budget)
+        if not frames:
+            self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
+            return
         self._interrupted, sent = True, 0
         try:
             sent = self._underlying.send(frames, budget)
@@ -210,7 +225,7 @@ class WebSocketTransport:
                     raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
                 sent += self._underlying.send(view[sent:], deadline)
             if deadline.expired:
-                self._underlying.sendall(b"", deadline)  # what TLS has taken and not written yet
+                self._underlying.sendall(b"", deadline)
         except ConnectionLost as error:
             if sent:
                 self._unsent, error.outcome = memoryview(frames)[sent:], "unknown"
