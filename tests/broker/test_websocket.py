@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from stompy.broker import Broker
 from stompy.broker.faults import Drop, FaultPlan
 from stompy.deadline import Budget
 from stompy.transport.sockets import SocketTransport
+from stompy.transport.websocket.handshake import END, accept_head, parse_request
+from stompy.transport.websocket.transport import WebSocketTransport
 from tests.support.certificates import Certificates
-from tests.support.peer import until
+from tests.support.peer import WITHIN, until
 
 CONNECT = "CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
@@ -247,3 +250,38 @@ def test_the_code_and_the_reason_of_a_close_are_reported(foreign: Server) -> Non
         until(lambda: not connection.connected)
         with pytest.raises(stompy.ConnectionLost, match="closed the WebSocket with 4001: enough"):
             connection.send("/queue/a", b"")
+
+
+def read_until(read: Callable[[], bytes], end: bytes) -> bytes:
+    data = b""
+    while end not in data:
+        part = read()
+        assert part, data
+        data += part
+    return data
+
+
+@pytest.mark.parametrize("first", ["client", "server"])
+def test_the_server_ends_the_connection_after_both_close_frames(first: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        client = threading.Thread(
+            target=lambda: stompy.connect(f"ws://127.0.0.1:{port}/", heartbeat=(0, 0)).disconnect()
+        )
+        client.start()
+        sock, _ = listening.accept()
+    head = read_until(lambda: sock.recv(4096), END)
+    sock.sendall(accept_head(parse_request(head.removesuffix(END)).key, "v12.stomp"))
+    server = WebSocketTransport(SocketTransport(sock, peer="client"), client=False)
+    read_until(server.recv, b"\0")
+    server.sendall(b"CONNECTED\nversion:1.2\n\n\0", WITHIN)
+    receipt = read_until(server.recv, b"\0").partition(b"receipt:")[2].partition(b"\n")[0]
+    server.sendall(b"RECEIPT\nreceipt-id:" + receipt + b"\n\n\0", WITHIN)
+    if first == "server":
+        server.shutdown_write()
+    assert server.recv() == b""  # its Close frame
+    with pytest.raises(BlockingIOError):
+        sock.recv(1)
+    server.close()
+    client.join(WITHIN)
+    assert not client.is_alive()

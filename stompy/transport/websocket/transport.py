@@ -12,6 +12,7 @@ Ping or close, only try it. If the writer has it, the writer sends their frames 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -47,6 +48,9 @@ _LOG = logging.getLogger("stompy.transport")
 
 _MAX_ANSWERS = 64
 """Pings that wait for their answer; of more, only the latest are answered, which is allowed (section 5.5.3)."""
+
+_CLOSED_WITHIN = 5.0
+"""Seconds that a client waits for the server to close the connection (section 7.1.1)."""
 
 _NOW = Deadline(0.0)
 _KEYS = 128
@@ -90,13 +94,16 @@ class WebSocketTransport:
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
         self._interrupted = False  # a write ended by a signal, so that it is unknown what was written
-        self._close_sent = False
+        self._close_sent = False  # or queued
+        self._close_written = False
         self._closing = close_payload(NORMAL)  # the payload of our Close frame, which answers that of the peer
         self._end: ConnectionLost | None = None
         self._raised = False
         self._shut = False
         self.subprotocol = subprotocol
         """The agreed subprotocol."""
+        self.peer_closes = client
+        """Whether the peer closes the connection when it has our Close frame, which is to be waited for."""
 
     @property
     def peer(self) -> str:
@@ -237,7 +244,11 @@ class WebSocketTransport:
         """Write the rest of an earlier frame and the control frames, with the lock held."""
         while self._unsent or self._control:
             if not self._unsent:
-                self._unsent = self._control.popleft()
+                frame = self._control.popleft()
+                if self._close_written:
+                    continue  # queued at the same time as a Close frame, which nothing follows
+                self._close_written = frame[0] & 0x0F == CLOSE
+                self._unsent = frame
             sent = self._underlying.send(self._unsent, deadline)
             self._unsent = self._unsent[sent:]
 
@@ -273,7 +284,12 @@ class WebSocketTransport:
             self._answer(CLOSE, self._closing)
             self._shut = True
             self._send_control()
-        self._underlying.shutdown()
+        if not self._awaits_end():
+            self._underlying.shutdown()
+
+    def _awaits_end(self) -> bool:
+        """Whether both sides have sent a Close frame, after which the server closes the connection."""
+        return self._client and self._decoder.closed and self._close_sent and not self._interrupted
 
     def shutdown_write(self) -> None:
         """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""
@@ -283,8 +299,12 @@ class WebSocketTransport:
             self._underlying.shutdown_write()
 
     def close(self) -> None:
-        """Shut down and release the resources of the operating system."""
+        """Shut down, let a server close the connection first, and release the resources of the operating system."""
         self.shutdown()
+        until = Deadline(_CLOSED_WITHIN)
+        with contextlib.suppress(StompTimeout, ConnectionLost):
+            while self._awaits_end() and self._underlying.recv(until):
+                pass
         self._underlying.close()
 
     def __repr__(self) -> str:
