@@ -263,7 +263,7 @@ class WriterThread:
     def use(self, transport: Transport) -> None:
         """Write to this transport from now on, which is the same stream."""
         self._transport = transport
-        self.tell(self._before)
+        self.watch(self._on_write)
 
     def start(self) -> None:
         """Start the thread."""
