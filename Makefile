@@ -65,11 +65,16 @@ $(VENV)/.installed-dev: $(DEFINED_BY) | $(VENV)/.made
 	$(PIP_INSTALL) --editable ".[dev]"
 	@touch $@
 
+# What stompy.compat stands in for, beside the newest release, which is among the requirements of the tests.
+$(VENV)/.installed-stomp.py-%: | $(VENV)/.made
+	$(PIP_INSTALL) --target $(VENV)/stomp.py-$* stomp.py==$*
+	@touch $@
+
 demo: $(VENV)/.installed-package
 	$(BIN)/stompy demo
 
 # Without the real brokers, even where they could be had, and without the embedded one in their place: they take minutes.
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test $(VENV)/.installed-stomp.py-8.2.0
 	STOMPY_BROKERS_FROM=none STOMPY_SCENARIO_BROKERS=embedded $(PYTEST) $(SIDE_BY_SIDE) --ignore tests/tools $(ARGS)
 
 # Of what builds images, runs the gate and the like: for who changes those.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ALL = ("stompy", "stomp.py", "stompest", "stompman", "go-stomp", "raw socket")
+CLIENTS = (*ALL, "stompy.compat")
 PROGRAMS = {
     "stompy": ("stompy_client", "stompy"),
     "stompy.compat": ("compat_client", "stomp"),

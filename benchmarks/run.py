@@ -28,7 +28,7 @@ from typing import Any
 import trustme
 
 from benchmarks import results
-from benchmarks.rows import ALL, BY_NAME, PROGRAMS, SECTIONS, SLOW, TABLE, Entry, Row
+from benchmarks.rows import BY_NAME, CLIENTS, PROGRAMS, SECTIONS, SLOW, TABLE, Entry, Row
 
 TOP = Path(__file__).resolve().parent.parent
 GO = TOP / "build" / "bench-go-stomp"
@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested measurements, print them next to the last stored run, and return the exit status."""
     parser = argparse.ArgumentParser(description="What a message costs the client.")
     parser.add_argument("--rows", metavar="A,B", help=f"of {', '.join(BY_NAME)}")
-    parser.add_argument("--clients", metavar="A,B", help=f"of {', '.join(ALL)}")
+    parser.add_argument("--clients", metavar="A,B", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"that are counted (default: {ROUNDS})")
     parser.add_argument("--part", type=int, metavar="N", default=1, help="send the Nth part of a row's messages only")
     parser.add_argument("--long", action="store_true", help="with the rows that take minutes")
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     every = [row for section, rows in SECTIONS.items() for row in rows if options.long or section != "long"]
     rows = chosen(options.rows) if options.rows is not None else TABLE if options.quick else every
-    clients = options.clients.split(",") if options.clients else QUICK_CLIENTS if options.quick else ALL
+    clients = options.clients.split(",") if options.clients else QUICK_CLIENTS if options.quick else CLIENTS
     missing = [client for client in clients if not installed(client)]
     if missing:
         print(f"not installed, left out: {', '.join(missing)}")

@@ -31,12 +31,13 @@ def test_importing_stompy_imports_little() -> None:
     assert {name for name in new if name.startswith("stompy")} == {"stompy", "stompy.errors", "stompy.printable"}
 
 
-def test_a_first_connect_without_tls_imports_neither_tls_nor_the_outbox() -> None:
+def test_a_first_connect_without_tls_imports_neither_tls_nor_websocket_nor_the_outbox() -> None:
     new = imported(
         "import stompy\ntry:\n    stompy.connect('stomp+unix:///nowhere')\nexcept stompy.ConnectError:\n    pass"
     )
     assert "stompy.transport.unix" in new
-    assert new & {"ssl", "_ssl", "sqlite3", "tenacity", "asyncio", "subprocess"} == set()
+    assert new & {"ssl", "_ssl", "hashlib", "sqlite3", "tenacity", "asyncio", "subprocess"} == set()
+    assert new & {"stompy.transport.websocket", "stompy.connection.telemetry"} == set()
     assert not any(
         name.startswith(("stompy.outbox", "stompy.broker", "stompy.spark", "stompy.telemetry", "stompy.testing"))
         for name in new

@@ -9,6 +9,7 @@ Locks: the router's, once for all frames of a read; never over I/O.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -193,6 +194,8 @@ class Session:
         if parser.error is not None:
             return True  # it cannot be read any more, and the connection stays
         if self._pulse is None:
+            self._transport = getattr(self._transport, "chosen", self._transport)
+            self._writer.use(self._transport)
             self._protocol.prefer(version_of(self._transport))
         items = self._parse(data)
         del data  # the first one holds a passcode, which no traceback of what follows must show
@@ -392,8 +395,6 @@ class Session:
 
     def _discard(self, deadline: Deadline) -> None:
         """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still in flight."""
-        try:
+        with contextlib.suppress(StompTimeout, ConnectionLost):
             while not deadline.expired and self._transport.recv(deadline):
                 pass
-        except (StompTimeout, ConnectionLost):
-            pass

@@ -23,7 +23,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout
 from stompy.frames.encoder import HEARTBEAT
 from stompy.protocol.heartbeat import HeartbeatTimer
-from stompy.transport.sockets import SocketTransport
+from stompy.transport.base import DirectTransport
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport
@@ -32,8 +32,6 @@ _LOG = logging.getLogger("stompy.broker")
 
 _SLICE = 256 * 1024
 """Bytes that a client must take within the send timeout."""
-_NOW = Deadline(0.0)
-"""It is over: nothing is waited for."""
 
 
 class WriteQueue:
@@ -63,15 +61,15 @@ class WriteQueue:
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
         self._announced = False  # entered in `touched`
-        self._at_once: Callable[[bytes], int] | None = None
-        self._rest = b""  # what was begun to be written at once
+        self._at_once: Callable[[bytes], bytes | None] | None = None
+        self._rest: bytes | None = None  # of what was begun to be written at once; may be empty
         self._waiting = False  # the writer waits for frames
         self._passing = False  # somebody else writes
         self._late = False  # the writer waits for the end of that
         self._due = False  # the writer is to look when its next heartbeat is due
 
-    def write_at_once(self, write: Callable[[bytes], int] | None) -> None:
-        """Let whoever would wake the writer write first; `write` returns how many bytes it wrote without blocking."""
+    def write_at_once(self, write: Callable[[bytes], bytes | None] | None) -> None:
+        """Let whoever would wake the writer write first; `write` is as `DirectTransport.send_now`."""
         self._at_once = write
 
     def room(self) -> tuple[int, int]:
@@ -152,7 +150,8 @@ class WriteQueue:
 
     def wake(self) -> None:
         """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
-        data, written, passing = b"", 0, False
+        rest: bytes | None = None
+        passing = False
         try:
             with self._lock:
                 at_once = self._at_once
@@ -163,22 +162,22 @@ class WriteQueue:
                     return
                 passing = self._passing = True
                 frames = self._take_frames()
-            data = _joined(frames)
-            written = at_once(data)
+            rest = _joined(frames)
+            rest = at_once(rest)
         finally:
             if passing:
-                self._passed(data[written:])
+                self._passed(rest)
 
-    def _passed(self, rest: bytes) -> None:
+    def _passed(self, rest: bytes | None) -> None:
         with self._lock:
             self._rest = rest
-            if rest or self._frames or self._room_wanted or self._finished or self._late:
+            if rest is not None or self._frames or self._room_wanted or self._finished or self._late:
                 self._work.notify()
             self._passing = self._late = False
 
     def _may_pass(self) -> bool:
         over = self._finished or self._broken or self._room_wanted
-        return self._waiting and bool(self._frames) and not (over or self._passing or self._rest)
+        return self._waiting and bool(self._frames) and not (over or self._passing or self._rest is not None)
 
     def _take_frames(self) -> list[bytes | Delivery]:
         frames, self._frames = self._frames, []
@@ -194,19 +193,19 @@ class WriteQueue:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
-            if not (self._frames or self._rest or self._finished or self._room_wanted or self._due):
+            if not (self._frames or self._rest is not None or self._finished or self._room_wanted or self._due):
                 self._waiting = True
                 self._work.wait(timeout)
             while self._passing:
                 self._late = True
                 self._work.wait()
             self._waiting = self._due = False
-            if not self._frames and not self._rest and self._finished:
+            if not self._frames and self._rest is None and self._finished:
                 return None
             frames = self._take_frames()
-            if self._rest:
+            if self._rest is not None:
                 frames.insert(0, self._rest)
-                self._rest = b""
+                self._rest = None
             room_wanted, self._room_wanted = self._room_wanted, False
             return frames, room_wanted
 
@@ -257,9 +256,14 @@ class WriterThread:
         """Call a function with the frames before they are written, from now on; `None` ends that. From any thread."""
         self._on_write = on_write
         transport, at_once = self._transport, None
-        if on_write is None and isinstance(transport, SocketTransport):
+        if on_write is None and isinstance(transport, DirectTransport):
             at_once = functools.partial(self._write_at_once, transport)
         self._write_queue.write_at_once(at_once)
+
+    def use(self, transport: Transport) -> None:
+        """Write to this transport from now on, which is the same stream."""
+        self._transport = transport
+        self.watch(self._on_write)
 
     def start(self) -> None:
         """Start the thread."""
@@ -312,19 +316,16 @@ class WriterThread:
 
     def _write(self, data: bytes) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.
-        for start in range(0, len(data), _SLICE):
+        for start in range(0, len(data) or 1, _SLICE):
             self._transport.sendall(data[start : start + _SLICE] if len(data) > _SLICE else data, self._in_time())
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
-    def _write_at_once(self, transport: SocketTransport, data: bytes) -> int:
-        try:
-            written = transport.send(data, _NOW)
-        except (SendTimeout, ConnectionLost):
-            return 0  # the writer finds out why
-        if self._pulse is not None:
+    def _write_at_once(self, transport: DirectTransport, data: bytes) -> bytes | None:
+        rest = transport.send_now(data)
+        if rest is not data and self._pulse is not None:
             self._pulse.sent(time.monotonic())
-        return written
+        return rest
 
     def _in_time(self) -> Deadline:
         return Deadline(self._stalled or None)

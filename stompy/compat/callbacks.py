@@ -10,7 +10,7 @@ import stompy.compat.log as log
 from stompy.compat.listener import ConnectionListener, Publisher
 from stompy.compat.utils import Frame, length
 
-_NO_ARGUMENT = ("disconnected", "disconnecting", "heartbeat", "heartbeat_timeout")
+_NO_ARGUMENT = frozenset(("disconnected", "disconnecting", "heartbeat", "heartbeat_timeout"))
 _EVENTS = tuple(name.removeprefix("on_") for name in vars(ConnectionListener) if name.startswith("on_"))
 
 
@@ -69,12 +69,11 @@ class Callbacks(Publisher):
 
     def notify(self, frame_type: str, frame: Frame | None = None) -> None:
         """Call the listeners; what one raises is logged, and `SystemExit` also ends the session."""
+        argument = self.current_host_and_port if frame_type == "connecting" else frame
+        arguments = () if frame_type in _NO_ARGUMENT else (argument,)
         for callback in self._callbacks(frame_type):
             try:
-                if frame_type in _NO_ARGUMENT:
-                    callback()
-                else:
-                    callback(self.current_host_and_port if frame_type == "connecting" else frame)
+                callback(*arguments)
             except SystemExit:
                 log.info("on_%s exited: the session ends", frame_type)
                 self.disconnect_socket()

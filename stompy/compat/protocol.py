@@ -66,7 +66,11 @@ class _Commands:
             headers[HDR_LOGIN] = username
         if passcode is not None:
             headers[HDR_PASSCODE] = passcode
-        self.send_frame(cmd, headers)
+        try:
+            self.send_frame(cmd, headers)
+        except NotConnectedException:
+            if not wait:
+                raise
         if wait:
             self.transport.wait_for_connection()
 
@@ -85,7 +89,7 @@ class _Commands:
         self._transaction(CMD_ABORT, transaction, headers, keyword_headers)
 
     def _transaction(self, cmd: str, transaction: str | None, headers: Headers | None, keywords: Headers) -> None:
-        _require(transaction, "transaction")
+        assert transaction is not None, "'transaction' is required"
         self.send_frame(cmd, {**merge_headers((headers, keywords)), HDR_TRANSACTION: transaction})
 
     def disconnect(self, receipt: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> None:
@@ -109,8 +113,8 @@ class _Commands:
         **keyword_headers: Any,
     ) -> None:
         """Send a message."""
-        _require(destination, "destination")
-        _require(body, "body")
+        assert destination is not None, "'destination' is required"
+        assert body is not None, "'body' is required"
         fields = {**headers, **keyword_headers} if headers else keyword_headers
         fields[HDR_DESTINATION] = destination
         if content_type:
@@ -120,7 +124,7 @@ class _Commands:
         self.send_frame(CMD_SEND, fields, body)
 
     def _subscribe(self, destination: str, id: Any, ack: str, headers: Headers) -> None:
-        _require(destination, "destination")
+        assert destination is not None, "'destination' is required"
         headers[HDR_DESTINATION] = destination
         if id is not None:
             headers[HDR_ID] = id
@@ -129,17 +133,13 @@ class _Commands:
 
     def _answer(self, cmd: str, fields: Headers, transaction: Any, receipt: Any, keywords: Headers) -> None:
         for name, value in fields.items():
-            _require(value, "id" if name == HDR_MESSAGE_ID else name)
+            assert value is not None, f"'{'id' if name == HDR_MESSAGE_ID else name}' is required"
         fields.update(keywords)
         if transaction:
             fields[HDR_TRANSACTION] = transaction
         if receipt:
             fields[HDR_RECEIPT] = receipt
         self.send_frame(cmd, fields)
-
-
-def _require(value: object, name: str) -> None:
-    assert value is not None, f"'{name}' is required"
 
 
 class Protocol10(_Commands, ConnectionListener):
@@ -270,12 +270,12 @@ class Protocol11(_Commands, HeartbeatListener):
         self, destination: str, id: Any, ack: str = "auto", headers: Headers | None = None, **keyword_headers: Any
     ) -> None:
         """Subscribe to a destination."""
-        _require(id, "id")
+        assert id is not None, "'id' is required"
         self._subscribe(destination, id, ack, merge_headers((headers, keyword_headers)))
 
     def unsubscribe(self, id: Any, headers: Headers | None = None, **keyword_headers: Any) -> None:
         """End a subscription."""
-        _require(id, "id")
+        assert id is not None, "'id' is required"
         self.send_frame(CMD_UNSUBSCRIBE, {**merge_headers((headers, keyword_headers)), HDR_ID: id})
 
 

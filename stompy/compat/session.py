@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import stompy.compat.log as log
 from stompy.compat.constants import CMD_DISCONNECT
-from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedFrame, default_create_thread
+from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedMessage, default_create_thread
 from stompy.connection.dispatcher import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
 from stompy.errors import HeartBeatTimeout, StompError
@@ -98,7 +98,8 @@ class Session:
         grammar, process, encoding = link.protocol.grammar, self._transport.process_frame, self._transport.encoding
         try:
             for head, _, body in rows:
-                process(ReceivedFrame("MESSAGE", (head, grammar, body, encoding)), body)
+                shown = body if encoding is None else body.decode(encoding, "replace")
+                process(ReceivedMessage(head, grammar, shown), body)
         finally:
             link.flow.removed(len(rows), size)
 
@@ -127,8 +128,9 @@ class Session:
             link.fail_by_error(frame)
 
     def _queue(self, frame: WireFrame) -> None:
-        wire = frame.headers, self.protocol.grammar, frame.body, self._transport.encoding
-        received = ReceivedFrame(frame.command, wire)
+        encoding = self._transport.encoding
+        body = frame.body if encoding is None else frame.body.decode(encoding, "replace")
+        received = Frame(frame.command, dict(frame.headers), body)
         self.call_soon(partial(self._transport.process_frame, received, frame.body))
 
     def heartbeat(self, *, sent: bool) -> None:

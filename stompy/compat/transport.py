@@ -6,6 +6,7 @@ current session.
 
 from __future__ import annotations
 
+import codecs
 import random
 from collections.abc import Callable
 from typing import Any
@@ -48,12 +49,16 @@ class BaseTransport(Callbacks):
         auto_decode: whether bodies are text.
         encoding: of that text.
         is_eol_fc: ignored.
+
+    Raises:
+        LookupError: there is no such encoding.
     """
 
     def __init__(
         self, auto_decode: bool = True, encoding: str = "utf-8", is_eol_fc: Callable[[bytes], bool] = is_eol_default
     ) -> None:
         super().__init__()
+        codecs.lookup(encoding)
         self.running = False
         self.connected = False
         self.connection_error = False
@@ -221,7 +226,7 @@ class BaseTransport(Callbacks):
             if frame.cmd == CMD_DISCONNECT:
                 session.disconnect(data)
             else:
-                self.send(data)
+                session.link.writer.write(data)
         except StompError as error:
             raise translated(error) from error
 

@@ -49,36 +49,39 @@ class Frame:
         return f"{{cmd={self.cmd},headers=[{self.headers}],body={self.body}}}"
 
 
-Wire = tuple[bytes | Headers, Grammar, bytes, str | None]
-"""Headers as they arrived and their grammar, the body, and its encoding; with `None`, the body stays bytes."""
+class _AtFirstUse:
+    """Headers that become an attribute of the message when they are first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, message: ReceivedMessage, owner: type) -> dict[str, str]:
+        head = message._head
+        if isinstance(head, bytes):
+            value = Headers._from_head(head, message._grammar, "MESSAGE")._mapping()
+        else:
+            value = dict(head._mapping())
+        message.__dict__[self._name] = value
+        return value
 
 
-class ReceivedFrame(Frame):
-    """A frame from the broker; headers are split and the body is decoded at first use, as many programs read neither.
+class ReceivedMessage(Frame):
+    """A MESSAGE of the broker; its headers are split at first use, as many programs read none.
 
     Args:
-        cmd: the command.
-        wire: what arrived.
+        head: its headers as they arrived.
+        grammar: of them.
+        body: text or bytes.
     """
 
-    def __init__(self, cmd: str, wire: Wire) -> None:
-        self.cmd = cmd
-        self._wire = wire
+    headers = _AtFirstUse()
+    original_headers = _AtFirstUse()
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("headers", "original_headers"):
-            head, grammar, _, _ = self._wire
-            if isinstance(head, bytes):
-                value: Any = Headers._from_head(head, grammar, "MESSAGE")._mapping()
-            else:
-                value = dict(head._mapping())
-        elif name == "body":
-            _, _, body, encoding = self._wire
-            value = body if encoding is None else body.decode(encoding, "replace")
-        else:
-            raise AttributeError(name)
-        setattr(self, name, value)
-        return value
+    def __init__(self, head: bytes | Headers, grammar: Grammar, body: Any) -> None:
+        self.cmd = "MESSAGE"
+        self.body = body
+        self._head = head
+        self._grammar = grammar
 
 
 HEARTBEAT_FRAME = Frame("heartbeat")

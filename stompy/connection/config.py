@@ -20,10 +20,11 @@ from stompy.transport.address import Address, parse_addresses
 from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls.options import Tls
-from stompy.transport.websocket.options import WebSocketOptions
 
 if TYPE_CHECKING:
     import ssl
+
+    from stompy.transport.websocket.options import WebSocketOptions
 
 Order = Literal["given", "random", "priority"]
 """The order of addresses in one pass: as given, random, or the first address first and the others random."""
@@ -56,7 +57,7 @@ class Config(LinkSettings):
             `ssl.SSLContext` cannot be pickled.
         tcp: options of TCP connections.
         proxy: for all addresses but Unix sockets.
-        websocket: for `ws://` and `wss://` addresses.
+        websocket: for `ws://` and `wss://` addresses, or `None` for the defaults.
     """
 
     addresses: tuple[Address, ...]
@@ -75,7 +76,7 @@ class Config(LinkSettings):
     tls: Tls | ssl.SSLContext | None = None
     tcp: TcpOptions = field(default_factory=TcpOptions)
     proxy: Proxy | None = None
-    websocket: WebSocketOptions = field(default_factory=WebSocketOptions)
+    websocket: WebSocketOptions | None = None
 
     def __post_init__(self) -> None:
         LinkSettings.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class

@@ -15,7 +15,6 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listeners import ConnectionListener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
-from stompy.connection.telemetry import Telemetry
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
@@ -29,10 +28,12 @@ from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls.options import Tls
-from stompy.transport.websocket.options import WebSocketOptions
 
 if TYPE_CHECKING:
     import ssl
+
+    from stompy.connection.telemetry import Telemetry
+    from stompy.transport.websocket.options import WebSocketOptions
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -207,7 +208,7 @@ def connect(
         tls=tls,
         tcp=tcp or TcpOptions(),
         proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
-        websocket=websocket or WebSocketOptions(),
+        websocket=websocket,
     )
     made = Connection if telemetry is None else telemetry._connection
     connection = made(config, tuple(listeners))

@@ -95,7 +95,7 @@ def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: G
     pairs = list(headers)
     if grammar.draft:
         pairs = [_draft_pair(name, value) for name, value in pairs]
-    text = _plain_lines(pairs)
+    text = _simple_lines(pairs, command, grammar)
     if text is None:
         line = _escaped_line if grammar.escapes and grammar.escaped(command) else _raw_line
         text = "".join([line(command, name, value, grammar) + "\n" for name, value in pairs])
@@ -110,21 +110,24 @@ def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True)
     return encode(frame.command, frame.headers.pairs, frame.body, grammar=grammar, content_length=content_length)
 
 
-def _plain_lines(pairs: list[tuple[str, str]]) -> str | None:
-    """Return the lines, or `None` if one of them may need escapes or is not valid; checks all lines at once."""
+def _simple_lines(pairs: list[tuple[str, str]], command: str, grammar: Grammar) -> str | None:
+    """Return the lines, or `None` if one may not be valid or may need another escape than that of a colon."""
     # No f-string: it would format an enum member with a text value as its name.
-    text = "".join([name + ":" + value + "\n" for name, value in pairs])
+    text = "".join([name + "\0" + value + "\n" for name, value in pairs])
     if (
-        text.count(":") != len(pairs)
+        text.count("\0") != len(pairs)
         or text.count("\n") != len(pairs)
-        or "\n:" in text
-        or text.startswith(":")
+        or "\n\0" in text
+        or text.startswith("\0")
         or "\\" in text
         or "\r" in text
-        or "\0" in text
     ):
         return None
-    return text
+    if ":" in text:
+        if not (grammar.escapes and grammar.escaped(command)):
+            return None
+        text = text.replace(":", grammar.escapes[":"])
+    return text.replace("\0", ":")
 
 
 def _escaped_line(command: str, name: str, value: str, grammar: Grammar) -> str:

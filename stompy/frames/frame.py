@@ -125,8 +125,11 @@ class Headers(Mapping[str, str]):
 
     def _mapping(self) -> dict[str, str]:
         if self._first is None:
-            first = dict(self.pairs)
-            if len(first) < len(self.pairs):
+            first = None
+            if self._pairs is None and not self._grammar.trim:
+                assert self._text is not None
+                first = _simple_mapping(self._text, self._escaped)
+            if first is None:
                 first = {}
                 for name, value in self.pairs:
                     first.setdefault(name, value)
@@ -194,6 +197,11 @@ def _start_of_line(name: str) -> str | None:
 
 
 def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
+    if not grammar.trim:
+        fields = _simple_fields(text, escaped)
+        if fields is not None:
+            each = iter(fields)
+            return tuple(zip(each, each, strict=True))
     pairs: list[tuple[str, str]] = _ENTRY.findall(text)
     if grammar.draft:
         return tuple([(name.lower(), value.strip(" ")) for name, value in pairs])
@@ -205,6 +213,27 @@ def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:
             for name, value in pairs
         ]
     return tuple(pairs)
+
+
+def _simple_fields(text: str, escaped: bool) -> list[str] | None:
+    """Return names and values in turn; `None` if a value holds a colon or an escape sequence for another character."""
+    lines = text.count("\n") - 1
+    text = text[1:-1].replace(":", "\n")  # between names and values, and between lines
+    if escaped:
+        text = text.replace("\\c", ":")
+        if "\\" in text:
+            return None
+    fields = text.split("\n")
+    return fields if len(fields) == 2 * lines else None
+
+
+def _simple_mapping(text: str, escaped: bool) -> dict[str, str] | None:
+    """Return the headers; `None` as `_simple_fields` does, or if a name is repeated."""
+    fields = _simple_fields(text, escaped)
+    if fields is None:
+        return None
+    mapping = dict(zip(fields[::2], fields[1::2], strict=True))
+    return mapping if 2 * len(mapping) == len(fields) else None
 
 
 def _unescaped(part: str, grammar: Grammar) -> str:

@@ -146,7 +146,7 @@ class LearnedHeads:
                 groups[name] = group
                 value = rb"([0-9]{1,9})" if name == b"content-length" else rb"([^\n]*)"
             parts.append(re.escape(name) + b":" + value + line_end)
-        if bodyless and b"content-length" in groups:
+        if b"" in names or (bodyless and b"content-length" in groups):
             return
         last = group + 1  # an empty group: its number identifies the head, and it stands for a missing header
         self._patterns.append(re.escape(line) + rb"(\n" + b"".join(parts) + b")" + line_end + b"()")

@@ -41,6 +41,9 @@ _LOG = logging.getLogger("stompy.link")
 _REASON_TIMEOUT = 1.0
 """Seconds that a failed write waits for the reader, which may be about to read the broker's reason."""
 
+_CLOSED_WITHIN = 5.0
+"""Seconds that `disconnect` waits for the broker to close a WebSocket."""
+
 
 class Link:
     """One session with a broker, from CONNECTED until it ends; a link is never reopened.
@@ -172,6 +175,10 @@ class Link:
             confirmation = self.writer.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
             assert confirmation is not None
             confirmation.wait(deadline.remaining())
+            if getattr(self.transport, "peer_closes", False):
+                self.expect_end()
+                self.transport.shutdown_write()
+                self.ended.wait(deadline.sooner(_CLOSED_WITHIN).remaining())
         finally:
             self.close()
 

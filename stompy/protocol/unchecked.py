@@ -73,10 +73,7 @@ class UncheckedClient(ClientProtocol):
         """
         pairs = tuple(headers)
         if command == "SEND":
-            try:
-                head = self._heads[pairs]
-            except KeyError:
-                head = self._make_head(pairs)
+            head = self._heads.get(pairs) or self._make_head(pairs)
             return finish(head, body, grammar=self._writing, content_length=content_length)
         if command in ("CONNECT", "STOMP"):
             named = dict(pairs)

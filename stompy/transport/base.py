@@ -8,7 +8,7 @@ may call `shutdown`. Only the owner calls `close`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from stompy.deadline import Budget, Deadline
@@ -81,6 +81,20 @@ class Transport(Protocol):
         ...
 
 
+@runtime_checkable
+class DirectTransport(Transport, Protocol):
+    """A transport to which a thread may write in the writer's place, as that takes no time."""
+
+    def send_now(self, data: bytes) -> bytes | None:
+        """Write what can be written without waiting; never raises.
+
+        Returns:
+            `None` if all of `data` was written; else what the next `sendall` must begin with. That may be empty, as a
+            part of `data` may be kept here, which the next `sendall` writes first.
+        """
+        ...
+
+
 class Dialer(Protocol):
     """Connects to one address, any number of times."""
 
@@ -118,4 +132,28 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Stop listening and wake `accept`; from any thread; idempotent. Accepted connections stay open."""
+        ...
+
+
+class UnderlyingTransport(Transport, Protocol):
+    """A transport that TLS or WebSocket can run over, with a `send` that may write a part."""
+
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
+        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
+        ...
+
+
+class UnderlyingDialer(Dialer, Protocol):
+    """A dialer for such transports."""
+
+    def dial(self, deadline: Deadline) -> UnderlyingTransport:
+        """Return a new connection; raises as `Dialer.dial` does."""
+        ...
+
+
+class UnderlyingListener(Listener, Protocol):
+    """A listener for such transports."""
+
+    def accept(self) -> UnderlyingTransport | None:
+        """Return the next connection; `None` after the listener was closed."""
         ...

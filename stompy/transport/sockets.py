@@ -40,6 +40,7 @@ _LOG = logging.getLogger("stompy.transport")
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 _ACCEPT_PAUSE = 0.2
 """Seconds between two attempts to accept after an error of the system, such as too many open files."""
+_NOW = Deadline(0.0)
 _LONGEST_WAIT = 86_400.0
 """Seconds per system call; poll(2) takes milliseconds as a C int, and a deadline may be longer."""
 
@@ -231,6 +232,14 @@ class SocketTransport:
             use.users.discard(user)
             if use.closed:
                 use.left()
+
+    def send_now(self, data: bytes) -> bytes | None:
+        """Write what the kernel takes at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        try:
+            sent = self.send(data, _NOW)
+        except ConnectionLost:
+            return data  # which the next `sendall` finds out
+        return None if sent == len(data) else data[sent:]
 
     def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
         while sent < len(view):

@@ -346,7 +346,12 @@ class Engine:
         deadline = Deadline(timeout)
         for pool in self.pools:
             pool.queue.close(2 * pool.size)
-        unfinished = [slot for pool in self.pools for slot in pool.slots if not slot.join_until(deadline)]
+        while unfinished := [
+            # In short waits, as the monitor may replace a slot meanwhile.
+            slot for pool in self.pools for slot in pool.slots if not slot.join_until(deadline.sooner(_TICK))
+        ]:  # fmt: skip
+            if deadline.expired:
+                break
         for slot in unfinished:
             job = slot.job
             if job is not None:

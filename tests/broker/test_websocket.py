@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +15,17 @@ from websockets.sync.server import Server, ServerConnection, serve
 import stompy
 from stompy.broker import Broker
 from stompy.broker.faults import Drop, FaultPlan
+from stompy.deadline import Budget
+from stompy.transport.sockets import SocketTransport
+from stompy.transport.websocket.handshake import END, accept_head, parse_request
+from stompy.transport.websocket.transport import WebSocketTransport
 from tests.support.certificates import Certificates
-from tests.support.peer import until
+from tests.support.peer import WITHIN, until
 
 CONNECT = "CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
 SEND = "SEND\ndestination:/queue/a\ncontent-length:4\n\na\0é\0"
+_URL = {"tcp": "url", "ws": "ws_url"}
 ORIGIN = "http://good.example"
 
 
@@ -45,6 +51,31 @@ def test_one_port_takes_clients_of_both_kinds(broker: Broker) -> None:
         subscription = other.subscribe("/queue/a")
         one.send("/queue/a", b"\0\xff" * 500_000, confirm=True)
         assert subscription.receive().body == b"\0\xff" * 500_000
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ws"])
+def test_a_message_is_written_by_the_thread_that_has_it(
+    open_broker: Broker, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As that saves two switches of threads; it does while the writer waits, which it may not do yet."""
+    writers: list[str] = []
+    send = SocketTransport.send
+
+    def recording(transport: SocketTransport, data: bytes | memoryview, deadline: Budget) -> int:
+        if b"MESSAGE" in bytes(data):
+            writers.append(threading.current_thread().name)
+        return send(transport, data, deadline)
+
+    monkeypatch.setattr(SocketTransport, "send", recording)
+    with stompy.connect(open_broker.url) as sender, stompy.connect(getattr(open_broker, _URL[kind])) as receiver:
+        subscription = receiver.subscribe("/queue/a")
+
+        def written_by_a_reader() -> bool:
+            sender.send("/queue/a", "x")
+            subscription.receive()
+            return any(name.endswith("-reader") for name in writers)
+
+        until(written_by_a_reader)
 
 
 def test_a_port_of_its_own_is_kept_over_a_restart() -> None:
@@ -219,3 +250,38 @@ def test_the_code_and_the_reason_of_a_close_are_reported(foreign: Server) -> Non
         until(lambda: not connection.connected)
         with pytest.raises(stompy.ConnectionLost, match="closed the WebSocket with 4001: enough"):
             connection.send("/queue/a", b"")
+
+
+def read_until(read: Callable[[], bytes], end: bytes) -> bytes:
+    data = b""
+    while end not in data:
+        part = read()
+        assert part, data
+        data += part
+    return data
+
+
+@pytest.mark.parametrize("first", ["client", "server"])
+def test_the_server_ends_the_connection_after_both_close_frames(first: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        client = threading.Thread(
+            target=lambda: stompy.connect(f"ws://127.0.0.1:{port}/", heartbeat=(0, 0)).disconnect()
+        )
+        client.start()
+        sock, _ = listening.accept()
+    head = read_until(lambda: sock.recv(4096), END)
+    sock.sendall(accept_head(parse_request(head.removesuffix(END)).key, "v12.stomp"))
+    server = WebSocketTransport(SocketTransport(sock, peer="client"), client=False)
+    read_until(server.recv, b"\0")
+    server.sendall(b"CONNECTED\nversion:1.2\n\n\0", WITHIN)
+    receipt = read_until(server.recv, b"\0").partition(b"receipt:")[2].partition(b"\n")[0]
+    server.sendall(b"RECEIPT\nreceipt-id:" + receipt + b"\n\n\0", WITHIN)
+    if first == "server":
+        server.shutdown_write()
+    assert server.recv() == b""  # its Close frame
+    with pytest.raises(BlockingIOError):
+        sock.recv(1)
+    server.close()
+    client.join(WITHIN)
+    assert not client.is_alive()

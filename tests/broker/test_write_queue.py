@@ -15,8 +15,10 @@ from stompy.broker.write_queue import WriteQueue, WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
+from stompy.transport.base import DirectTransport, Transport
 from stompy.transport.memory import MemoryTransport, memory_pair
 from stompy.transport.sockets import SocketTransport
+from stompy.transport.websocket.transport import WebSocketTransport
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
 
 WITHIN = 20.0
@@ -37,8 +39,8 @@ def _wake(write_queue: WriteQueue, touched: list[WriteQueue]) -> None:
 class _Writing:
     """A write queue, its writer, and the other end of the stream."""
 
-    def __init__(self, transport: MemoryTransport | SocketTransport, peer: MemoryTransport | SocketTransport) -> None:
-        at_once = isinstance(transport, SocketTransport)
+    def __init__(self, transport: Transport, peer: Transport) -> None:
+        at_once = isinstance(transport, DirectTransport)
         limits = {"max_bytes": 10_000_000, "max_frames": 100_000} if at_once else {}
         self.write_queue, self.touched = _write_queue(**limits)
         self.transport, self.peer = transport, peer
@@ -69,11 +71,15 @@ def _written() -> _Writing:
     return _Writing(*memory_pair(1_000))
 
 
-def _at_once() -> _Writing:
-    """Return a write queue over a socket, on which whoever wakes the writer writes first."""
-    ours, theirs = socket.socketpair()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    return _Writing(SocketTransport(ours, peer="test"), SocketTransport(theirs, peer="test"))
+@pytest.fixture(params=["tcp", "ws"])
+def at_once(request: pytest.FixtureRequest) -> _Writing:
+    """A write queue over a socket, on which whoever wakes the writer writes first."""
+    socks = socket.socketpair()
+    socks[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ours, theirs = (SocketTransport(sock, peer="test") for sock in socks)
+    if request.param == "tcp":
+        return _Writing(ours, theirs)
+    return _Writing(WebSocketTransport(ours, client=False), WebSocketTransport(theirs, client=True))
 
 
 def test_it_enters_itself_once_for_a_turn() -> None:
@@ -199,16 +205,16 @@ def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
         written.transport.sendall(b"x", Deadline(WITHIN))
 
 
-def test_what_the_kernel_does_not_take_at_once_is_written_in_order() -> None:
-    written = _at_once()
+def test_what_the_kernel_does_not_take_at_once_is_written_in_order(at_once: _Writing) -> None:
+    written = at_once
     frames = [b"%05d" % number * 100 for number in range(1_000)]
     for frame in frames:
         written.answer(frame)
     assert written.finish() == b"".join(frames)
 
 
-def test_many_threads_write_at_once_and_each_keeps_its_order() -> None:
-    written = _at_once()
+def test_many_threads_write_at_once_and_each_keeps_its_order(at_once: _Writing) -> None:
+    written = at_once
     lock = threading.Lock()  # as the router's, around what adds frames
 
     def add(name: int) -> None:
@@ -234,8 +240,8 @@ def test_many_threads_write_at_once_and_each_keeps_its_order() -> None:
         assert own == [b"%d-%03d" % (name, number) for number in range(500)]
 
 
-def test_a_peer_that_is_gone_is_found_by_the_writer(caplog: pytest.LogCaptureFixture) -> None:
-    written = _at_once()
+def test_a_peer_that_is_gone_is_found_by_the_writer(at_once: _Writing, caplog: pytest.LogCaptureFixture) -> None:
+    written = at_once
     written.peer.close()
     with caplog.at_level(logging.ERROR):
         written.answer(b"x")
@@ -245,8 +251,8 @@ def test_a_peer_that_is_gone_is_found_by_the_writer(caplog: pytest.LogCaptureFix
     written.transport.close()
 
 
-def test_heartbeats_begin_though_the_frame_before_them_was_written_at_once() -> None:
-    written = _at_once()
+def test_heartbeats_begin_though_the_frame_before_them_was_written_at_once(at_once: _Writing) -> None:
+    written = at_once
     written.answer(b"1")
     assert written.peer.recv(Deadline(WITHIN)) == b"1"
     written.writer.beat(HeartbeatTimer(Heartbeats(send=0.01), time.monotonic()))

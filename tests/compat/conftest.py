@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,11 @@ import pytest
 import stompy.compat as stomp
 from stompy.broker import Broker
 from tests.support.peer import WITHIN
+
+RELEASES = {"9.0.0": Path(__file__).parents[2]}
+"""The releases of stomp.py that are here, and where to look for them; `make test` adds 8.2."""
+if (_older := Path(sys.prefix, "stomp.py-8.2.0")).exists():
+    RELEASES["8.2.0"] = _older
 
 
 class Recorder(stomp.ConnectionListener):

@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 
 import stompy.compat as stomp
-from stompy import Tls
 from stompy.broker import Broker
-from stompy.errors import InsecureTls
 from tests.compat.conftest import Connect, Recorder, host_of, within
-from tests.support.certificates import Certificates
 from tests.support.peer import until
 
 PROGRAM = """
@@ -209,29 +206,6 @@ def test_heartbeats_are_offered_sent_and_heard(broker: Broker, connect: Connect)
     until(lambda: recorder.named("heartbeat"))
     until(lambda: [frame for frame in recorder.named("send") if frame.cmd is None])
     assert connection.heartbeats == (50, 50)
-
-
-def test_tls_verifies_the_broker(certificates: Certificates) -> None:
-    with Broker(tls=Tls(cert=certificates.server)) as broker:
-        address = ("localhost", int(broker.url.rsplit(":", 1)[1]))
-        connection = stomp.Connection([address], reconnect_attempts_max=1)
-        connection.set_ssl([address], ca_certs=certificates.other_ca)
-        with pytest.raises(stomp.exception.ConnectFailedException, match="certificate"):
-            connection.connect(wait=True)
-
-        connection.set_ssl([address], ca_certs=certificates.ca, cert_validator=lambda cert, host: (False, "not today"))
-        with pytest.raises(stomp.exception.ConnectFailedException, match="not today"):
-            connection.connect(wait=True)
-
-        connection.set_ssl([address], ca_certs=certificates.ca)
-        assert (connection.get_ssl(address) or {})["ca_certs"] == certificates.ca
-        connection.connect(wait=True)
-        connection.disconnect(receipt="bye")
-
-        connection.set_ssl([address], verify=False)
-        with pytest.warns(InsecureTls):
-            connection.connect(wait=True)
-        connection.disconnect(receipt="bye")
 
 
 def test_an_unsafe_header_is_not_written(connect: Connect) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.compat.signatures import MODULES, public_names, signature
+from tests.compat.conftest import RELEASES
+from tests.compat.signatures import MODULES, signature
 
 RECORDED: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("stomp_py.json").read_text())
 
@@ -65,6 +68,9 @@ def test_each_listed_difference_is_one(pattern: str) -> None:
     assert fnmatch.filter(different, pattern)
 
 
-def test_the_record_is_that_of_the_installed_package() -> None:
-    release = version("stomp.py")
-    assert public_names("stomp") == RECORDED[release]
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_record_is_that_of_the_package(release: str) -> None:
+    names = Path(__file__).with_name("signatures.py")
+    environment = {**os.environ, "PYTHONPATH": str(RELEASES[release])}
+    printed = subprocess.run([sys.executable, names], env=environment, capture_output=True, check=True).stdout
+    assert json.loads(printed) == {release: RECORDED[release]}

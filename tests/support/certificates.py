@@ -127,7 +127,7 @@ class Certificates:
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(password.encode()),
         )
-        return self._pem("encrypted", data + leaf.cert_chain_pems[0].bytes())
+        return self._pem(f"encrypted-{password}", data + leaf.cert_chain_pems[0].bytes())
 
     def crl(self, *revoked: str) -> str:
         """Return the authority's revocation list with the certificates in these files on it."""

@@ -172,7 +172,7 @@ def pair(
         both = meet(listener, dialer)
         listener.close()
         yield both
-        for end in both:
+        for end in reversed(both):  # the server first, whom a client by WebSocket waits for
             end.close()
         return
     ends = memory_pair()

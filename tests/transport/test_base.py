@@ -9,7 +9,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
-from stompy.transport.base import RECV_SIZE, Dialer, Listener, Transport
+from stompy.transport.base import RECV_SIZE, Dialer, DirectTransport, Listener, Transport
 from tests.transport.conftest import ample, meet, place
 
 if TYPE_CHECKING:
@@ -217,6 +217,24 @@ def test_sendall_after_shutdown_is_lost_with_nothing_sent(pair: Pair) -> None:
         with pytest.raises(ConnectionLost) as caught:
             one.sendall(b"x", ample())
         assert caught.value.outcome == "not-sent"
+
+
+@pytest.mark.parametrize("pair", ["tcp", "unix", "ws", "wss"], indirect=True)
+def test_what_cannot_be_written_now_comes_with_the_next_bytes(pair: Pair, calling: Calling) -> None:
+    writer, reader = pair
+    assert isinstance(writer, DirectTransport)
+    written = bytearray()
+    rest = None
+    while rest is None:
+        chunk = b"%d," % len(written) * 1_000
+        rest = writer.send_now(chunk)
+        written += chunk
+    writing = calling(lambda: writer.sendall(rest, ample()))
+    received = bytearray()
+    while len(received) < len(written):
+        received += reader.recv(ample())
+    writing.result()
+    assert received == written
 
 
 def test_a_full_window_ends_sendall_by_its_deadline(pair: Pair) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -195,16 +194,25 @@ def check(kind: str, folder: Path, *, count: int, strikes: int, silence: float) 
             assert not left
             for queue in QUEUES:
                 dead[queue] += take(url, f"{queue}.dead", sys.maxsize, silence)
-                numbers = Counter(letter.json()["n"] for letter in dead[queue])
-                # RabbitMQ keeps both if something dies between the dead letter and the acknowledgement.
-                assert len(dead[queue]) - len(poison) <= (strikes if "rabbitmq" in kind else 0)
-                assert set(numbers) == poison
-                assert {letter.headers["stompy-reason"] for letter in dead[queue]} == {"failed 3 times"}
-            assert {queue: chaos.processed(queue) for queue in QUEUES} == dict.fromkeys(QUEUES, good)
+            processed = {queue: chaos.processed(queue) for queue in QUEUES}
+    twice, letters = len(chaos.lines) - 2 * len(good), sum(map(len, dead.values())) - 2 * len(poison)
+    inversions = sum(
+        later < earlier
+        for customer in range(CUSTOMERS)
+        for earlier, later in itertools.pairwise(
+            dict.fromkeys(int(line[2]) for line in chaos.lines if line[:2] == ["k", f"c{customer}"])
+        )
+    )
+    print(
+        f"{kind}: {2 * count} messages, {strikes} strikes, {time.monotonic() - began:.0f} s, {twice} processed twice, "
+        f"{letters} dead letters twice, {inversions} inversions"
+    )
+    assert processed == dict.fromkeys(QUEUES, good)
+    for queue in QUEUES:
+        assert {letter.json()["n"] for letter in dead[queue]} == poison
+        assert {letter.headers["stompy-reason"] for letter in dead[queue]} == {"failed 3 times"}
+    # RabbitMQ keeps both if something dies between the dead letter and the acknowledgement. If it is killed, it forgets
+    # acknowledgements, of which 1 % are of dead letters.
+    assert letters <= (strikes + twice // 50 if "rabbitmq" in kind else 0)
     # At these, a new session may overtake what a lost one had.
-    ordered = kind not in ("artemis", "rabbitmq3", "rabbitmq4")
-    for customer in range(CUSTOMERS if ordered else 0):
-        first = list(dict.fromkeys(int(line[2]) for line in chaos.lines if line[:2] == ["k", f"c{customer}"]))
-        assert first == sorted(first)
-    twice = len(chaos.lines) - 2 * len(good)
-    print(f"{kind}: {2 * count} messages, {strikes} strikes, {time.monotonic() - began:.0f} s, {twice} processed twice")
+    assert not inversions or kind in ("artemis", "rabbitmq3", "rabbitmq4")

@@ -213,13 +213,14 @@ def test_a_message_that_kills_processes_becomes_a_dead_letter(
     process.terminate()
     assert process.wait(WITHIN) == 0
     dead = each_broker.browse("/queue/a.dead")
-    assert len(dead) == 1 or each_broker.server.startswith("RabbitMQ")
+    twice = each_broker.server.startswith("RabbitMQ")  # a copy is sent before what it was made of is acknowledged
+    assert len(dead) == 1 or twice
     assert {(letter.text, letter.headers["stompy-error"]) for letter in dead} == {
         ("kill", "stompy.worker.task.ProcessCrashed")
     }
     kills = [line for line in noted() if line.endswith("kill")]
-    assert len(kills) == 2
-    assert len({line.split()[0] for line in kills}) == 2
+    assert len(kills) == len({line.split()[0] for line in kills})
+    assert len(kills) == 2 or (twice and len(kills) > 2)
 
 
 def test_a_message_that_kills_a_worker_without_children_is_not_counted(

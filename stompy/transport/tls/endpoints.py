@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from stompy.errors import (
     ClientCertificateRefused,
@@ -18,30 +18,13 @@ from stompy.errors import (
 from stompy.transport.tls.context import client_context
 from stompy.transport.tls.diagnosis import explain, own_certificate_refused, peer_chain
 from stompy.transport.tls.options import Tls
-from stompy.transport.tls.transport import TlsTransport, UnderlyingTransport
+from stompy.transport.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
+    from stompy.transport.base import UnderlyingDialer, UnderlyingListener
 
 _LOG = logging.getLogger("stompy.transport")
-
-
-class UnderlyingDialer(Protocol):
-    """A dialer for the transports below TLS."""
-
-    @property
-    def address(self) -> str:
-        """The address, for messages."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """The host name as given."""
-        ...
-
-    def dial(self, deadline: Deadline) -> UnderlyingTransport:
-        """Return a new connection."""
-        ...
 
 
 class TlsDialer:
@@ -116,23 +99,6 @@ class TlsDialer:
 
     def __repr__(self) -> str:
         return f"<TlsDialer {self.address}>"
-
-
-class UnderlyingListener(Protocol):
-    """A listener for the transports below TLS."""
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """The address that it listens on."""
-        ...
-
-    def accept(self) -> UnderlyingTransport | None:
-        """Return the next connection."""
-        ...
-
-    def close(self) -> None:
-        """Stop listening."""
-        ...
 
 
 class TlsListener:

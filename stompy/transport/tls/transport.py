@@ -21,7 +21,7 @@ import contextlib
 import logging
 import ssl
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
@@ -30,12 +30,13 @@ from stompy.errors import (
     SendTimeout,
     TlsError,
 )
-from stompy.transport.base import RECV_SIZE, Transport
+from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import GREETING_SIZE
 from stompy.transport.tls.diagnosis import explain, openssl_message, own_certificate_refused, peer_chain
 
 if TYPE_CHECKING:
     from stompy.errors import Outcome
+    from stompy.transport.base import UnderlyingTransport
 
 _LOG = logging.getLogger("stompy.transport")
 
@@ -47,14 +48,6 @@ _VERSION_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
 
 _CHUNK = 16 * _RECORD
 """Bytes of plain text that are encrypted at a time."""
-
-
-class UnderlyingTransport(Transport, Protocol):
-    """A transport that TLS can run over, with a `send` that may write a part."""
-
-    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
-        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
-        ...
 
 
 class TlsTransport:

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
@@ -30,10 +30,10 @@ from stompy.transport.diagnosis import detect_protocol
 from stompy.transport.websocket import handshake
 from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
 from stompy.transport.websocket.options import WebSocketOptions
-from stompy.transport.websocket.transport import UnderlyingTransport, WebSocketTransport
+from stompy.transport.websocket.transport import WebSocketTransport
 
 if TYPE_CHECKING:
-    from stompy.transport.base import Transport
+    from stompy.transport.base import Transport, UnderlyingDialer, UnderlyingListener, UnderlyingTransport
 
 _LOG = logging.getLogger("stompy.transport")
 
@@ -48,24 +48,6 @@ _RESPONSE_WITHIN = 5.0
 
 _MAYBE_LATER = (408, 425, 429)
 """HTTP statuses of 400 to 499 after which the same request may succeed later."""
-
-
-class UnderlyingDialer(Protocol):
-    """A dialer for the transports below WebSocket."""
-
-    @property
-    def address(self) -> str:
-        """The address, for messages."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """The host name as given."""
-        ...
-
-    def dial(self, deadline: Deadline) -> UnderlyingTransport:
-        """Return a new connection."""
-        ...
 
 
 class WebSocketDialer:
@@ -175,23 +157,6 @@ class WebSocketDialer:
         return f"<WebSocketDialer {self.address}>"
 
 
-class UnderlyingListener(Protocol):
-    """A listener for the transports below."""
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """The address that it listens on."""
-        ...
-
-    def accept(self) -> UnderlyingTransport | None:
-        """Return the next connection."""
-        ...
-
-    def close(self) -> None:
-        """Stop listening."""
-        ...
-
-
 class WebSocketListener:
     """Accepts clients that speak WebSocket, and clients that do not; their first bytes decide.
 
@@ -261,7 +226,7 @@ class AcceptedTransport:
         self._admits = admits
         self._respond = respond
         self._start = b""
-        self._chosen: Transport | None = None
+        self._chosen: UnderlyingTransport | WebSocketTransport | None = None
         self._decided = threading.Event()  # also set at the end
         self._refused = False
         self.subprotocol: str | None = None
@@ -271,6 +236,11 @@ class AcceptedTransport:
     def peer(self) -> str:
         """The name of the peer."""
         return self._underlying.peer
+
+    @property
+    def chosen(self) -> Transport:
+        """The transport to use after the first `recv` that returned bytes; this one, where they did not decide yet."""
+        return self._chosen or self
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
@@ -302,7 +272,7 @@ class AcceptedTransport:
             else:
                 self._choose(self._underlying)
 
-    def _choose(self, transport: Transport) -> None:
+    def _choose(self, transport: UnderlyingTransport | WebSocketTransport) -> None:
         self._chosen = transport
         self._decided.set()
 

@@ -12,21 +12,22 @@ Ping or close, only try it. If the writer has it, the writer sends their frames 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
-from stompy.transport.base import Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
     GOING_AWAY,
+    MAX_FRAME,
     NO_STATUS,
     NORMAL,
     PING,
@@ -40,21 +41,20 @@ from stompy.transport.websocket.frames import (
     parse_close,
 )
 
+if TYPE_CHECKING:
+    from stompy.transport.base import UnderlyingTransport
+
 _LOG = logging.getLogger("stompy.transport")
 
 _MAX_ANSWERS = 64
 """Pings that wait for their answer; of more, only the latest are answered, which is allowed (section 5.5.3)."""
 
+_CLOSED_WITHIN = 5.0
+"""Seconds that a client waits for the server to close the connection (section 7.1.1)."""
+
+_NOW = Deadline(0.0)
 _KEYS = 128
 """Masking keys that are taken from the operating system at once."""
-
-
-class UnderlyingTransport(Transport, Protocol):
-    """A transport that WebSocket can run over, with a `send` that may write a part."""
-
-    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
-        """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
-        ...
 
 
 class WebSocketTransport:
@@ -94,13 +94,16 @@ class WebSocketTransport:
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
         self._interrupted = False  # a write ended by a signal, so that it is unknown what was written
-        self._close_sent = False
+        self._close_sent = False  # or queued
+        self._close_written = False
         self._closing = close_payload(NORMAL)  # the payload of our Close frame, which answers that of the peer
         self._end: ConnectionLost | None = None
         self._raised = False
         self._shut = False
         self.subprotocol = subprotocol
         """The agreed subprotocol."""
+        self.peer_closes = client
+        """Whether the peer closes the connection when it has our Close frame, which is to be waited for."""
 
     @property
     def peer(self) -> str:
@@ -167,14 +170,14 @@ class WebSocketTransport:
     # Writing
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Write `data` as one message.
+        """Write `data` as one message; without data, only the rest of what was written before.
 
         Raises:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down.
         """
         with self._lock:
-            self._write(self._message(data), deadline)
+            self._write(self._message(data) if data else b"", deadline)
         if self._control:
             self._send_control()
 
@@ -184,6 +187,16 @@ class WebSocketTransport:
             self._write(b"".join([self._message(message) for message in messages]), deadline)
         if self._control:
             self._send_control()
+
+    def send_now(self, data: bytes) -> bytes | None:
+        """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        if len(data) > MAX_FRAME:
+            return data  # not to keep much here: its parts have a time limit each
+        try:
+            self.sendall(data, _NOW)
+        except ConnectionLost as error:
+            return data if error.outcome == "not-sent" else b""
+        return None
 
     def _message(self, data: bytes) -> bytes:
         opcode = TEXT if self._text and _is_text(data) else BINARY
@@ -204,6 +217,9 @@ class WebSocketTransport:
         if self._unsent or self._control:
             budget = deadline_of(budget)
             self._flush(budget)
+        if not frames:
+            self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
+            return
         self._interrupted, sent = True, 0
         try:
             sent = self._underlying.send(frames, budget)
@@ -216,7 +232,7 @@ class WebSocketTransport:
                     raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
                 sent += self._underlying.send(view[sent:], deadline)
             if deadline.expired:
-                self._underlying.sendall(b"", deadline)  # what TLS has taken and not written yet
+                self._underlying.sendall(b"", deadline)
         except ConnectionLost as error:
             if sent:
                 self._unsent, error.outcome = memoryview(frames)[sent:], "unknown"
@@ -228,7 +244,11 @@ class WebSocketTransport:
         """Write the rest of an earlier frame and the control frames, with the lock held."""
         while self._unsent or self._control:
             if not self._unsent:
-                self._unsent = self._control.popleft()
+                frame = self._control.popleft()
+                if self._close_written:
+                    continue  # queued at the same time as a Close frame, which nothing follows
+                self._close_written = frame[0] & 0x0F == CLOSE
+                self._unsent = frame
             sent = self._underlying.send(self._unsent, deadline)
             self._unsent = self._unsent[sent:]
 
@@ -264,7 +284,12 @@ class WebSocketTransport:
             self._answer(CLOSE, self._closing)
             self._shut = True
             self._send_control()
-        self._underlying.shutdown()
+        if not self._awaits_end():
+            self._underlying.shutdown()
+
+    def _awaits_end(self) -> bool:
+        """Whether both sides have sent a Close frame, after which the server closes the connection."""
+        return self._client and self._decoder.closed and self._close_sent and not self._interrupted
 
     def shutdown_write(self) -> None:
         """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""
@@ -274,8 +299,12 @@ class WebSocketTransport:
             self._underlying.shutdown_write()
 
     def close(self) -> None:
-        """Shut down and release the resources of the operating system."""
+        """Shut down, let a server close the connection first, and release the resources of the operating system."""
         self.shutdown()
+        until = Deadline(_CLOSED_WITHIN)
+        with contextlib.suppress(StompTimeout, ConnectionLost):
+            while self._awaits_end() and self._underlying.recv(until):
+                pass
         self._underlying.close()
 
     def __repr__(self) -> str:
