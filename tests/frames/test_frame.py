@@ -88,6 +88,27 @@ def test_an_escaped_name_is_found_under_what_it_means(profile: str) -> None:
     assert read(V1_1, b"a\rb:1")._peek("a\rb") == "1"
 
 
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        (b"", ""),
+        (b"a\\cb\\c", "a:b:"),
+        (b"a:b", "a:b"),
+        (b"a:\\c", "a::"),
+        (b"\\\\c", "\\c"),
+        (b"\\\\\\c", "\\:"),
+        (b"a\\n\\cb", "a\n:b"),
+    ],
+)
+@pytest.mark.parametrize("profile", [V1_1, V1_2])
+def test_one_look_up_all_headers_and_all_entries_have_the_same_value(profile: str, value: bytes, meant: str) -> None:
+    lines = (b"first:1", b"k:" + value, b"last:\\c")
+    assert read(profile, *lines)["k"] == meant
+    assert dict(read(profile, *lines)) == {"first": "1", "k": meant, "last": ":"}
+    assert read(profile, *lines, b"k:2").pairs == (("first", "1"), ("k", meant), ("last", ":"), ("k", "2"))
+    assert dict(read(profile, *lines, b"k:2")) == {"first": "1", "k": meant, "last": ":"}
+
+
 @pytest.mark.requirement("D10-07", "A-01")
 def test_names_of_the_draft_are_found_in_lower_case() -> None:
     headers = read(DRAFT, b"Destination: /q ")

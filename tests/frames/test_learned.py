@@ -205,3 +205,11 @@ def test_a_head_is_learned_once_however_often_it_takes_the_slow_path(eol: bytes)
     for _ in range(1000):
         heads.observe("MESSAGE", line, block)
     assert len(heads.shapes) == 1
+
+
+def test_a_line_without_a_name_is_ignored_in_each_frame() -> None:
+    reader = parser(V1_2, Leniency.LINES_WITHOUT_COLON)
+    data = b"MESSAGE\ndestination:/q\n:nobody\nk:v\n\nhi\0"
+    seen = [frame for _ in range(200) for frame in frames_of(reader.read(data))]
+    assert {tuple(frame.headers.items()) for frame in seen} == {(("destination", "/q"), ("k", "v"))}
+    assert len(seen) == 200
