@@ -25,7 +25,7 @@ from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, NotConnected
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
-from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, HeartbeatOffer
+from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Broker(Management):
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
             and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
+        heartbeat_tolerance: intervals without a byte after which a client is disconnected.
         limits: maxima for a client's frame; with `like`, those of that broker by default.
         leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
@@ -171,6 +172,7 @@ class Broker(Management):
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
+        heartbeat_tolerance: float = DEFAULT_TOLERANCE,
         limits: Limits | None = None,
         leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES,
         require_host: bool = False,
@@ -209,6 +211,7 @@ class Broker(Management):
             versions=tuple(parse_version(version) for version in versions),
             users=None if users is None else Users(users),
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
+            heartbeat_tolerance=heartbeat_tolerance,
             limits=limits or profile.limits,
             leniency=leniency,
             require_host=require_host,
@@ -255,8 +258,7 @@ class Broker(Management):
                 guarded=users is not None,
             )
         )
-        self._given = listener
-        self._faults = faults
+        self._given, self._faults = listener, faults
         instance = secrets.token_hex(3)
         super().__init__(Router(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)

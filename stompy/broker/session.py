@@ -239,9 +239,9 @@ class Session:
     def _check_silence(self) -> None:
         if self._pulse is None or not self._pulse.dead(time.monotonic()):
             return
-        seconds, deaf = self._protocol.heartbeats.silence_allowed(), self._profile.deaf
-        if deaf is not None:
-            self._refuse(deaf(seconds or 0.0))
+        seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
+        if self._profile.deaf is not None:
+            self._refuse(self._profile.deaf(seconds or 0.0))
         else:
             self._fail(f"nothing was received for {seconds:g} s despite heartbeats")
 
@@ -353,12 +353,12 @@ class Session:
         self._state.client_id = headers.get("client-id")
         self._state.login = None if user is None else self._login(headers)
         self._admission.greeted(self._slot)
-        heartbeats, now = self._protocol.heartbeats, time.monotonic()
+        heartbeats, now, tolerance = self._protocol.heartbeats, time.monotonic(), self._settings.heartbeat_tolerance
         connected = self._protocol.connected(self._name)
         if self._profile is not OWN:
             connected = self._profile.connected(self._state.name, self._protocol)
         # One for each thread, as each has its own next look.
-        self._pulse = self._state.pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now)
+        self._pulse = self._state.pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now, tolerance)
         self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))
         self._write_queue.answer(connected)
         self._router.attach(self._state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
-from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, HeartbeatOffer
+from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Settings:
     versions: tuple[Version, ...] = NEGOTIABLE
     users: Users | None = None
     heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
+    heartbeat_tolerance: float = DEFAULT_TOLERANCE
     limits: Limits = DEFAULT_LIMITS
     leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES
     require_host: bool = False
@@ -93,6 +95,8 @@ class Settings:
                 _check_number(setting.name, value, least=1)
         for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
             check_seconds(getattr(self, name), name, finite=True, optional=False)
+        if not 1 <= self.heartbeat_tolerance < math.inf:
+            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
         for name in ("dead_letter", "expired"):

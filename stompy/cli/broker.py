@@ -25,6 +25,7 @@ from stompy.cli.users import users_of
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency, Limits
 from stompy.locks import Event
+from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import DEFAULT_PORT
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
@@ -98,6 +99,12 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for name, meaning in _LIMITS.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
     limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds within which CONNECT must arrive")
+    limits.add_argument(
+        "--heartbeat-tolerance",
+        metavar="N",
+        type=float,
+        help=f"intervals without a byte after which a client is disconnected (default: {DEFAULT_TOLERANCE:g})",
+    )
     limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds before a wrong login is answered")
     group.add_argument(
         "--leniency",
@@ -191,7 +198,7 @@ def _writing(path: Path) -> Iterator[None]:
 def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
     of_frames = {name: given.pop(name) for name in _OF_FRAMES if name in given}
-    times = {name: getattr(arguments, name) for name in ("connect_timeout", "login_delay")}
+    times = {name: getattr(arguments, name) for name in ("connect_timeout", "login_delay", "heartbeat_tolerance")}
     given |= {name: value for name, value in times.items() if value is not None}
     if arguments.leniency is not None:
         given["leniency"] = arguments.leniency

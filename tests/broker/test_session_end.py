@@ -71,6 +71,11 @@ def test_a_silent_client_is_let_go_with_an_error(serve: Serve) -> None:
     assert served.depth("/queue/a") == (1, 0)
 
 
+def test_how_long_a_client_may_be_silent_is_a_setting(serve: Serve) -> None:
+    client = serve(heartbeat=(0, 0.05), heartbeat_tolerance=10).client(heart_beat="50,0")
+    assert "nothing was received for 0.5 s" in client.error().headers["message"]
+
+
 @pytest.mark.requirement("HBT-07", "HBT-12", "A-46")
 def test_any_byte_is_a_sign_of_life(serve: Serve) -> None:
     client = serve(heartbeat=(0, 0.2)).client(heart_beat="50,0")

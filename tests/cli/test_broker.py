@@ -186,6 +186,12 @@ def test_users_and_limits_are_those_of_the_command_line(start: Start, tmp_path: 
         conn.send("/queue/b", b"x", confirm=True)
 
 
+def test_a_tolerance_that_makes_no_sense(run: Run) -> None:
+    outcome = run("broker", "--port", "0", "--heartbeat-tolerance", "0.5")
+    assert outcome.code == 2
+    assert "heartbeat_tolerance must be at least 1, not 0.5" in outcome.err
+
+
 def test_the_ready_file_holds_the_address_of_a_broker_that_can_be_connected_to(start: Start, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     ready.write_text("stomp://127.0.0.1:1\n", encoding="utf-8")  # of a broker that was killed
