@@ -27,9 +27,23 @@ class Acker:
         self.claims = make_lock(Rank.LEAF, "claims")
 
     def acknowledge(
-        self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
+        self,
+        message: Message,
+        command: str,
+        *,
+        receipt: bool = False,
+        requeue: bool | None = None,
+        shared: bool = False,
     ) -> Receipt | None:
-        """Send ACK or NACK for a message; raises as `claim` and `Writer.write` do."""
+        """Send ACK or NACK for a message; raises as `claim` and `Writer.write` do.
+
+        Args:
+            message: to settle.
+            command: `"ACK"` or `"NACK"`.
+            receipt: request a receipt and return it.
+            requeue: of `Message.nack`.
+            shared: without a receipt; see `Delivery.write_shared`.
+        """
         link, unsent = message._link, [message]
 
         def written() -> None:
@@ -39,6 +53,10 @@ class Acker:
 
         try:
             head = self.claim(message, command, unsent, requeue=requeue)
+            if shared:
+                message._delivery.write_shared(head + b"\n\0")
+                written()
+                return None
             handle = link.receipts.make() if receipt else None
             extra = b"" if handle is None else handle._line
             link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, on_written=written)

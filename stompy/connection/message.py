@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from stompy.connection.subscription import Subscription
 
 _LOG = logging.getLogger("stompy.connection")
+_MAX_SHARED = 1_000
+"""Frames that may wait for the thread that writes; then others wait for it too."""
 
 
 def log_fields(message: Message) -> dict[str, object]:
@@ -38,7 +42,10 @@ class Delivery:
         failed: unacknowledged messages of a cumulative subscription whose handler raised, in order.
     """
 
-    __slots__ = ("_command", "_covered", "_delivered", "ack_mode", "acker", "cumulative", "failed", "link", "source")
+    __slots__ = (
+        "_command", "_covered", "_delivered", "_shared", "_writing",
+        "ack_mode", "acker", "cumulative", "failed", "link", "source",
+    )  # fmt: skip
 
     def __init__(self, link: Link, acker: Acker, source: Subscription | None) -> None:
         self.link = link
@@ -50,6 +57,8 @@ class Delivery:
         self._covered = 0
         self._command: str | None = None
         self.failed: list[Message] = []
+        self._shared: deque[bytes] = deque()
+        self._writing = threading.Lock()
 
     def number(self) -> int:
         """Return the number of the next message; on the reader."""
@@ -67,6 +76,22 @@ class Delivery:
             if self.failed:
                 # By number, as an aborted transaction may still give back a message.
                 self.failed = [message for message in self.failed if message._order > order]
+
+    def write_shared(self, frame: bytes) -> None:
+        """Write a frame, or leave it to another thread that is in this method; raises as `Writer.write` does.
+
+        So threads that acknowledge at the same time do not wait for one another. If it raises, frames of other threads
+        may be lost, and the caller must end the link. Not for the main thread: a signal could leave the lock held.
+        """
+        shared = self._shared
+        shared.append(frame)
+        while shared and self._writing.acquire(len(shared) > _MAX_SHARED):
+            try:
+                frames = [shared.popleft() for _ in range(len(shared))]
+                if frames:
+                    self.link.writer.write(frames, frames=len(frames))
+            finally:
+                self._writing.release()
 
 
 class Message:

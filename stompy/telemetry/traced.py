@@ -83,11 +83,9 @@ class _TracedAcker(Acker):
         super().__init__()
         self._recorder = recorder
 
-    def acknowledge(
-        self, message: Message, command: str, *, receipt: bool = False, requeue: bool | None = None
-    ) -> Receipt | None:
+    def acknowledge(self, message: Message, command: str, **options: Any) -> Receipt | None:
         with self._recorder.settling(ACK if command == "ACK" else NACK, message):
-            return super().acknowledge(message, command, receipt=receipt, requeue=requeue)
+            return super().acknowledge(message, command, **options)
 
 
 class _TracedSubscription(Subscription):

@@ -152,8 +152,7 @@ class Slot(DaemonThread):
             self._noted = crashes.enter(message)
         while True:
             job = self.job = Job(message, attempt)
-            attempt = self._attempt(job)
-            if attempt is None:
+            if (attempt := self._attempt(job)) is None:
                 break
         self._end(message)
 
@@ -249,7 +248,8 @@ class Slot(DaemonThread):
         try:
             self._remember(job)
             if value is None or (reply := self._reply_to(job, value)) is None:
-                job.message.ack()
+                # With a key, alone: a slot that writes for others must not keep the next message of its key waiting.
+                job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
                 settle(self._engine.connection, job.message, reply)
         except (AckError, ConnectionLost, NotConnected) as error:

@@ -10,6 +10,9 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.testing.proxy import FaultProxy
+from tests.transport.conftest import Calling
+from tests.transport.conftest import calling as calling
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
 
 Make = Callable[..., stompy.Worker]
@@ -315,3 +318,28 @@ def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
     worker.add(print, "/queue/a")
     with pytest.raises(stompy.ConnectError):
         worker.start()
+
+
+def test_tasks_go_on_while_acknowledgements_wait_to_be_written(
+    broker: Broker, make_worker: Make, seen: Seen, calling: Calling
+) -> None:
+    with FaultProxy(broker.url) as proxy:
+        worker = make_worker(proxy.url, concurrency=2)
+
+        @worker.task("/queue/a", prefetch=20)
+        def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+            seen.add(context.connection)
+
+        with worker:
+            send(broker, "/queue/a", "first")
+            (connection,) = seen.wait(1)
+            wait_until(lambda: left(broker) == 0)
+            proxy.stall("up")
+            stuck = calling(lambda: connection.send("/topic/nobody", bytes(1 << 25)))
+            stuck.until_blocked()
+            send(broker, "/queue/a", *map(str, range(10)))
+            seen.wait(11)
+            assert left(broker) == 10
+            proxy.resume("up")
+            stuck.result()
+            wait_until(lambda: left(broker) == 0)
