@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from stompy.broker.management import FrameHook
     from stompy.broker.router import Router
     from stompy.broker.settings import Settings
-    from stompy.broker.users import User, Users
+    from stompy.broker.users import User
     from stompy.frames.frame import Frame
     from stompy.transport.base import Transport
 
@@ -328,9 +328,10 @@ class Session:
             self._refuse(refused_host(headers.get("host", "")))
             return
         users = self._settings.users
-        user = None if users is None else self._admitted(users, accepted[0].headers)
+        passcode = Secret(headers.get("passcode", ""))
+        user = None if users is None else users.admit(self._login(headers), passcode, self._connect_by)
         if users is not None and user is None:
-            # The same words and the same wait, whether there is such a user or not.
+            # The same message and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
             refused_login = self._profile.refused_login
             if refused_login is None:
@@ -340,10 +341,7 @@ class Session:
             return
         with self._router.turn():
             if not self._state.ended:
-                self._connected(user, accepted[0].headers)
-
-    def _admitted(self, users: Users, headers: Mapping[str, str]) -> User | None:
-        return users.admit(self._login(headers), Secret(headers.get("passcode", "")), self._connect_by)
+                self._connected(user, headers)
 
     def _login(self, headers: Mapping[str, str]) -> str:
         return headers.get("username" if self._protocol.version is Version.DRAFT else "login", "")

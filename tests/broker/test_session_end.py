@@ -52,12 +52,18 @@ def test_beats_are_line_feeds(serve: Serve, version: str) -> None:
 
 @pytest.mark.requirement("HBT-08")
 def test_a_busy_line_needs_no_beats(serve: Serve) -> None:
+    before = time.monotonic()
     client = serve(heartbeat=(0.2, 0)).client(heart_beat="0,10")
     give_up = time.monotonic() + 0.5
     client.subscribe("/queue/a")
-    while time.monotonic() < give_up:
+    while (now := time.monotonic()) < give_up:
         client.say("SEND", {"destination": "/queue/a"}, b"x")
-        assert client.recv(20.0).startswith(b"MESSAGE")
+        data = client.recv(20.0)
+        if data.startswith(b"\n"):  # right only if a busy machine left the line idle since the message before
+            assert time.monotonic() - before > 0.1
+            data = data.lstrip(b"\n") or client.recv(20.0)
+        assert data.startswith(b"MESSAGE")
+        before = now
 
 
 @pytest.mark.requirement("HBT-05", "HBT-11")
