@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -113,8 +114,12 @@ def find_spool(files: Files) -> Spool | None:
     path = path_of(files, IDENTITY)
     document = read_document(files, IDENTITY)
     if document is None:
-        _check_empty(files)
-        return None
+        names = sorted(entry.name for entry in files.list("") if entry.name != LOW)
+        # Another process may have made the spool between the two.
+        document = read_document(files, IDENTITY) if names else None
+        if document is None:
+            _check_empty(files, names)
+            return None
     if document.get("format") != FORMAT or not {"id", "destination", "version"} <= document.keys():
         raise damaged(path, "the file does not belong to a spool")
     if document["version"] != VERSION:
@@ -149,8 +154,7 @@ def check_identity(spool: Spool, identity: str) -> None:
         )
 
 
-def _check_empty(files: Files) -> None:
-    names = sorted(entry.name for entry in files.list("") if entry.name != LOW)
+def _check_empty(files: Files, names: Sequence[str]) -> None:
     if not names:
         return
     if any(name in _OURS or segment_of(name, size=0, modified=0.0) is not None for name in names):

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from stompy.errors import SpoolDamaged, SpoolError, SpoolMismatch
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
 from stompy.spark.spool.state import dump
 from tests.spark.spool.builders import spool_writer
@@ -29,6 +31,17 @@ def test_one_that_was_begun_and_not_made_is_made(files: LocalFiles) -> None:
     make_spool(files, "/queue/a")
     os.unlink(files.path("spool.json"))
     make_spool(files, "/queue/a")
+
+
+def test_one_that_is_made_while_it_is_looked_for_is_found(tmp_path: Path) -> None:
+    class MadeMeanwhile(LocalFiles):
+        def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+            other = LocalFiles(self.url)
+            make_spool(other, "/queue/a")
+            spool_writer(other).close()
+            return super().list(folder, known)
+
+    assert find_spool(MadeMeanwhile(str(tmp_path / "spool"))) is not None
 
 
 def test_a_spool_of_another_destination_is_refused(files: LocalFiles) -> None:
