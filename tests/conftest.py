@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -58,6 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ScenarioTable())
         if config.get_verbosity() <= 0:
             config.pluginmanager.register(Progress(config))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let pytest-rerunfailures ask its parent process before each test without waiting: it makes two small writes."""
+    asks = getattr(getattr(session.config, "failures_db", None), "sock", None)
+    if asks is not None:
+        asks.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _own_threads() -> set[threading.Thread]:
