@@ -316,8 +316,12 @@ class WriterThread:
 
     def _write(self, data: bytes) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.
-        for start in range(0, len(data) or 1, _SLICE):
-            self._transport.sendall(data[start : start + _SLICE] if len(data) > _SLICE else data, self._in_time())
+        start, size = 0, len(data)
+        while True:
+            stop = _end_of_slice(data, start)
+            self._transport.sendall(data if stop - start == size else data[start:stop], self._in_time())
+            if (start := stop) == size:
+                break
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
@@ -329,6 +333,14 @@ class WriterThread:
 
     def _in_time(self) -> Deadline:
         return Deadline(self._stalled or None)
+
+
+def _end_of_slice(data: bytes, start: int) -> int:
+    """Return where a slice ends, but not within a character: over WebSocket each slice of text is a message."""
+    stop = min(start + _SLICE, len(data))
+    while start + _SLICE - 3 < stop < len(data) and data[stop] & 0xC0 == 0x80:
+        stop -= 1
+    return stop
 
 
 def _joined(frames: list[bytes | Delivery]) -> bytes:

@@ -181,6 +181,23 @@ def test_a_client_made_with_websockets(open_broker: Broker) -> None:
     until(lambda: not open_broker.stats().sessions)
 
 
+@pytest.mark.parametrize("queue", ["/queue/a", "/queue/ab"])
+def test_text_that_leaves_in_several_messages_is_not_divided_within_a_character(
+    open_broker: Broker, queue: str
+) -> None:
+    with foreign_connect(open_broker.ws_url, subprotocols=["v12.stomp"]) as peer:  # type: ignore[list-item]
+        peer.send("CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        peer.recv(WITHIN)
+        peer.send(f"SUBSCRIBE\nid:1\ndestination:{queue}\n\n\0")
+        peer.send(f"SEND\ndestination:{queue}\n\n{'ä' * 300_000}\0")
+        received = ""
+        while not received.endswith("\0"):
+            part = peer.recv(WITHIN)
+            assert isinstance(part, str)
+            received += part
+    assert received.count("ä") == 300_000
+
+
 def test_a_client_made_with_websocket_client(open_broker: Broker) -> None:
     url = open_broker.ws_url
     client = websocket.create_connection(url, subprotocols=["v11.stomp"], suppress_origin=True, timeout=20)
