@@ -108,6 +108,9 @@ EMBEDDED = {"producers": 10, "batch": 10}
 ALSO = (
     Row("receive-tls", "receive over TLS", "receive", clients=LIMIT, tls=True),
     Row("send-tls", "`send` over TLS", "send", clients=LIMIT, tls=True),
+    Row("receive-ws", "receive over WebSocket", "receive", clients=("stompy",), feed={"ws": True}, reference="receive",
+        goal=1.6),
+    Row("send-ws", "`send` over WebSocket", "send", clients=("stompy",), feed={"ws": True}, reference="send", goal=1.6),
     Row("threads", "`send` from 16 threads on one connection", "send-threads", clients=PYTHONS, feed={"threads": 16}),
     Row("memory", "a queued message", "hold", 10_000, PYTHONS, unit="B"),
     Row("idle", "an idle connection", "idle", 50, PYTHONS, unit="B"),

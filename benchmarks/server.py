@@ -2,13 +2,16 @@
 
     python -m benchmarks.server [CERTIFICATE]     prints its port, and ends with its standard input
 
-It answers receipts and drops everything else, but for destinations that begin with /control/. A SUBSCRIBE to one is
+A client that begins with an HTTP request has a WebSocket, each message of which is one frame to it. The server answers
+receipts and drops everything else, but for destinations that begin with /control/. A SUBSCRIBE to one is
 remembered, and a SEND to one is an order: `give` sends MESSAGE frames to the subscriptions in turn (the body is JSON,
 see `Feed`), `echo` sends one back, `hold` keeps receipts back until as many have come together as the body says.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import socket
@@ -22,6 +25,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from stompy.transport.websocket.frames import BINARY, Decoder, encode
+
 READ = 1 << 18
 UNHURRIED = 0.005
 """Seconds between reads of data that needs no immediate answer, so that writes of the client do not wake it."""
@@ -29,6 +34,11 @@ CHUNK = 10_000
 """Messages that are made once and sent again and again."""
 CHUNK_BYTES = 1 << 23
 _RECEIPT = re.compile(rb"^receipt:([^\r\n]*)", re.MULTILINE)
+_KEY = re.compile(rb"^Sec-WebSocket-Key: *(\S+)", re.MULTILINE | re.IGNORECASE)
+_UPGRADED = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Protocol: v12.stomp\r\nSec-WebSocket-Accept: %s\r\n\r\n"
+)
 _CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.1.0\nheart-beat:0,0\nsession:bench\n\n\0"
 
 
@@ -44,6 +54,7 @@ class Feed:
         binary: the body has every byte, NUL too, and no content type.
         write: bytes of a write; 0 for as many as the socket takes.
         window: messages that the client may have unacknowledged; 0 for no limit.
+        ws: each is a message of a WebSocket.
     """
 
     body: int = 256
@@ -53,6 +64,7 @@ class Feed:
     binary: bool = False
     write: int = 0
     window: int = 0
+    ws: bool = False
 
     def message(self, number: int, subscription: bytes) -> bytes:
         """Return the frame of the message of that number."""
@@ -74,7 +86,8 @@ class Feed:
         data = bytes(range(256)) if self.binary else bytes(range(32, 127))
         body = (data * (self.body // len(data) + 1))[: self.body]
         end = b"\r\n" if self.crlf else b"\n"
-        return end.join([*lines, b"", body]) + b"\0" + end
+        frame = end.join([*lines, b"", body]) + b"\0" + end
+        return encode(BINARY, frame) if self.ws else frame
 
     def frames(self, subscriptions: Sequence[bytes]) -> Iterator[bytes]:
         """Yield frames without an end, to the subscriptions in turn."""
@@ -136,11 +149,40 @@ def give(
         left -= number
 
 
+class WebSocket:
+    """A client's WebSocket, used as a socket; its handshake is done when it is made."""
+
+    def __init__(self, transport: socket.socket) -> None:
+        self._transport = transport
+        found = _KEY.search(transport.recv(READ))
+        assert found is not None
+        accept = base64.b64encode(hashlib.sha1(found[1] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())  # noqa: S324
+        transport.sendall(_UPGRADED % accept)
+        self._decoder = Decoder(masks=True)
+
+    def recv(self, size: int) -> bytes:
+        """Return what was received, `b""` at the end."""
+        while data := self._transport.recv(size):
+            if parts := [payload for opcode, payload, _ in self._decoder.receive(data) if opcode == BINARY]:
+                return b"".join(parts)
+        return b""
+
+    def sendall(self, data: bytes) -> None:
+        """Send a message."""
+        self._transport.sendall(encode(BINARY, data))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._transport.close()
+
+
 class Session:
     """One client's connection."""
 
     def __init__(self, transport: socket.socket) -> None:
-        self._transport = transport
+        self._raw = transport  # what is given is framed already
+        web = not isinstance(transport, ssl.SSLSocket) and transport.recv(1, socket.MSG_PEEK) == b"G"
+        self._transport = WebSocket(transport) if web else transport
         self._subscriptions: list[bytes] = []
         self._held: list[bytes] = []
         self._hold = 0
@@ -204,7 +246,7 @@ class Session:
         wanted = json.loads(order)
         if self._window is None and wanted.get("window"):
             self._window = Window(wanted["window"])
-        arguments = (self._transport, wanted, list(self._subscriptions), self._window)
+        arguments = (self._raw, wanted, list(self._subscriptions), self._window)
         threading.Thread(target=give, args=arguments, daemon=True).start()
 
     def _set_hold(self, body: bytes) -> None:
@@ -218,7 +260,7 @@ def serve(listener: socket.socket, context: ssl.SSLContext | None) -> None:
         transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             transport = context.wrap_socket(transport, server_side=True)
-        threading.Thread(target=Session(transport).run, daemon=True).start()
+        threading.Thread(target=lambda client=transport: Session(client).run(), daemon=True).start()
 
 
 def main(certificate: str | None = None) -> None:

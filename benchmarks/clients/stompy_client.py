@@ -20,7 +20,7 @@ def connect(port: int, feed: Feed) -> Connection:
     if "certificate" in feed:
         tls = stompy.Tls(ca=feed["certificate"])
         return stompy.connect(f"stomp+ssl://localhost:{port}", heartbeat=(0, 0), tls=tls)
-    return stompy.connect(f"stomp://127.0.0.1:{port}", heartbeat=(0, 0))
+    return stompy.connect(f"{'ws' if 'ws' in feed else 'stomp'}://127.0.0.1:{port}", heartbeat=(0, 0))
 
 
 def untouched(message: Message) -> None:

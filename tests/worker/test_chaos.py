@@ -53,6 +53,7 @@ class Chaos:
         self._restarts = itertools.cycle([broker.restart, self._crash_broker])
         self._noted = (folder / "noted").open("a+")
         self.lines: list[list[str]] = []
+        self._begun = ""
         self.start()
 
     def start(self) -> None:
@@ -92,7 +93,8 @@ class Chaos:
 
     def look(self) -> list[list[str]]:
         """Return the words of each line that tasks have written."""
-        self.lines += map(str.split, self._noted.readlines())
+        *lines, self._begun = (self._begun + self._noted.read()).split("\n")  # a line may be seen half-written
+        self.lines += map(str.split, lines)
         return self.lines
 
     def processed(self, queue: str) -> set[int]:
