@@ -209,7 +209,10 @@ class HeartBeatTimeout(ConnectionLost):
 
 
 class SendTimeout(ConnectionLost):
-    """The broker did not accept the bytes within the send timeout; the connection is unusable from then on."""
+    """The broker did not accept the bytes within the send timeout.
+
+    The session ends, unless they waited for another thread's bytes.
+    """
 
 
 class BrokerError(ConnectionLost, retryable=False):

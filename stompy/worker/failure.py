@@ -20,7 +20,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConnectionLost, LocalProtocolError, StompError, StompTimeout
+from stompy.errors import ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -296,9 +296,9 @@ def settle(connection: Connection, message: Message, copy: Copy) -> None:
 
 
 def make_redelivered(message: Message, error: StompError) -> None:
-    """End the session of a message if the broker did not answer in time, as it redelivers only what a session left."""
-    if isinstance(error, StompTimeout):
-        message._link.fail(ConnectionLost(f"the broker did not answer: {error}"))
+    """End the session of a message that was not settled in time, as the broker redelivers only what a session left."""
+    if isinstance(error, (StompTimeout, SendTimeout)):
+        message._link.fail(ConnectionLost(f"a message was not settled in time: {error}"))
 
 
 def _settle(connection: Connection, message: Message, copy: Copy, options: dict[str, Any]) -> None:

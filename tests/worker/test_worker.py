@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.testing.proxy import FaultProxy
-from tests.transport.conftest import Calling
+from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
 
@@ -343,3 +344,28 @@ def test_tasks_go_on_while_acknowledgements_wait_to_be_written(
             proxy.resume("up")
             stuck.result()
             wait_until(lambda: left(broker) == 0)
+
+
+def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_again(
+    broker: Broker, make_worker: Make, seen: Seen, calling: Calling
+) -> None:
+    with FaultProxy(broker.url) as proxy:
+        worker = make_worker(proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(first_delay=0.01))
+
+        @worker.task("/queue/a", prefetch=20)
+        def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+            seen.add(context.connection)
+
+        with worker:
+            send(broker, "/queue/a", "first")
+            (connection,) = seen.wait(1)
+            wait_until(lambda: left(broker) == 0)
+            proxy.stall("up")
+            stuck = calling(lambda: connection.send("/topic/nobody", bytes(1 << 25), timeout=GIVE_UP))
+            stuck.until_blocked()
+            send(broker, "/queue/a", *map(str, range(10)))
+            wait_until(lambda: "unsettled" in worker.health().tasks["handle"].counts)
+            proxy.resume("up")
+            wait_until(lambda: left(broker) == 0)
+            with contextlib.suppress(stompy.ConnectionLost):
+                stuck.result()
