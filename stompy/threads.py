@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import threading
+import traceback
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
@@ -72,6 +75,18 @@ class DaemonThread:
     def ended(self) -> bool:
         """Whether the thread has run and ended."""
         return self._running.is_set() and not self._thread.is_alive()
+
+    def stack(self) -> str:
+        """Return where the thread is now, as a traceback shows it."""
+        # Before CPython 3.11.9 and 3.12.3, a garbage collection inside `_current_frames` can stop all threads for good.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            frame = sys._current_frames().get(self._thread.ident or -1)
+        finally:
+            if collects:
+                gc.enable()
+        return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
 
     def join_until(self, deadline: Deadline) -> bool:
         """Wait for the thread to end; return whether it has.

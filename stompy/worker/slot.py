@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import sys
 import threading
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message
@@ -98,14 +96,12 @@ class Slot(DaemonThread):
         self._engine = engine
         self._pool = pool
         self._task = pool.task
-        self._ident: int | None = None
         self._pause = _FIRST_PAUSE
         self._noted: int | None = None
         self.job = overdue
 
     def run(self) -> None:
         """Run messages until the worker stops or the slot is replaced."""
-        self._ident = threading.get_ident()
         try:
             if self.job is not None:
                 self._finish_overdue(self.job)
@@ -113,11 +109,6 @@ class Slot(DaemonThread):
         except _Replaced:
             assert self.job is not None
             self._pool.stuck_returned(self, self.job)
-
-    def stack(self) -> str:
-        """Return where the thread is now."""
-        frame = sys._current_frames().get(self._ident or -1)
-        return "".join(traceback.format_stack(frame)) if frame is not None else "(the thread has ended)"
 
     def _loop(self) -> None:
         pool, engine = self._pool, self._engine

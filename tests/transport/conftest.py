@@ -74,7 +74,7 @@ class Call(threading.Thread):
 
 
 def _frame_of(thread: threading.Thread) -> FrameType | None:
-    # Python holds a lock of its own meanwhile, and waits for it forever if it collects a `threading.local` there.
+    # Before CPython 3.11.9 and 3.12.3, a garbage collection inside of this call can stop all threads for good.
     gc.disable()
     try:
         return sys._current_frames().get(thread.ident or -1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -65,6 +67,45 @@ doomed = stompy.Worker(concurrency=1)
 doomed.add(print, "/queue/a")
 if "STOMPY_WORKER_CHILD" in os.environ and (FOLDER / "doom").exists():
     os._exit(9)
+
+
+class Cycle:
+    """Is freed by the garbage collector, which then lets other threads run."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0.001)
+
+
+def make_threads_and_garbage() -> None:
+    """Start and end threads for as long as the process runs."""
+    while True:
+        thread = threading.Thread(target=Cycle)
+        thread.start()
+        thread.join()
+        time.sleep(0.004)
+
+
+class Garbage:
+    """Middleware that has the garbage collector run all the time."""
+
+    def started(self) -> None:
+        for _ in range(4):
+            threading.Thread(target=make_threads_and_garbage, daemon=True).start()
+        gc.set_threshold(10)
+
+
+littering = stompy.Worker(concurrency=20, stop_timeout=0.1, middleware=[Garbage()])
+
+
+@littering.task("/queue/a", prefetch=20, time_limit=0.01, retries=0)
+def stick(message: stompy.Message) -> None:
+    """Be stuck for as long as the process runs."""
+    note(f"begin {message.text}")
+    while True:
+        time.sleep(1)
 
 
 chaos = stompy.Worker(concurrency=8, stop_timeout=10, reconnect=stompy.Reconnect(first_delay=0.05, max_delay=0.2))

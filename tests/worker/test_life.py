@@ -118,6 +118,14 @@ def test_past_the_limit_the_code_says_so_and_the_message_comes_again(
     assert redelivered(broker.url, 1) == {"x": True}
 
 
+def test_stuck_tasks_are_replaced_while_garbage_is_collected(
+    broker: Broker, start: Start, noted: Callable[[], list[str]]
+) -> None:
+    start("littering", url=broker.url)
+    send(broker.url, *map(str, range(20)))
+    wait_until(lambda: left(broker, "/queue/a.dead") == 20)
+
+
 def test_a_signal_while_it_starts_lets_running_tasks_finish(
     broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
 ) -> None:
