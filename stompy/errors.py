@@ -209,10 +209,7 @@ class HeartBeatTimeout(ConnectionLost):
 
 
 class SendTimeout(ConnectionLost):
-    """The broker did not accept the bytes within the send timeout.
-
-    The session ends, unless they waited for another thread's bytes.
-    """
+    """The broker did not accept the bytes in time; the session ends, unless they waited for those of another thread."""
 
 
 class BrokerError(ConnectionLost, retryable=False):
