@@ -105,14 +105,14 @@ class Writer:
             if receipt is not None:
                 link.receipts.register(receipt)
             encoded = data() if callable(data) else data
+            if isinstance(encoded, tuple) and self._send_messages is not None:
+                encoded = b"".join(encoded)
             begun = self._incomplete = True
             if isinstance(encoded, bytes):
                 self._transport.sendall(encoded, budget)
                 self.bytes += len(encoded)
             elif isinstance(encoded, list):
                 self._send_frames(encoded, budget)
-            elif self._send_messages is not None:
-                self._send_frames([b"".join(encoded)], budget)
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 MAX_FRAME = 65_536
@@ -35,8 +36,16 @@ _MAX_CONTROL = 125
 """Bytes of the payload of a control frame."""
 
 _FIN, _RESERVED, _OPCODE, _MASK = 0x80, 0x70, 0x0F, 0x80
+_head_of_16_bits, _head_of_64_bits = struct.Struct(">BBH").pack, struct.Struct(">BBQ").pack
 _CHUNK = 4_096
-"""Bytes that are masked at a time."""
+"""Bytes that are masked at a time without `apply_mask`, so that they stay in the cache of the processor."""
+
+apply_mask: Callable[[bytes | memoryview, bytes], bytes] | None
+"""`masked` in C, with the extra `websocket`: Python has no XOR of bytes."""
+try:
+    from websockets.speedups import apply_mask
+except ImportError:
+    apply_mask = None
 
 Piece = tuple[int, bytes, bool]
 """The opcode of a message or of a control frame, bytes of its payload, and whether they are its last ones."""
@@ -55,7 +64,7 @@ class Violation:
     message: str
 
 
-def encode(opcode: int, payload: bytes, key: bytes | None = None, *, last: bool = True) -> bytes:
+def encode(opcode: int, payload: bytes | memoryview, key: bytes | None = None, *, last: bool = True) -> bytes:
     """Return a frame.
 
     Args:
@@ -64,35 +73,26 @@ def encode(opcode: int, payload: bytes, key: bytes | None = None, *, last: bool 
         key: the masking key, of 4 bytes; a client masks, a server does not.
         last: whether it is the last frame of its message.
     """
-    head = _head(opcode, len(payload), key, last=last)
-    return head + payload if key is None else head + masked(payload, key)
-
-
-def _head(opcode: int, size: int, key: bytes | None, *, last: bool) -> bytes:
+    size = len(payload)
     first, mask = opcode | _FIN if last else opcode, 0 if key is None else _MASK
     if size <= 125:
         head = bytes((first, mask | size))
     elif size < 65_536:
-        head = bytes((first, mask | 126)) + size.to_bytes(2, "big")
+        head = _head_of_16_bits(first, mask | 126, size)
     else:
-        head = bytes((first, mask | 127)) + size.to_bytes(8, "big")
-    return head if key is None else head + key
+        head = _head_of_64_bits(first, mask | 127, size)
+    return b"".join((head, payload) if key is None else (head, key, masked(payload, key)))
 
 
-def encode_message(opcode: int, data: bytes, next_key: Callable[[], bytes | None]) -> bytes:
-    """Return the frames of a message; `next_key` returns the key of each frame, as for `encode`."""
-    size = len(data)
-    if size <= MAX_FRAME:
-        return encode(opcode, data, next_key())
-    parts: list[bytes] = []  # joined once, as each allocation of so much memory takes time
-    for start in range(0, size, MAX_FRAME):
-        key, stop = next_key(), min(start + MAX_FRAME, size)
-        parts.append(_head(CONTINUATION if start else opcode, stop - start, key, last=stop == size))
-        parts += [data[start:stop]] if key is None else _masked_parts(data, key, start, stop)
-    return b"".join(parts)
+def message_frames(opcode: int, data: bytes, next_key: Callable[[], bytes | None]) -> Iterator[bytes]:
+    """Yield the frames of a message; `next_key` returns the key of each frame, as for `encode`."""
+    view = memoryview(data)
+    for start in range(0, len(view) or 1, MAX_FRAME):
+        stop = start + MAX_FRAME
+        yield encode(CONTINUATION if start else opcode, view[start:stop], next_key(), last=stop >= len(view))
 
 
-def masked(data: bytes, key: bytes, at: int = 0) -> bytes:
+def masked(data: bytes | memoryview, key: bytes, at: int = 0) -> bytes:
     """Return `data` masked, or unmasked, which is the same (section 5.3).
 
     Args:
@@ -100,26 +100,20 @@ def masked(data: bytes, key: bytes, at: int = 0) -> bytes:
         key: the masking key, of 4 bytes.
         at: the position in the payload at which they begin.
     """
-    size, shift = len(data), at & 3
+    size, shift, number = len(data), at & 3, int.from_bytes
     if shift:
         key = key[shift:] + key[:shift]
-    # The XOR of big integers runs at the speed of memory; byte by byte, Python would be a hundred times slower.
+    if apply_mask is not None:
+        return apply_mask(data, key)
+    # The XOR of big integers; byte by byte, Python would be a hundred times slower.
     if size <= _CHUNK:
-        mask = int.from_bytes((key * (size // 4 + 1))[:size], "little")
-        return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
-    return b"".join(_masked_parts(data, key, 0, size))
-
-
-def _masked_parts(data: bytes, key: bytes, start: int, stop: int) -> list[bytes]:
-    """Return a payload, which is a part of `data`, masked in pieces that stay in the cache of the processor."""
-    mask, number = int.from_bytes(key * (_CHUNK // 4), "little"), int.from_bytes
-    whole = stop - (stop - start) % _CHUNK
+        return (number(data, "little") ^ number((key * (size // 4 + 1))[:size], "little")).to_bytes(size, "little")
+    mask, whole = number(key * (_CHUNK // 4), "little"), size - size % _CHUNK
     parts = [
-        (number(data[at : at + _CHUNK], "little") ^ mask).to_bytes(_CHUNK, "little")
-        for at in range(start, whole, _CHUNK)
+        (number(data[start : start + _CHUNK], "little") ^ mask).to_bytes(_CHUNK, "little")
+        for start in range(0, whole, _CHUNK)
     ]
-    parts.append(masked(data[whole:stop], key))
-    return parts
+    return b"".join((*parts, masked(data[whole:], key)))
 
 
 def close_payload(code: int, reason: str = "") -> bytes:
@@ -171,6 +165,8 @@ class Decoder:
         pieces: list[Piece] = []
         at = 0
         while self.error is None and not self.closed:
+            if self._opcode == CONTINUATION:
+                at = self._short_messages(data, at, pieces)
             if self._left:
                 part = data[at : at + self._left]
                 if not part:
@@ -185,6 +181,29 @@ class Decoder:
                 break
             at = after
         return pieces
+
+    def _short_messages(self, data: bytes, at: int, pieces: list[Piece]) -> int:
+        """Decode whole messages of one short frame, which most are, fast; return the position after them."""
+        available, mask, checks_text = len(data), self._mask, self._checks_text
+        key_size = 4 if mask else 0
+        while at + 4 <= available:
+            opcode, size, start = data[at] ^ _FIN, data[at + 1] ^ mask, at + 2
+            if size > 125:
+                if size > 126 or (size := data[start] << 8 | data[at + 3]) < 126:
+                    break
+                start += 2
+            body = start + key_size
+            end = body + size
+            if end > available or (opcode != TEXT and opcode != BINARY):
+                break
+            part = data[body:end]
+            if mask:
+                part = masked(part, data[start:body])
+            if opcode == TEXT and checks_text and not part.isascii():
+                break
+            pieces.append((opcode, part, True))
+            at = end
+        return at
 
     def _add(self, pieces: list[Piece], part: bytes, *, last: bool) -> None:
         """Add bytes of the payload of a data frame."""

@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -37,7 +37,7 @@ from stompy.transport.websocket.frames import (
     close_payload,
     describe_close,
     encode,
-    encode_message,
+    message_frames,
     parse_close,
 )
 
@@ -177,14 +177,16 @@ class WebSocketTransport:
             ConnectionLost: the stream broke or was shut down.
         """
         with self._lock:
-            self._write(self._message(data) if data else b"", deadline)
+            if len(data) > MAX_FRAME:
+                deadline = deadline_of(deadline)  # of all frames
+            self._write(self._frames(data) if data else (), deadline)
         if self._control:
             self._send_control()
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together; raises as `sendall` does."""
         with self._lock:
-            self._write(b"".join([self._message(message) for message in messages]), deadline)
+            self._write((b"".join([b"".join(self._frames(message)) for message in messages]),), deadline)
         if self._control:
             self._send_control()
 
@@ -198,9 +200,11 @@ class WebSocketTransport:
             return data if error.outcome == "not-sent" else b""
         return None
 
-    def _message(self, data: bytes) -> bytes:
+    def _frames(self, data: bytes) -> Iterable[bytes]:
         opcode = TEXT if self._text and _is_text(data) else BINARY
-        return encode_message(opcode, data, self._next_key)
+        if len(data) <= MAX_FRAME:
+            return (encode(opcode, data, self._next_key()),)
+        return message_frames(opcode, data, self._next_key)
 
     def _next_key(self) -> bytes | None:
         if not self._client:
@@ -210,7 +214,7 @@ class WebSocketTransport:
             self._keys = [taken[at : at + 4] for at in range(0, len(taken), 4)]
         return self._keys.pop()
 
-    def _write(self, frames: bytes, budget: Budget) -> None:
+    def _write(self, frames: Iterable[bytes], budget: Budget) -> None:
         """Write whole frames, with the lock held."""
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
@@ -220,22 +224,25 @@ class WebSocketTransport:
         if not frames:
             self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
             return
-        self._interrupted, sent = True, 0
+        following, begun = iter(frames), False
+        self._interrupted = True
         try:
-            sent = self._underlying.send(frames, budget)
-            if sent == len(frames) and self._direct:
-                self._interrupted = False
-                return
-            deadline, view = deadline_of(budget), memoryview(frames)
-            while sent < len(view):
-                if deadline.expired:  # a peer that reads slowly must not extend it
-                    raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                sent += self._underlying.send(view[sent:], deadline)
-            if deadline.expired:
-                self._underlying.sendall(b"", deadline)
+            for frame in following:
+                sent = 0
+                sent = self._underlying.send(frame, budget)
+                begun = True
+                if sent == len(frame) and self._direct:
+                    continue
+                deadline, view = deadline_of(budget), memoryview(frame)
+                while sent < len(view):
+                    if deadline.expired:  # a peer that reads slowly must not extend it
+                        raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                    sent += self._underlying.send(view[sent:], deadline)
+                if deadline.expired:
+                    self._underlying.sendall(b"", deadline)
         except ConnectionLost as error:
-            if sent:
-                self._unsent, error.outcome = memoryview(frames)[sent:], "unknown"
+            if begun:
+                self._unsent, error.outcome = b"".join((memoryview(frame)[sent:], *following)), "unknown"
             self._interrupted = False
             raise
         self._interrupted = False

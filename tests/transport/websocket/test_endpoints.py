@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from stompy.errors import (
     ConnectError,
     ConnectionLost,
     ConnectTimeout,
+    SendTimeout,
     StompTimeout,
     TlsError,
     WebSocketRefused,
@@ -319,3 +321,49 @@ def test_several_messages_leave_together(raw_server: socket.socket) -> None:
         transport.close()
         pieces = Decoder(masks=True).receive(everything(peer))
     assert pieces == [(BINARY, b"one", True), (BINARY, b"two", True), (CLOSE, close_payload(1000), True)]
+
+
+def test_a_long_message_that_is_late_is_completed_before_the_next(
+    opened: tuple[Any, socket.socket], calling: Calling
+) -> None:
+    accepted, client = opened
+    body = bytes(range(256)) * 2**16
+    client.sendall(encode(BINARY, b"x", MASK) + encode(PING, b"between", MASK))
+    assert accepted.recv(ample()) == b"x"
+    with pytest.raises(SendTimeout) as late:
+        accepted.sendall(body, Deadline(0.0))
+    assert late.value.outcome == "unknown"
+    client.sendall(encode(PING, b"after", MASK) + encode(BINARY, b"y", MASK))
+    assert accepted.recv(ample()) == b"y"
+    rest = calling(lambda: accepted.sendall(b"next", ample()))
+    received = b""
+    decoder, pongs = Decoder(masks=False), []
+    while len(received) < len(body) + 4:
+        for opcode, payload, _ in decoder.receive(client.recv(65_536)):
+            if opcode == PONG:
+                pongs.append(payload)
+            else:
+                received += payload
+    rest.result()
+    assert (received[: len(body)] == body, received[len(body) :]) == (True, b"next")
+    assert pongs == [b"between", b"after"]
+
+
+def test_nothing_follows_a_long_message_that_was_interrupted(opened: tuple[Any, socket.socket]) -> None:
+    accepted, client = opened
+    client.sendall(encode(BINARY, b"x", MASK))
+    assert accepted.recv(ample()) == b"x"
+
+    def interrupted(number: int, _: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            accepted.sendall(bytes(2**25), ample())  # more than what fits in between
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ConnectionLost, match="was shut down"):
+        accepted.sendall(b"next", ample())

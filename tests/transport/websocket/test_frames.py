@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from itertools import groupby
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stompy.transport.websocket import frames
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
     CONTINUATION,
+    MAX_FRAME,
     PING,
     PONG,
     TEXT,
@@ -21,10 +26,12 @@ from stompy.transport.websocket.frames import (
     describe_close,
     encode,
     masked,
+    message_frames,
     parse_close,
 )
 
 KEY = bytes.fromhex("37fa213d")
+Masked = Callable[..., bytes]
 
 EXAMPLES = [
     ("a text message", "810548656c6c6f", encode(TEXT, b"Hello"), [(TEXT, b"Hello", True)]),
@@ -51,15 +58,44 @@ def test_the_examples_of_the_rfc(example: str, encoded: bytes, pieces: list[Piec
     assert Decoder(masks=bool(encoded[1] & 0x80)).receive(encoded) == pieces
 
 
-@given(st.binary(max_size=70), st.binary(min_size=4, max_size=4), st.integers(0, 9))
-def test_masking_is_an_exclusive_or_with_the_repeated_key(data: bytes, key: bytes, at: int) -> None:
-    assert masked(data, key, at) == bytes(byte ^ key[(at + index) % 4] for index, byte in enumerate(data))
+@pytest.fixture(params=["in C", "as integers"])
+def mask(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Masked:
+    """Return `masked`, with the extra `websocket` and without it."""
+    if request.param == "in C":
+        assert frames.apply_mask is not None
+    else:
+        monkeypatch.setattr(frames, "apply_mask", None)
+    return masked
 
 
-@pytest.mark.parametrize("size", [16_383, 16_384, 16_385, 40_001])
-def test_masking_of_many_bytes(size: int) -> None:
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=70), key=st.binary(min_size=4, max_size=4), at=st.integers(0, 9))
+def test_masking_is_an_exclusive_or_with_the_repeated_key(mask: Masked, data: bytes, key: bytes, at: int) -> None:
+    assert mask(data, key, at) == bytes(byte ^ key[(at + index) % 4] for index, byte in enumerate(data))
+
+
+@pytest.mark.parametrize("size", [4_095, 4_096, 4_097, 40_001])
+def test_masking_of_many_bytes(mask: Masked, size: int) -> None:
     data = bytes(index % 251 for index in range(size))
-    assert masked(data, KEY, 3) == bytes(byte ^ KEY[(3 + index) % 4] for index, byte in enumerate(data))
+    assert mask(data, KEY, 3) == bytes(byte ^ KEY[(3 + index) % 4] for index, byte in enumerate(data))
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("size", [MAX_FRAME, MAX_FRAME + 1, 3 * MAX_FRAME, 3 * MAX_FRAME + 5])
+def test_a_long_message_is_divided_into_frames(mask: Masked, key: bytes | None, size: int) -> None:
+    data = bytes(index % 251 for index in range(size))
+    encoded = message_frames(BINARY, data, lambda: key)
+    assert joined(Decoder(masks=key is not None).receive(b"".join(encoded))) == [(BINARY, data)]
+
+
+def test_masking_needs_no_extra() -> None:
+    program = (
+        "import sys; sys.modules['websockets'] = None\n"
+        "from stompy.transport.websocket.frames import encode, apply_mask\n"
+        f"assert apply_mask is None; print(encode(1, b'Hello', {KEY!r}).hex())"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "818537fa213d7f9f4d5158"
 
 
 messages = st.lists(
