@@ -62,6 +62,7 @@ THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
     "telemetry": frozenset({"opentelemetry", "prometheus_client"}),
     "cli": frozenset({"rich"}),
+    "transport": frozenset({"websockets"}),
     "testing": frozenset({"pytest", "testcontainers", "docker", "trustme", "cryptography"}),
 }
 """Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""

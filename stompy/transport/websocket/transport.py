@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
-from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
@@ -89,7 +88,6 @@ class WebSocketTransport:
         self._received = received
         self._text = text
         self._keys: list[bytes] = []
-        self._direct = isinstance(underlying, SocketTransport)  # which keeps nothing back
         self._lock = threading.RLock()
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
@@ -228,21 +226,19 @@ class WebSocketTransport:
         self._interrupted = True
         try:
             for frame in following:
-                sent = 0
-                sent = self._underlying.send(frame, budget)
-                begun = True
-                if sent == len(frame) and self._direct:
-                    continue
-                deadline, view = deadline_of(budget), memoryview(frame)
+                view, sent = memoryview(frame), 0
                 while sent < len(view):
-                    if deadline.expired:  # a peer that reads slowly must not extend it
-                        raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                    sent += self._underlying.send(view[sent:], deadline)
-                if deadline.expired:
-                    self._underlying.sendall(b"", deadline)
+                    if begun:
+                        budget = deadline_of(budget)
+                        if budget.expired:  # a peer that reads slowly must not extend it
+                            raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                    sent += self._underlying.send(view[sent:], budget)
+                    begun = True
+            if isinstance(budget, Deadline) and budget.expired:
+                self._underlying.sendall(b"", budget)
         except ConnectionLost as error:
             if begun:
-                self._unsent, error.outcome = b"".join((memoryview(frame)[sent:], *following)), "unknown"
+                self._unsent, error.outcome = memoryview(b"".join((view[sent:], *following))), "unknown"
             self._interrupted = False
             raise
         self._interrupted = False
