@@ -96,7 +96,8 @@ test-brokers: $(VENV)/.installed-test
 		$(PYTEST) -m broker $(BY_BROKER) $(ARGS)
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
 
-# On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages.
+# On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages, and by
+# WebSocket those of acknowledging, receipts and transactions too.
 test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix test-transport-ws \
 		test-transport-wss
 	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL_WEB) STOMPY_REQUIRE_BROKERS=$(REAL_WEB) \
