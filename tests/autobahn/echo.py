@@ -32,13 +32,12 @@ class Tap(SocketTransport):
 
     def __init__(self, sock: socket.socket, *, client: bool) -> None:
         super().__init__(sock, peer="autobahn")
-        self.messages: list[tuple[int, bytes]] = []
-        """The messages that were not answered yet, each with its opcode."""
         self._client = client
         self._transport: WebSocketTransport | None = None
         self._head: bytes | None = b""
         self._decoder = Decoder(masks=not client, checks_text=not client)
         self._parts: list[bytes] = []
+        self._messages: list[tuple[int, bytes]] = []  # not answered yet, each with its opcode
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Answer the messages that the transport has dealt with; then return the next bytes."""
@@ -52,7 +51,7 @@ class Tap(SocketTransport):
             if opcode in (TEXT, BINARY):
                 self._parts.append(part)
                 if last:
-                    self.messages.append((opcode, b"".join(self._parts)))
+                    self._messages.append((opcode, b"".join(self._parts)))
                     self._parts = []
         return data
 
@@ -74,7 +73,7 @@ class Tap(SocketTransport):
         transport = self._transport
         if transport is None or self._decoder.error is not None:  # after which a Close frame was sent
             return
-        messages, self.messages = self.messages, []
+        messages, self._messages = self._messages, []
         for opcode, message in messages:
             if message and (not self._client or opcode == TEXT):
                 transport.sendall(message, WITHIN)
