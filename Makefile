@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo flights test test-tools test-brokers test-transports test-browser test-pythons test-load test-spark test-spark-oldest \
-	test-spark-release test-spark-brokers test-long test-long-client test-long-worker test-long-spark fuzz mutation \
+	test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
 	check-long images bench bench-quick bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo "make test-spark         the tests of the data pipeline, in an environment of their own (.venv-spark)"
 	@echo "make test-spark-oldest  those that depend on Spark, on the oldest release that is supported"
 	@echo "make test-spark-brokers the data pipeline against real brokers"
+	@echo "make test-autobahn      the Autobahn test suite of WebSocket against both ends of stompy's (needs Python 2.7)"
 	@echo "make test-long          what takes an hour or more; its result is kept in .ci/gate-long.json"
 	@echo "make bench              what a message costs the client, beside other clients (ARGS=\"--rows send,receive\" for some rows)"
 	@echo "make bench-quick        the same in half a minute: fails if a row is twice as slow as it was recorded"
@@ -95,11 +96,13 @@ test-brokers: $(VENV)/.installed-test
 		$(PYTEST) -m broker $(BY_BROKER) $(ARGS)
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
 
-# On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages.
+# On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages, and by
+# WebSocket those of acknowledging, receipts and transactions too.
 test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix test-transport-ws \
 		test-transport-wss
 	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL_WEB) STOMPY_REQUIRE_BROKERS=$(REAL_WEB) \
-		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py
+		$(PYTEST) -m broker $(BY_BROKER) $(addprefix tests/scenarios/test_,connecting.py messages.py settling.py receipts.py \
+		transactions.py outages.py)
 	STOMPY_SCENARIO_TRANSPORT=tls12 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
 		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
 	STOMPY_SCENARIO_TRANSPORT=mtls STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
@@ -112,6 +115,9 @@ test-transport-%: $(VENV)/.installed-test
 
 test-browser: $(VENV)/.installed-test
 	libraries=$$(.ci/browser) && STOMPY_BROWSER_LIBRARIES=$$libraries $(PYTEST) tests/browser $(ARGS)
+
+test-autobahn: $(VENV)/.installed-test
+	suite=$$(.ci/autobahn) && STOMPY_AUTOBAHN=$$suite $(PYTEST) tests/autobahn $(ARGS)
 
 # Not the pages, the tools, the cost of parsing and the long sweeps over each byte, which are the same on every Python.
 test-pythons: $(VENV)/.installed-test

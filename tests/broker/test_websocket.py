@@ -1,4 +1,4 @@
-"""The embedded broker and the client by WebSocket, with stompy at both ends and with foreign ends at one."""
+"""The embedded broker and the client by WebSocket."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import websocket
-from websockets.sync.client import connect as foreign_connect
-from websockets.sync.server import Server, ServerConnection, serve
 
 import stompy
 from stompy.broker import Broker
@@ -22,9 +19,6 @@ from stompy.transport.websocket.transport import WebSocketTransport
 from tests.support.certificates import Certificates
 from tests.support.peer import WITHIN, until
 
-CONNECT = "CONNECT\naccept-version:1.2\nhost:h\n\n\0"
-SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
-SEND = "SEND\ndestination:/queue/a\ncontent-length:4\n\na\0é\0"
 _URL = {"tcp": "url", "ws": "ws_url"}
 ORIGIN = "http://good.example"
 
@@ -161,112 +155,6 @@ def test_faults_strike_frames_not_messages() -> None:
         with pytest.raises(stompy.ReceiptTimeout):
             connection.send("/queue/a", b"", confirm=True, timeout=0.05)
         connection.send("/queue/a", b"", confirm=True)
-
-
-# Foreign clients.
-
-
-def test_a_client_made_with_websockets(open_broker: Broker) -> None:
-    with foreign_connect(open_broker.ws_url, subprotocols=["v10.stomp", "v12.stomp", "v11.stomp"]) as client:  # type: ignore[list-item]
-        assert client.subprotocol == "v12.stomp"
-        client.send([CONNECT[:9], CONNECT[9:]])  # in fragments
-        assert "\nversion:1.2\n" in str(client.recv())
-        assert client.ping().wait(20)
-        client.send(SUBSCRIBE + SEND[:5])
-        client.send(SEND[5:])
-        assert str(client.recv()).endswith("\n\na\0é\0")
-        client.send(SEND.replace("é", "e").replace("4", "3").encode())
-        assert bytes(client.recv()).endswith(b"\n\na\0e\0")  # type: ignore[arg-type]
-    assert client.close_code == 1000
-    until(lambda: not open_broker.stats().sessions)
-
-
-@pytest.mark.parametrize("queue", ["/queue/a", "/queue/ab"])
-def test_text_that_leaves_in_several_messages_is_not_divided_within_a_character(
-    open_broker: Broker, queue: str
-) -> None:
-    with foreign_connect(open_broker.ws_url, subprotocols=["v12.stomp"]) as peer:  # type: ignore[list-item]
-        peer.send("CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-        peer.recv(WITHIN)
-        peer.send(f"SUBSCRIBE\nid:1\ndestination:{queue}\n\n\0")
-        peer.send(f"SEND\ndestination:{queue}\n\n{'ä' * 300_000}\0")
-        received = ""
-        while not received.endswith("\0"):
-            part = peer.recv(WITHIN)
-            assert isinstance(part, str)
-            received += part
-    assert received.count("ä") == 300_000
-
-
-def test_a_client_made_with_websocket_client(open_broker: Broker) -> None:
-    url = open_broker.ws_url
-    client = websocket.create_connection(url, subprotocols=["v11.stomp"], suppress_origin=True, timeout=20)
-    try:
-        client.send(CONNECT.replace("1.2", "1.1,1.2"))
-        assert "\nversion:1.1\n" in str(client.recv())
-        client.send_binary(b"DISCONNECT\nreceipt:1\n\n\0")
-        assert b"RECEIPT" in client.recv()
-        opcode, data = client.recv_data(control_frame=True)
-        assert (opcode, data[:2]) == (8, b"\x03\xe8")
-    finally:
-        # close() leaves the socket open after a Close frame of the server.
-        client.shutdown()  # type: ignore[no-untyped-call]
-
-
-def test_a_client_that_sends_no_frame_is_told_so(open_broker: Broker) -> None:
-    with foreign_connect(open_broker.ws_url) as client:
-        client.send("HELLO\n\n\0")
-        assert "unknown command" in str(client.recv())
-
-
-# A foreign server.
-
-
-def conversation(peer: ServerConnection) -> None:
-    """Answer CONNECT and every receipt; each message must be one frame."""
-    for message in peer:
-        assert isinstance(message, bytes)
-        if message == b"\n":
-            continue
-        assert message.endswith(b"\0")
-        if message.startswith(b"CONNECT"):
-            peer.send("CONNECTED\nversion:1.2\nserver:foreign/1\n\n\0")
-        head = message.split(b"\n\n")[0].split(b"\n")
-        for line in head:
-            if line.startswith(b"receipt:"):
-                peer.send(f"RECEIPT\nreceipt-id:{line[8:].decode()}\n\n\0")
-                peer.ping()
-        if head[0] == b"SEND" and b"destination:/queue/end" in head:
-            peer.close(4001, "enough")
-
-
-@pytest.fixture
-def foreign() -> Iterator[Server]:
-    with serve(conversation, "127.0.0.1", 0, subprotocols=["v12.stomp"]) as server:  # type: ignore[list-item]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def test_a_server_made_with_websockets(foreign: Server) -> None:
-    port = foreign.socket.getsockname()[1]
-    with stompy.connect(f"ws://127.0.0.1:{port}/ws?x=y") as connection:
-        with connection.batch():
-            for body in (b"", b"x" * 200_000, b"\n"):
-                connection.send("/queue/a", body)
-        for _ in range(3):
-            connection.send("/queue/a", b"x" * 100_000, confirm=True)
-
-
-def test_the_code_and_the_reason_of_a_close_are_reported(foreign: Server) -> None:
-    port = foreign.socket.getsockname()[1]
-    with stompy.connect(f"ws://127.0.0.1:{port}/") as connection:
-        connection.send("/queue/end", b"")
-        until(lambda: not connection.connected)
-        with pytest.raises(stompy.ConnectionLost, match="closed the WebSocket with 4001: enough"):
-            connection.send("/queue/a", b"")
 
 
 def read_until(read: Callable[[], bytes], end: bytes) -> bytes:

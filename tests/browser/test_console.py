@@ -30,7 +30,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(console=True, max_redeliveries=0) as broker:
+    with Broker(console=True, ws=True, max_redeliveries=0) as broker:
         yield broker
 
 
@@ -155,11 +155,23 @@ def test_content_is_shown_as_text_and_does_nothing(page: Page, client: Connectio
     page.click("<img", within=".items")
     page.until("document.querySelector('#detail pre')")
     assert MARKUP in page.run("document.querySelector('#detail pre').textContent")
+    page.press("Escape")
+    page.click("/queue/a", within=".view")
+    page.click("Live", within=".subtabs")
+    comes_as_text(page, client)
     page.click("Connections", within="#tabs")
     page.click("127.0.0.1", within=".view")
     assert MARKUP in page.run("document.querySelector('#detail dl').textContent")
+    comes_as_text(page, client)
     assert page.run("document.title") == "stompy console"
     assert page.run("document.querySelectorAll('img, script').length") == 1
+
+
+def comes_as_text(page: Page, client: Connection) -> None:
+    """Send markup while the page shows what passes."""
+    page.until("document.querySelector('#detail .quiet.grow').textContent.includes('passed')")
+    client.send("/queue/a", MARKUP, headers={"kind": MARKUP}, confirm=True)
+    page.until(f"({ITEMS}).includes({json.dumps(MARKUP)})")
 
 
 def test_the_keyboard_is_enough(page: Page, client: Connection) -> None:
@@ -189,7 +201,7 @@ def test_the_page_connects_again_after_a_restart(page: Page, broker: Broker) -> 
 
 ATTACK = """
 (async () => {
-  const [address, rebound] = %s;
+  const [address, rebound, broker, frames] = %s;
   const tried = {};
   const attempt = async (name, work) => {
     try { tried[name] = await work(); } catch { tried[name] = 'refused'; }
@@ -203,6 +215,11 @@ ATTACK = """
   await attempt('blind', async () => (await (await fetch(address, { mode: 'no-cors' })).text()) || 'refused');
   await attempt('websocket', () => socket(address.replace('http:', 'ws:') + 'stomp'));
   await attempt('rebound', () => socket(rebound.replace('http:', 'ws:') + 'stomp'));
+  await attempt('by that name', async () => (await fetch(rebound)).text());
+  await attempt('broker', () => socket(broker.replace('http:', 'ws:')));
+  const post = { method: 'POST', mode: 'no-cors', body: frames };
+  await attempt('post', async () => (await (await fetch(address, post)).text()) || 'refused');
+  await attempt('post to the broker', async () => (await (await fetch(broker, post)).text()) || 'refused');
   await attempt('script', () => new Promise((done) => {
     const made = document.createElement('script');
     made.src = address;
@@ -245,16 +262,23 @@ def attacker() -> Iterator[str]:
         thread.join()
 
 
+FRAMES = "CONNECT\naccept-version:1.2\nhost:h\n\n\0SEND\ndestination:/queue/a\n\n\0"
+
+
 def test_a_page_of_another_origin_can_neither_read_nor_send(broker: Broker, attacker: str) -> None:
     """Even with the token, which it cannot know; `rebound.example` is a name of its own that leads to this machine."""
     rebound = broker.console_url.replace("127.0.0.1", "rebound.example")
     rule = "--host-resolver-rules=MAP rebound.example 127.0.0.1"
+    attack = ATTACK % json.dumps([broker.console_url, rebound, broker.ws_url.replace("ws:", "http:"), FRAMES])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, browser(Path(profile), rule) as started:
         page = started.page(attacker)
-        tried = page.run(ATTACK % json.dumps([broker.console_url, rebound]))
-        names = ("read", "blind", "websocket", "rebound", "script", "frame")
-        assert tried == dict.fromkeys(names, "refused")
+        refused = page.run(attack)
+        assert set(refused.values()) == {"refused"}, refused
         page.go(rebound)
         assert "own machine" in page.text()
         assert page.run("document.querySelectorAll('script').length") == 0
+        tried = page.run(attack)  # now from an origin that leads to the console itself
+        assert "own machine" in tried.pop("by that name")
+        assert {**tried, "by that name": "refused"} == refused
     assert broker.stats().messages_in == 0
+    assert broker.stats().queues == {}

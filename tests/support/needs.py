@@ -79,6 +79,7 @@ KNOWN: dict[str, Callable[[], str | None]] = {
     "browser": lambda: (
         None if os.environ.get("STOMPY_BROWSER_LIBRARIES") else "no browser asked for; `make test-browser` has it"
     ),
+    "autobahn": lambda: _asked_for("STOMPY_AUTOBAHN", "`make test-autobahn` has it"),
     "load": lambda: _asked_for("STOMPY_LOAD", "`make test-load` has it"),
     "long": lambda: _asked_for("STOMPY_LONG", "`make test-long` has it"),
 }

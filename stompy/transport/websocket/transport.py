@@ -174,19 +174,23 @@ class WebSocketTransport:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down.
         """
-        with self._lock:
-            if len(data) > MAX_FRAME:
-                deadline = deadline_of(deadline)  # of all frames
-            self._write(self._frames(data) if data else (), deadline)
-        if self._control:
-            self._send_control()
+        try:
+            with self._lock:
+                if len(data) > MAX_FRAME:
+                    deadline = deadline_of(deadline)  # of all frames
+                self._write(self._frames(data) if data else (), deadline)
+        finally:
+            if self._control:
+                self._send_control()
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together; raises as `sendall` does."""
-        with self._lock:
-            self._write((b"".join([b"".join(self._frames(message)) for message in messages]),), deadline)
-        if self._control:
-            self._send_control()
+        try:
+            with self._lock:
+                self._write((b"".join([b"".join(self._frames(message)) for message in messages]),), deadline)
+        finally:
+            if self._control:
+                self._send_control()
 
     def send_now(self, data: bytes) -> bytes | None:
         """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
@@ -261,23 +265,28 @@ class WebSocketTransport:
             self._close_sent = opcode == CLOSE
             self._control.append(encode(opcode, payload, os.urandom(4) if self._client else None))
 
-    def _send_control(self) -> None:
-        """Write the queued control frames as far as possible without waiting, unless a writer will do it."""
+    def _send_control(self) -> bool:
+        """Write the queued control frames as far as possible without waiting, unless a writer will do it.
+
+        Returns:
+            `False` if they cannot be written: the peer does not read, or a signal left a frame unfinished.
+        """
         lock = self._lock
         while self._control and not lock._is_owned():  # type: ignore[attr-defined]
             try:
                 if not lock.acquire(blocking=False):
-                    return
+                    return True
                 if self._interrupted:
-                    return
+                    return False
                 self._flush(Deadline(0))
             except ConnectionLost:
-                return  # with the next message; or the connection is lost, which the reader finds out
+                return False  # with the next message; or the connection is lost, which the reader finds out
             finally:
                 try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
                     lock.release()
                 except RuntimeError:
                     pass  # it was not acquired
+        return not self._interrupted
 
     # Closing
 
@@ -291,14 +300,15 @@ class WebSocketTransport:
             self._underlying.shutdown()
 
     def _awaits_end(self) -> bool:
-        """Whether both sides have sent a Close frame, after which the server closes the connection."""
-        return self._client and self._decoder.closed and self._close_sent and not self._interrupted
+        """Whether both sides have sent a Close frame, or a writer will; then the server closes the connection."""
+        if not (self._client and self._decoder.closed and self._close_sent):
+            return False
+        return not self._interrupted or self._send_control()
 
     def shutdown_write(self) -> None:
         """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""
         self._answer(CLOSE, self._closing)
-        self._send_control()
-        if self._unsent or self._control:  # the peer does not read
+        if not self._send_control():
             self._underlying.shutdown_write()
 
     def close(self) -> None:

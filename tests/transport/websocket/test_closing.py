@@ -1,0 +1,110 @@
+"""The closing handshake of a WebSocket while another thread writes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from stompy.deadline import Budget
+from stompy.errors import ConnectionLost
+from stompy.transport.sockets import SocketTransport
+from stompy.transport.websocket.frames import BINARY, CLOSE, Decoder, close_payload, encode
+from stompy.transport.websocket.transport import WebSocketTransport
+from tests.transport.conftest import GIVE_UP, Calling, ample
+
+CLOSING = close_payload(4001)
+
+
+class Gate:
+    """A place in which a thread waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def pass_through(self) -> None:
+        self.reached.set()
+        assert self.opened.wait(GIVE_UP)
+
+
+class Gated(SocketTransport):
+    """A transport whose first write waits."""
+
+    gate = Gate()
+
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
+        self.gate.pass_through()
+        return super().send(data, deadline)
+
+
+class GatedText(bytes):
+    """Bytes that take their time to say whether they are text, which is asked before they are written."""
+
+    gate = Gate()
+
+    def isascii(self) -> bool:
+        self.gate.pass_through()
+        return True
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Gated, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(GIVE_UP)
+    with theirs:
+        transport = Gated(ours, peer="server")
+        transport.gate = Gate()
+        yield transport, theirs
+        transport.close()
+
+
+def received(peer: socket.socket) -> list[tuple[int, bytes, bool]]:
+    """Return what a client sends up to its Close frame, and end the connection as a server does."""
+    decoder = Decoder(masks=True)
+    pieces: list[tuple[int, bytes, bool]] = []
+    while not decoder.closed:
+        data = peer.recv(65_536)
+        assert data, "the end, without a Close frame"
+        pieces += decoder.receive(data)
+    peer.close()
+    return pieces
+
+
+def test_a_message_that_is_being_written_is_followed_by_the_answer_to_a_close_frame(
+    pair: tuple[Gated, socket.socket], calling: Calling
+) -> None:
+    underlying, peer = pair
+    client = WebSocketTransport(underlying, client=True)
+    writing = calling(lambda: client.sendall(b"x", ample()))
+    assert underlying.gate.reached.wait(GIVE_UP)
+    peer.sendall(encode(CLOSE, CLOSING))
+    with pytest.raises(ConnectionLost, match="4001"):
+        client.recv(ample())
+    client.shutdown()
+    underlying.gate.opened.set()
+    writing.result()
+    assert received(peer) == [(BINARY, b"x", True), (CLOSE, CLOSING, True)]
+    client.close()
+
+
+def test_a_message_that_is_too_late_does_not_keep_the_answer_to_a_close_frame_back(
+    pair: tuple[Gated, socket.socket], calling: Calling
+) -> None:
+    underlying, peer = pair
+    underlying.gate.opened.set()
+    client, text = WebSocketTransport(underlying, client=True, text=True), GatedText(b"x")
+    text.gate = Gate()
+    writing = calling(lambda: client.sendall(text, ample()))
+    assert text.gate.reached.wait(GIVE_UP)
+    peer.sendall(encode(CLOSE, CLOSING))
+    with pytest.raises(ConnectionLost, match="4001"):
+        client.recv(ample())
+    client.shutdown()
+    text.gate.opened.set()
+    with pytest.raises(ConnectionLost, match="shut down"):
+        writing.result()
+    assert received(peer) == [(CLOSE, CLOSING, True)]
+    client.close()
