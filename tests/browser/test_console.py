@@ -75,7 +75,7 @@ def test_a_message_is_opened_edited_and_sent_again(page: Page, client: Connectio
     page.click("/queue/a", within=".view")
     page.click('{"price": 1}', within=".items")
     page.click("Edit and send")
-    page.until("document.querySelector('form textarea').value.includes('kind:first: a\\\\nb')")
+    page.until("document.querySelector('form textarea').value.includes('kind: first: a\\\\nb')")
     page.fill("form textarea[rows='9']", '{"price": 2}')
     page.click("Send", within="form")
     until(lambda: broker.depth("/queue/a") == 2)
