@@ -61,13 +61,25 @@ def test_queues_topics_and_connections_are_shown(page: Page, client: Connection)
     page.until(
         "[...document.querySelectorAll('.view .row')].some((row) => /queue.a\\s*0\\s*3\\s*1/.test(row.innerText))"
     )
+    page.until(
+        f"({DRAWN})(document.querySelector('.tile canvas')) && ({DRAWN})(document.querySelector('.view canvas'))"
+    )
+    page.click("/queue/a", within=".view")
+    page.until(f"({DRAWN})(document.querySelector('#detail canvas'))")
     page.click("Topics", within="#tabs")
     page.click("/topic/t", within=".view")
+    client.send("/topic/t", "a price", confirm=True)
+    page.until(f"({ITEMS}).includes('a price')")
     page.press("Escape")
     page.click("Connections", within="#tabs")
     page.click("127.0.0.1", within=".view")
     assert "STOMP 1.2" in page.text()
     assert "10 s / 10 s" in page.text()
+    page.until("document.querySelector('#detail dl').innerText.includes('SEND, ')")
+
+
+DRAWN = "(canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)"
+ITEMS = "document.querySelector('#detail .items').innerText"
 
 
 def test_a_message_is_opened_edited_and_sent_again(page: Page, client: Connection, broker: Broker) -> None:
@@ -83,13 +95,69 @@ def test_a_message_is_opened_edited_and_sent_again(page: Page, client: Connectio
     assert (second.text, second.headers["kind"]) == ('{"price": 2}', "first: a\nb")
 
 
+def test_what_is_edited_stays_as_it_was(page: Page, client: Connection, broker: Broker) -> None:
+    headers = {"a:b": " x ", "token": "sesame"}
+    client.send("/queue/a", b"1\r\n2\r3", headers=headers, confirm=True)
+    page.click("/queue/a", within=".view")
+    page.click("1 2 3", within=".items")
+    page.click("Edit and send")
+    page.until("document.activeElement.tagName === 'TEXTAREA'")
+    assert "token" in page.run("document.querySelector('#note').textContent"), "it says what it leaves out"
+    page.click("Send", within="form")
+    until(lambda: broker.depth("/queue/a") == 2)
+    page.fill("form textarea[rows='9']", "1\n2\n4")
+    page.click("Send", within="form")
+    until(lambda: broker.depth("/queue/a") == 3)
+    _, same, edited = broker.browse("/queue/a")
+    assert (same.body, edited.body) == (b"1\r\n2\r3", b"1\r\n2\r\n4")
+    assert same.headers["a:b"] == " x "
+    assert "token" not in same.headers
+
+
+def test_a_message_is_sent(page: Page, broker: Broker) -> None:
+    page.press("4")
+    page.until("document.activeElement.name === 'destination'")
+    page.fill("form input[name=destination]", "/queue/a")
+    page.fill("form textarea[rows='4']", "kind: first\nkind: second")
+    page.fill("form textarea[rows='9']", "AAEC")
+    page.click("The body is binary", within="form")
+    page.click("Send", within="form")
+    until(lambda: broker.depth("/queue/a") == 1)
+    (message,) = broker.browse("/queue/a")
+    assert (message.body, message.headers["kind"]) == (b"\0\1\2", "first")
+    page.fill("form textarea[rows='4']", "content-length: 1")
+    page.click("Send", within="form")
+    page.until("document.querySelector('#note').textContent.includes('set by the page')")
+
+
+def test_numbers_are_shown_as_they_were_written(page: Page, client: Connection) -> None:
+    client.send(
+        "/queue/a", '{"id":12345678901234567890,"price":1.0,"text":"a, [b]: {}","none":[ ],"many":[1,2]}', confirm=True
+    )
+    page.click("/queue/a", within=".view")
+    page.click("{", within=".items")
+    page.until("document.querySelector('#detail pre')")
+    assert page.run("document.querySelector('#detail pre').textContent") == (
+        '{\n  "id": 12345678901234567890,\n  "price": 1.0,\n  "text": "a, [b]: {}",\n  "none": [],\n'
+        '  "many": [\n    1,\n    2\n  ]\n}'
+    )
+
+
 def test_queues_are_managed(page: Page, client: Connection, broker: Broker) -> None:
     for text in "123":
         client.send("/queue/a", text, confirm=True)
     page.click("/queue/a", within=".view")
     page.click("Pause", within="#detail")
     page.until("document.querySelector('#detail .chip.warn')")
+    subscription = client.subscribe("/queue/a", ack="client-individual")
+    client.send("/queue/other", "x", confirm=True)
+    assert broker.depth("/queue/a") == 3, "it takes messages and gives none"
     page.click("Resume", within="#detail")
+    for _ in range(3):
+        subscription.receive(20).ack()
+    subscription.unsubscribe()
+    for text in "123":
+        client.send("/queue/a", text, confirm=True)
     page.fill("#detail input[aria-label^='Queue to move']", "/queue/b")
     page.click("Move", within="#detail")
     until(lambda: broker.depth("/queue/b") == 3)
@@ -108,6 +176,11 @@ def test_a_dead_letter_is_sent_back(page: Page, client: Connection, broker: Brok
     page.click("/queue/DLQ", within=".view")
     page.click("again", within=".items")
     page.click("Retry", within="#detail")
+    subscription.receive(20).nack()
+    page.until("[...document.querySelectorAll('#detail button')].some((button) => button.textContent === 'Refresh')")
+    until(lambda: broker.depth("/queue/DLQ") == 1)
+    page.click("Refresh", within="#detail")
+    page.click("Retry all", within="#detail")
     assert subscription.receive(20).text == "again"
 
 
@@ -124,15 +197,24 @@ def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> No
     while "needle" not in page.run(ITEMS):
         client.send("/queue/a", "needle 2", confirm=True)
     assert "hay" not in page.run(ITEMS)
+    page.fill("input[aria-label='Text in headers or body']", "")
+    page.fill("input[aria-label='Selector on headers']", "kind = 'x'")
+    page.until(f"!({ITEMS}).includes('needle')")
+    while "of kind x" not in page.run(ITEMS):
+        client.send("/queue/a", "needle 3", confirm=True)
+        client.send("/queue/a", "of kind x " + "y" * 5000, headers={"kind": "x"}, confirm=True)
+    assert "needle" not in page.run(ITEMS)
+    page.click("of kind x", within=".items")
+    page.until("document.querySelector('#detail .back')")
+    assert "Too long to edit" in page.text()
+    page.press("Escape")
+    page.until("document.activeElement.className === 'items'")
     page.click("Connections", within="#tabs")
     page.click("127.0.0.1", within=".view")
     page.until("document.querySelector('#detail .quiet.grow').textContent.includes('passed')")
     client.send("/queue/a", "x", headers={"passcode": "sesame"}, confirm=True)
     page.until(f"({ITEMS}).includes('SEND') && ({ITEMS}).includes('passcode: ***')")
     assert "sesame" not in page.run("document.documentElement.innerHTML")
-
-
-ITEMS = "document.querySelector('#detail .items').innerText"
 
 
 def test_a_connection_is_ended(page: Page, broker: Broker) -> None:
@@ -177,6 +259,100 @@ def test_the_keyboard_is_enough(page: Page, client: Connection) -> None:
     page.press("Escape")
     page.press("4")
     page.until("document.querySelector('form input[name=destination]')")
+
+
+def test_the_tab_key_reaches_everything_and_shows_where_it_is(page: Page, client: Connection) -> None:
+    client.send("/queue/a", "x", confirm=True)
+    page.until("document.querySelectorAll('.view .row').length === 1")
+    reached = []
+    for _ in range(12):
+        page.press("Tab")
+        reached.append(
+            page.run("document.activeElement.getAttribute('aria-label') || document.activeElement.textContent")
+        )
+        assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid", reached[-1]
+    assert reached[:5] == ["Keyboard shortcuts", "Light or dark", "Queues1", "Filter queues", "Queues"]
+    assert reached[5:] == ["Queue", "Ready", "Unacked", "Consumers", "In/s", "Out/s", "2 min"]
+    page.run("document.querySelector('.grid').focus()")
+    page.press("ArrowDown")
+    chosen = "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
+    page.until(f"{chosen}.getAttribute('aria-selected') === 'true' && {chosen}.innerText.startsWith('/queue/a')")
+    page.press("Enter")
+    page.until("document.activeElement.textContent === '/queue/a'")
+    page.click("x", within=".items")
+    page.until("document.activeElement.className === 'back'")
+    page.press("Escape")
+    page.until("document.activeElement.className === 'items'")
+    page.press("Escape")
+    page.until("document.querySelector('#detail').hidden && document.activeElement.className.startsWith('grid')")
+    page.run("document.querySelector('#tabs button').focus()")
+    for name in ("Topics", "Connections", "Send", "Queues"):
+        page.press("ArrowRight")
+        page.until(f"document.activeElement.role === 'tab' && document.activeElement.textContent.startsWith('{name}')")
+
+
+def test_a_phone_has_room_for_the_longest_names(page: Page, client: Connection) -> None:
+    page.size(390, 844, mobile=True)
+    long = "/queue/" + "x" * 300
+    client.send(long, "x", headers={"y" * 300: "z" * 300}, confirm=True)
+    page.click(long, within=".view")
+    page.click("x", within=".items")
+    page.until("document.querySelector('#detail table')")
+    wide = "[...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > 391).length"
+    assert page.run(wide) == 0
+    assert page.run("document.querySelector('#list').inert"), "what the details cover is not reached"
+    page.press("Escape")
+    page.press("Escape")
+    page.until("!document.querySelector('#list').inert")
+    assert page.run(wide) == 0
+
+
+def test_lines_stay_while_one_has_the_focus(page: Page, client: Connection) -> None:
+    client.send("/queue/a", "0", confirm=True)
+    page.click("/queue/a", within=".view")
+    page.click("Live", within=".subtabs")
+    page.until("document.querySelector('#detail .quiet.grow').textContent === '0 passed'")
+    client.send("/queue/a", "first", confirm=True)
+    page.until(f"({ITEMS}).includes('first')")
+    page.run("document.querySelector('#detail .item').focus()")
+    client.send("/queue/a", "second", confirm=True)
+    page.until("document.querySelector('#detail .quiet.grow').textContent === '2 passed, 1 of them shown'")
+    page.run("document.activeElement.blur()")
+    client.send("/queue/a", "third", confirm=True)
+    page.until(f"({ITEMS}).includes('third')")
+    assert "second" not in page.run(ITEMS)
+
+
+def test_a_thousand_queues_cost_what_is_in_view(page: Page, client: Connection) -> None:
+    """In the thread's own CPU time, as other programs share the machine."""
+    with client.batch():
+        for number in range(1000):
+            client.send(f"/queue/{number:04}", "x")
+    page.until("document.querySelector('#tabs small').textContent === '1,000'")
+    assert page.run("document.querySelectorAll('.view .row').length") < 40
+    page.call("Performance.enable", timeDomain="threadTicks")
+    spent = []
+    stop = threading.Event()
+    busy = threading.Thread(
+        target=lambda: [client.send("/queue/0000", "x") for _ in iter(lambda: stop.wait(0.05), True)]
+    )
+    busy.start()
+    for _ in range(2):
+        page.run(NEXT_UPDATE)
+        metrics = {metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]}
+        spent.append(metrics["TaskDuration"])
+    stop.set()
+    busy.join()
+    assert spent[1] - spent[0] < 0.05
+
+
+NEXT_UPDATE = """
+new Promise((done) => {
+  const ready = document.querySelectorAll('.tile b')[2];
+  const seen = (_, observer) => { observer.disconnect(); setTimeout(done, 100); };
+  new MutationObserver(seen).observe(ready, { childList: true });
+})
+"""
 
 
 def test_the_page_connects_again_after_a_restart(page: Page, broker: Broker) -> None:

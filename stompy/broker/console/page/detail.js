@@ -10,7 +10,7 @@ class Detail {
     this.chips = el("span", {});
     this.content = el("div", { class: "list grow" });
     this.live = null;
-    this.actions = el("div", { class: "tools" });
+    this.actions = el("div", { class: "tools actions" });
     this.subtabs = el("div", { class: "subtabs", role: "tablist" });
     const close = el("button", { class: "plain", type: "button", "aria-label": "Close", onclick: () => app.close() }, "✕");
     this.title = el("h2", { tabindex: "-1" }, kind === "Connections" ? row.peer : this.name);
@@ -54,7 +54,7 @@ class Detail {
       this.live.items.focus({ preventScroll: true });
     } }, "‹ Back");
     this.content.replaceChildren(el("div", { class: "list" },
-      el("div", { class: "tools" }, back, message.kind === "message" ? editing(this.app, message) : null),
+      el("div", { class: "tools" }, back, message.kind === "message" ? editing(this.app, message) : el("b", {}, message.command)),
       ...messageView(message)));
     back.focus({ preventScroll: true });
   }

@@ -154,8 +154,10 @@ class App {
     if (event.key === "Escape") {
       const back = $("detail").querySelector(".back");
       if (typing) event.target.blur();
-      else if (back) back.click();
-      else if (this.detail) this.close();
+      else if (back) {
+        back.classList.remove("back"); // the list is on its way
+        back.click();
+      } else if (this.detail) this.close();
       return;
     }
     if (typing) return;
