@@ -212,8 +212,11 @@ def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> No
     page.click("Connections", within="#tabs")
     page.click("127.0.0.1", within=".view")
     page.until("document.querySelector('#detail .quiet.grow').textContent.includes('passed')")
-    client.send("/queue/a", "x", headers={"passcode": "sesame"}, confirm=True)
+    client.send("/queue/a", "x", headers={"passcode": "sesame", "Authorization": "Bearer sesame"}, confirm=True)
     page.until(f"({ITEMS}).includes('SEND') && ({ITEMS}).includes('passcode: ***')")
+    page.run("[...document.querySelectorAll('#detail .item')].find((item) => item.innerText.includes('passcode')).click()")
+    page.until("document.querySelector('#detail table').innerText.includes('Authorization')")
+    assert "SEND" in page.run("document.querySelector('#detail .tools:has(.back)').innerText")
     assert "sesame" not in page.run("document.documentElement.innerHTML")
 
 

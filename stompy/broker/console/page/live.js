@@ -2,7 +2,7 @@
 // the latest of it shown, whatever the rate.
 
 const LINES = 120;
-const LINES_AT_ONCE = 40;
+const LINES_AT_ONCE = 20;
 
 class Live {
   // `ask` returns a promise of { total, passed }; `opened` gets the message that is chosen.

@@ -16,7 +16,7 @@ function preview(message) {
 
 function headerLine(message, without) {
   // Isolated from each other, as one may be written from right to left.
-  return message.headers.filter(([name]) => !without.has(name)).map(([name, value]) => `\u2068${name}: ${value}\u2069`).join("   ");
+  return message.headers.filter(([name]) => !without.has(name)).map(([name, value]) => `\u2068${name}: ${value}\u2069`).join("   ").slice(0, 500);
 }
 
 const TOKENS = /("(?:[^"\\]|\\.)*")|\s+|([[{]\s*[\]}])|([[{])|([\]}])|(,)|:/g;
