@@ -195,12 +195,10 @@ class HookedFrames:
         self._hooks = tuple(hooks)
         self._session = session
 
-    def received(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Call the hooks with frames of the client, and return them; on the session's reader."""
-        received = list(frames)
-        for frame in received:
+    def received(self, frames: Iterable[Frame]) -> None:
+        """Call the hooks with frames of the client; on the session's reader."""
+        for frame in frames:
             self._call("received", frame)
-        return received
 
     def sent(self, data: bytes, grammar: Grammar) -> None:
         """Call the hooks with frames to the client, which are about to be written; on the session's writer."""

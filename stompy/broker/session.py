@@ -212,7 +212,9 @@ class Session:
 
     def _parse(self, data: bytes) -> Sequence[Frame | Run]:
         items, hooked = self._protocol.parser.read(data), self._hooked  # which another thread may change
-        return items if hooked is None else hooked.received(frames_of(items))
+        if hooked is not None:
+            hooked.received(frames_of(items))
+        return items
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
