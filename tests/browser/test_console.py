@@ -143,6 +143,16 @@ def test_numbers_are_shown_as_they_were_written(page: Page, client: Connection) 
     )
 
 
+def test_a_long_body_does_not_stop_the_page(page: Page, client: Connection) -> None:
+    client.send("/queue/a", "x" * 300_000, confirm=True)
+    page.click("/queue/a", within=".view")
+    page.click("x", within=".items")
+    page.until("document.querySelector('#detail pre').textContent.length === 10000")
+    assert "Too long to edit" in page.text()
+    page.click("Show the rest", within="#detail")
+    page.until("document.querySelector('#detail pre').textContent.length === 262144")
+
+
 def test_queues_are_managed(page: Page, client: Connection, broker: Broker) -> None:
     for text in "123":
         client.send("/queue/a", text, confirm=True)
@@ -214,7 +224,9 @@ def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> No
     page.until("document.querySelector('#detail .quiet.grow').textContent.includes('passed')")
     client.send("/queue/a", "x", headers={"passcode": "sesame", "Authorization": "Bearer sesame"}, confirm=True)
     page.until(f"({ITEMS}).includes('SEND') && ({ITEMS}).includes('passcode: ***')")
-    page.run("[...document.querySelectorAll('#detail .item')].find((item) => item.innerText.includes('passcode')).click()")
+    page.run(
+        "[...document.querySelectorAll('#detail .item')].find((item) => item.innerText.startsWith('SEND')).click()"
+    )
     page.until("document.querySelector('#detail table').innerText.includes('Authorization')")
     assert "SEND" in page.run("document.querySelector('#detail .tools:has(.back)').innerText")
     assert "sesame" not in page.run("document.documentElement.innerHTML")

@@ -30,7 +30,7 @@ CONSOLE = "/console"
 
 _PAGE = 100
 """Messages that `browse` returns at most."""
-_LARGEST = 1024 * 1024
+_LARGEST = 256 * 1024
 """Bytes of a body that `message` returns at most."""
 
 

@@ -16,14 +16,14 @@ function preview(message) {
 
 function headerLine(message, without) {
   // Isolated from each other, as one may be written from right to left.
-  return message.headers.filter(([name]) => !without.has(name)).map(([name, value]) => `\u2068${name}: ${value}\u2069`).join("   ").slice(0, 500);
+  return message.headers.filter(([name]) => !without.has(name)).map(([name, value]) => `\u2068${name}: ${value}\u2069`).join("\u2003").slice(0, 500);
 }
 
 const TOKENS = /("(?:[^"\\]|\\.)*")|\s+|([[{]\s*[\]}])|([[{])|([\]}])|(,)|:/g;
 
 // JSON with other spaces; numbers and names stay as they were written.
 function pretty(message) {
-  if (message.base64 || !message.whole || message.size > 65536 || !/^\s*[[{]/.test(message.body)) return message.body;
+  if (message.base64 || !message.whole || message.size > 20000 || !/^\s*[[{]/.test(message.body)) return message.body;
   try {
     JSON.parse(message.body);
   } catch {
@@ -48,14 +48,24 @@ const editing = (app, message) => message.whole
   ? el("button", { type: "button", class: "main", onclick: () => app.edit(message) }, "Edit and send")
   : el("span", { class: "quiet" }, "Too long to edit: only its start is here");
 
+const AT_ONCE = 10000; // characters, as a long line takes long to lay out
+
 // What a message says, all of it as text.
 function messageView(message) {
   const rows = message.headers.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "mono" }, value)));
   const cut = message.whole ? "" : `, the first ${bytes(message.base64 ? message.body.length * 0.75 : ENCODER.encode(message.body).length)}`;
+  const text = pretty(message);
+  const body = el("pre", { tabindex: "0" }, text.slice(0, AT_ONCE));
+  const rest = el("button", { type: "button", onclick: () => {
+    setText(body, text);
+    rest.remove();
+    body.focus({ preventScroll: true });
+  } }, "Show the rest");
   return [
     el("table", {}, el("tbody", {}, ...rows)),
     el("p", { class: "quiet" }, `${bytes(message.size)}${cut}${message.base64 ? ", in Base64" : ""}`),
-    el("pre", { tabindex: "0" }, pretty(message)),
+    body,
+    ...(text.length > AT_ONCE ? [el("div", { class: "tools" }, rest)] : []),
   ];
 }
 
