@@ -6,7 +6,8 @@ import http.server
 import json
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from tests.broker.console.conftest import until
-from tests.support.browser import Browser, Page, browser
+from tests.support.browser import WITHIN, Browser, Page, browser
 
 pytestmark = pytest.mark.needs("browser")
 
@@ -201,19 +202,15 @@ def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> No
     page.fill("input[aria-label='Text in headers or body']", "needle")
     page.until("document.querySelector('#detail .quiet.grow').textContent === '0 passed'")
     page.press("Tab")
-    for text in ("hay", "a needle", "more hay"):
-        client.send("/queue/a", text, confirm=True)
-    # The filter takes effect a moment after it was written; what came before it is not in its tail.
-    while "needle" not in page.run(ITEMS):
-        client.send("/queue/a", "needle 2", confirm=True)
+    # A filter takes effect a moment after it was written, with an empty list.
+    send_until(lambda shown: "needle" in shown and "hay" not in shown, page, client, ["hay", "a needle"])
+    send_until(lambda shown: "the end" in shown, page, client, ["more hay", "a needle at the end"])
     assert "hay" not in page.run(ITEMS)
     page.fill("input[aria-label='Text in headers or body']", "")
     page.fill("input[aria-label='Selector on headers']", "kind = 'x'")
-    page.until(f"!({ITEMS}).includes('needle')")
-    while "of kind x" not in page.run(ITEMS):
-        client.send("/queue/a", "needle 3", confirm=True)
-        client.send("/queue/a", "of kind x " + "y" * 5000, headers={"kind": "x"}, confirm=True)
-    assert "needle" not in page.run(ITEMS)
+    client.send("/queue/a", "hay", confirm=True)
+    long, kind = "of kind x " + "y" * 5000, {"kind": "x"}
+    send_until(lambda shown: "of kind x" in shown and "hay" not in shown, page, client, ["hay", long], headers=kind)
     page.click("of kind x", within=".items")
     page.until("document.querySelector('#detail .back')")
     assert "Too long to edit" in page.text()
@@ -230,6 +227,21 @@ def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> No
     page.until("document.querySelector('#detail table').innerText.includes('Authorization')")
     assert "SEND" in page.run("document.querySelector('#detail .tools:has(.back)').innerText")
     assert "sesame" not in page.run("document.documentElement.innerHTML")
+
+
+def send_until(
+    holds: Callable[[str], bool],
+    page: Page,
+    client: Connection,
+    bodies: list[str],
+    headers: dict[str, str] | None = None,
+) -> None:
+    """Send messages, the last of them with headers, until the live view fulfils a condition."""
+    give_up = time.monotonic() + WITHIN
+    while not holds(shown := page.run(ITEMS)):
+        assert time.monotonic() < give_up, shown
+        for body in bodies:
+            client.send("/queue/a", body, headers=headers if body is bodies[-1] else None, confirm=True)
 
 
 def test_a_connection_is_ended(page: Page, broker: Broker) -> None:
