@@ -80,8 +80,7 @@ class Session:
         self._router = router
         self._commands = commands
         self._settings = settings
-        self._admission = admission
-        self._slot = slot
+        self._admission, self._slot = admission, slot
         self._profile = profile = settings.profile
         self._refused: dict[int, RemoteProtocolError] = {}  # of frames that do not end the session
         self._protocol = ServerProtocol(
@@ -110,8 +109,7 @@ class Session:
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: HeartbeatTimer | None = None
         self._meter = HeartbeatRateLimit(settings.max_eol_rate, time.monotonic())
-        self._over = threading.Event()
-        self._aborted = threading.Event()
+        self._over, self._aborted = threading.Event(), threading.Event()
         self._writer = WriterThread(
             self._write_queue,
             transport,
