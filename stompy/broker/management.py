@@ -33,7 +33,7 @@ class QueuedMessage:
         headers: by name, as a subscriber would get them, but for those that the broker adds to each delivery.
         body: its bytes.
         deliveries: how often it was delivered before.
-        number: names it in `purge`, `move` and `retry`; no other message of the broker has it.
+        number: names it in `browse`, `purge`, `move` and `retry`; no other message of the broker has it.
     """
 
     headers: Mapping[str, str]
@@ -61,6 +61,7 @@ class ClientConnection:
         unacked: deliveries that wait for its ACK.
         heartbeat: the agreed intervals in seconds, the client's and the broker's; 0 for none.
         idle: seconds since it last sent anything, heartbeats included.
+        last_frame: the command of the last frame that it sent, and the seconds since then.
     """
 
     session: str
@@ -72,6 +73,7 @@ class ClientConnection:
     unacked: int
     heartbeat: tuple[float, float]
     idle: float
+    last_frame: tuple[str, float]
 
 
 class Management:
@@ -92,17 +94,22 @@ class Management:
         """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
         return self._router.depth(_queue(queue).name)
 
-    def browse(self, queue: str, *, start: int = 0, limit: int | None = None) -> list[QueuedMessage]:
+    def browse(
+        self, queue: str, *, start: int = 0, limit: int | None = None, numbers: Collection[int] | None = None
+    ) -> list[QueuedMessage]:
         """Return the messages that wait in a queue, in order; they stay there.
 
         Args:
             queue: its name.
             start: how many to leave out.
             limit: how many to return at most.
+            numbers: return only these, see `QueuedMessage.number`.
         """
         with self._router.turn():
             found = self._router.topology.queues.get(_queue(queue).name)
             items = found.items() if found is not None else []
+        if numbers is not None:
+            items = [item for item in items if item.order in numbers]
         wanted = items[start : None if limit is None else start + limit]
         return [QueuedMessage(item.message.headers, item.message.body, item.deliveries, item.order) for item in wanted]
 
@@ -188,12 +195,10 @@ class HookedFrames:
         self._hooks = tuple(hooks)
         self._session = session
 
-    def received(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Call the hooks with frames of the client, and return them; on the session's reader."""
-        received = list(frames)
-        for frame in received:
+    def received(self, frames: Iterable[Frame]) -> None:
+        """Call the hooks with frames of the client; on the session's reader."""
+        for frame in frames:
             self._call("received", frame)
-        return received
 
     def sent(self, data: bytes, grammar: Grammar) -> None:
         """Call the hooks with frames to the client, which are about to be written; on the session's writer."""
@@ -219,7 +224,8 @@ def _queue(destination: str) -> Target:
 
 
 def _connection(state: SessionState) -> ClientConnection:
-    heartbeats = state.protocol.heartbeats
+    heartbeats, now = state.protocol.heartbeats, time.monotonic()
+    command, moment = state.last_frame
     return ClientConnection(
         session=state.name,
         peer=state.peer,
@@ -229,5 +235,6 @@ def _connection(state: SessionState) -> ClientConnection:
         subscriptions=tuple(consumer.destination for consumer in state.consumers.values()),
         unacked=len(state.ledger),
         heartbeat=(heartbeats.receive or 0.0, heartbeats.send or 0.0),
-        idle=max(0.0, time.monotonic() - state.pulse.last_heard) if state.pulse is not None else 0.0,
+        idle=max(0.0, now - state.pulse.last_heard) if state.pulse is not None else 0.0,
+        last_frame=(command, max(0.0, now - moment)),
     )

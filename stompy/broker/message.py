@@ -305,7 +305,10 @@ class Message:
     @property
     def headers(self) -> dict[str, str]:
         """The headers by name, without those that differ from delivery to delivery."""
-        return dict(reversed(self.shared.pairs()))
+        headers: dict[str, str] = {}
+        for name, value in self.shared.pairs():
+            headers.setdefault(name, value)
+        return headers
 
     def __repr__(self) -> str:
         return f"<Message {self.destination!r} {len(self.body)} bytes>"

@@ -73,6 +73,10 @@ class Publisher:
         """Return a place for a message, after all that there are."""
         return Item(message, next(self._orders))
 
+    def mark(self) -> int:
+        """Return a place in the order between all messages that there are and those to come."""
+        return next(self._orders)
+
     # Into queues
 
     def publish(self, message: Message, sender: str | None = None, *, committed: bool = False) -> None:

@@ -80,8 +80,7 @@ class Session:
         self._router = router
         self._commands = commands
         self._settings = settings
-        self._admission = admission
-        self._slot = slot
+        self._admission, self._slot = admission, slot
         self._profile = profile = settings.profile
         self._refused: dict[int, RemoteProtocolError] = {}  # of frames that do not end the session
         self._protocol = ServerProtocol(
@@ -110,8 +109,7 @@ class Session:
         self._connect_by = Deadline(settings.connect_timeout)
         self._pulse: HeartbeatTimer | None = None
         self._meter = HeartbeatRateLimit(settings.max_eol_rate, time.monotonic())
-        self._over = threading.Event()
-        self._aborted = threading.Event()
+        self._over, self._aborted = threading.Event(), threading.Event()
         self._writer = WriterThread(
             self._write_queue,
             transport,
@@ -119,7 +117,7 @@ class Session:
             stalled=settings.send_timeout,
             name=f"stompy-broker-{number}-writer",
         )
-        self._watch(None)
+        self._watch()
         self._reader = threading.Thread(target=self._run, name=f"stompy-broker-{number}-reader", daemon=True)
 
     def start(self) -> None:
@@ -155,8 +153,8 @@ class Session:
         self._aborted.set()
         self._transport.shutdown()
 
-    def _watch(self, hook: FrameHook | None) -> None:
-        hooks = [known for known in (self._settings.on_frame, hook) if known is not None]
+    def _watch(self, *watching: FrameHook) -> None:
+        hooks = [*filter(None, [self._settings.on_frame]), *watching]
         self._hooked = hooked = HookedFrames(hooks, self._name) if hooks else None
         self._writer.watch(None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar))
 
@@ -198,6 +196,8 @@ class Session:
             self._writer.use(self._transport)
             self._protocol.prefer(version_of(self._transport))
         items = self._parse(data)
+        if items and self._pulse is not None:
+            self._state.last_frame = items[-1].command, self._pulse.last_heard
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(items)
         try:
@@ -209,8 +209,10 @@ class Session:
         return True
 
     def _parse(self, data: bytes) -> Sequence[Frame | Run]:
-        items = self._protocol.parser.read(data)
-        return items if self._hooked is None else self._hooked.received(frames_of(items))
+        items, hooked = self._protocol.parser.read(data), self._hooked  # which another thread may change
+        if hooked is not None:
+            hooked.received(frames_of(items))
+        return items
 
     def _read(self) -> bytes:
         """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""

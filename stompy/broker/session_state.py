@@ -5,6 +5,7 @@ Guarded by the router's lock.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from stompy.protocol.rules import shown
 if TYPE_CHECKING:
     from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.management import FrameHook
     from stompy.broker.message import Delivery
     from stompy.broker.transactions import Transaction
     from stompy.broker.users import Right, User
@@ -34,7 +34,7 @@ class SessionState:
         write_queue: what waits to be written to the client.
         budget: counts what else it makes the broker keep.
         abort: ends the connection at once; called without the router's lock.
-        watch: lets a hook see every frame from now on, until it is called with `None`; from any thread.
+        watch: lets these hooks see every frame, from now until the next call; from any thread.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
@@ -48,7 +48,7 @@ class SessionState:
         budget: SessionBudget,
         max_unacked: int,
         abort: Callable[[], None] = lambda: None,
-        watch: Callable[[FrameHook | None], None] = lambda hook: None,
+        watch: Callable[..., None] = lambda *hooks: None,
     ) -> None:
         self.name = name
         self.peer = peer
@@ -60,6 +60,8 @@ class SessionState:
         self.watch = watch
         self.pulse: HeartbeatTimer | None = None
         """Knows when the client was last heard; `None` before CONNECTED."""
+        self.last_frame = ("CONNECT", time.monotonic())
+        """The command of the last frame of the client, and when it came; set by the session's reader."""
         self.calls: list[Callable[[], None]] = []
         """What the session's reader is to do after its turn, without the router's lock."""
         self.login: str | None = None

@@ -302,9 +302,9 @@ class WriterThread:
                 return
             frames, room_wanted = taken
             if frames:
-                data = _joined(frames)
-                if self._on_write is not None:
-                    self._on_write(data)
+                data, on_write = _joined(frames), self._on_write  # which another thread may change
+                if on_write is not None:
+                    on_write(data)
                 self._write(data)
             elif self._pulse is not None and self._pulse.beat_due(time.monotonic()):
                 self._write(HEARTBEAT)

@@ -131,7 +131,7 @@ def _display(plain: bool) -> Iterator[Callable[[Look], None]]:
     """Yield what shows a look: in place where rich is installed and somebody sees it."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     if plain or not terminal or importlib.util.find_spec("rich") is None:
-        yield lambda found: say(as_text(found))
+        yield lambda found: say(as_text(found, shutil.get_terminal_size() if terminal else None))
         return
     from rich.live import Live
     from rich.table import Table
@@ -149,13 +149,20 @@ def _display(plain: bool) -> Iterator[Callable[[Look], None]]:
         yield lambda found: live.update(table(found), refresh=True)
 
 
-def as_text(found: Look) -> str:
-    """Return a look as lines of text, and an empty one."""
-    lines = [_COLUMNS, *found.rows]
+def as_text(found: Look, size: os.terminal_size | None = None) -> str:
+    """Return a look as lines of text, and an empty one.
+
+    Args:
+        found: what to show.
+        size: of the terminal that it must fit into; `None` for all of it.
+    """
+    lines = [_COLUMNS, *found.rows[: None if size is None else max(1, size.lines - 4)]]
     widths = [max(len(line[place]) for line in lines) for place in range(len(_COLUMNS))]
+    if size is not None:
+        widths[0] = max(len(_COLUMNS[0]), min(widths[0], size.columns - sum(widths[1:]) - 2 * len(widths[1:])))
     shown = [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
+            cell.rjust(width) if place else (cell if len(cell) <= width else f"{cell[: width - 1]}…").ljust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines

@@ -11,7 +11,7 @@ from stompy.frames.escaping import unescape
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar
 
-_SECRET = re.compile("pass|pwd|secret|token|authorization|credential", re.IGNORECASE)
+_SECRET = re.compile("pass|pwd|secret|token|authorization|credential|cookie|api.?key", re.IGNORECASE)
 """A part of the names of headers whose values `repr` hides, such as `passcode` and brokers' own headers."""
 
 _ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")

@@ -85,6 +85,25 @@ def test_on_a_terminal_the_numbers_stay_in_place(watched: Broker, start: Start) 
     assert "\x1b[2J" not in shown.replace("\x1b[2J\x1b[H", "")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a terminal is needed")
+def test_on_a_terminal_plain_text_fits_too(watched: Broker, start: Start) -> None:
+    with connect(watched.url) as client:
+        for number in range(30):
+            client.send(f"/queue/{number}{'x' * 200}", "x", confirm=True)
+    ours, theirs = pty.openpty()
+    try:
+        size = {"COLUMNS": "80", "LINES": "12"}
+        start("top", watched.console_url, "--count", "1", "--plain", stdout=theirs, env=size)
+        os.close(theirs)
+        shown = read_until(ours, lambda text: "\r\n\r\n" in text)
+    finally:
+        os.close(ours)
+    lines = shown.splitlines()
+    assert len(lines) == 11
+    assert max(map(len, lines)) == 80
+    assert any("xx…  " in line for line in lines)
+
+
 def read_until(descriptor: int, holds: Callable[[str], bool]) -> str:
     text = ""
     while not holds(text):

@@ -178,7 +178,9 @@ class Page:
     def press(self, key: str) -> None:
         """Press a key."""
         text = key if len(key) == 1 else "\r" if key == "Enter" else ""
-        code = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38}.get(key, ord(key[0]))
+        code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}.get(
+            key, ord(key[0])
+        )
         for kind in ("keyDown", "keyUp"):
             more = {"text": text} if text and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **more)

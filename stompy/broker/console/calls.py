@@ -30,7 +30,7 @@ CONSOLE = "/console"
 
 _PAGE = 100
 """Messages that `browse` returns at most."""
-_LARGEST = 1024 * 1024
+_LARGEST = 256 * 1024
 """Bytes of a body that `message` returns at most."""
 
 
@@ -75,7 +75,7 @@ class Calls:
             reply: dict[str, object] = {"result": call(**asked, **reader)}
         except StompError as error:
             reply = {"error": str(error)}
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             _LOG.debug("a wrong request to the console: %r", error)
             reply = {"error": "the request is not understood"}
         return json.dumps(reply, separators=(",", ":")).encode()
@@ -114,10 +114,10 @@ class Calls:
 
     def _message(self, queue: str, number: int) -> dict[str, object]:
         """Return one message with its body."""
-        for message in self._management.browse(queue):
-            if message.number == number:
-                return _shown(message, _LARGEST)
-        raise ConfigurationError("the message is not in the queue any more")
+        found = self._management.browse(queue, numbers={number})
+        if not found:
+            raise ConfigurationError("the message is not in the queue any more")
+        return _shown(found[0], _LARGEST)
 
     def _tail(self, destination: str, reader: str, text: str = "", selector: str = "") -> dict[str, object]:
         """Return what came to a destination since the last call with these arguments."""

@@ -12,7 +12,7 @@ from stompy.broker.console.commands import ConsoleCommands
 from stompy.broker.console.site import Site
 from stompy.broker.profile import OWN
 from stompy.errors import NotConnected
-from stompy.frames.grammar import Leniency
+from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port
@@ -50,6 +50,7 @@ class Console:
             on_frame=None,
             profile=OWN,
             leniency=Leniency.NONE,
+            versions=NEGOTIABLE,
             heartbeat=HeartbeatOffer.from_seconds(1.0, 1.0),
             max_sessions=_MAX_PAGES,
             max_handshakes=_MAX_PAGES,

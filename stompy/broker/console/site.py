@@ -44,7 +44,8 @@ class Site:
     """
 
     def __init__(self, port: int, token: str) -> None:
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
+        shown = ("", ":80") if port == 80 else (f":{port}",)  # browsers leave the usual port out
+        self._hosts = {name + end for name in ("127.0.0.1", "localhost", "[::1]") for end in shown}
         self._token = token.encode()
 
     def respond(self, head: bytes) -> bytes | None:

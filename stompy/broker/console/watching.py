@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from stompy.broker.router import Router
     from stompy.broker.selector import Selector
     from stompy.broker.session_state import SessionState
-    from stompy.frames.frame import Frame
+    from stompy.frames.frame import Frame, Headers
 
 KEPT = 100
 """Messages, or frames, that a watch keeps."""
 SHOWN = 2048
 """Bytes of a body that it keeps."""
-UNREAD = 10.0
+UNREAD = 5.0
 """Seconds after which a watch that nobody reads ends, or half as many more."""
 
 
@@ -69,22 +69,23 @@ class Tap(View):
     Args:
         selector: the condition on headers.
         text: bytes that the headers or the body must contain.
+        after: the place in the order of the last message that it does not see.
     """
 
     __slots__ = ("_kept", "_last", "_text", "read_at", "seen")
 
-    def __init__(self, selector: Selector | None, text: bytes) -> None:
+    def __init__(self, selector: Selector | None, text: bytes, *, after: int) -> None:
         super().__init__(selector)
         self._text = text
         self._kept: deque[tuple[int, float, MessageHead, bytes, int]] = deque(maxlen=KEPT)
-        self._last = 0
+        self._last = after
         self.seen = 0
         self.read_at = time.monotonic()
 
     def sees(self, item: Item) -> bool:
         """Note a message that was not here before; return that it is not for a consumer."""
         message = item.message
-        if item.order > self._last:  # others come back, and were seen before
+        if item.order > self._last:  # others come back
             self._last = item.order
             wanted = not self._text or self._text in message.shared.data or self._text in message.body
             if wanted and super().sees(item):
@@ -125,23 +126,23 @@ class FrameWatch:
     """Keeps the latest frames of a session."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[int, float, Literal["received", "sent"], Frame]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[int, float, Literal["received", "sent"], str, Headers, bytes, int]] = deque(maxlen=KEPT)
         self.seen = 0
         self.read_at = time.monotonic()
 
     def note(self, direction: Literal["received", "sent"], session: str, frame: Frame) -> None:
         """Note a frame; on the session's threads."""
         self.seen += 1
-        self._kept.append((self.seen, time.time(), direction, frame))
+        body = frame.body
+        self._kept.append((self.seen, time.time(), direction, frame.command, frame.headers, body[:SHOWN], len(body)))
 
     def read(self) -> list[Seen]:
         """Return what passed since the last call, the latest of it if that is much."""
         self.read_at = time.monotonic()
         kept = []
         while self._kept:
-            number, moment, direction, frame = self._kept.popleft()
-            headers, body = masked(frame.headers.pairs), frame.body
-            kept.append(Seen(number, moment, direction, frame.command, headers, body[:SHOWN], len(body)))
+            number, moment, direction, command, headers, body, size = self._kept.popleft()
+            kept.append(Seen(number, moment, direction, command, masked(headers.pairs), body, size))
         return kept
 
 
@@ -169,7 +170,8 @@ class Watches:
         key = (reader, target, selector, text)
         if key not in self._taps:
             options = subscribe_options({"selector": selector}.get, prefetch=1)
-            tap, topology = Tap(options.selector, text.encode()), self._router.topology
+            topology, after = self._router.topology, self._router.publisher.mark()
+            tap = Tap(options.selector, text.encode(), after=after)
             tapped: Queue | Feed
             if target.kind == "topic":
                 tapped = Feed(target, _Passing(target.name, tap), selector=None)
@@ -182,18 +184,16 @@ class Watches:
         return self._taps[key][0]
 
     def frames(self, reader: str, session: SessionState) -> FrameWatch:
-        """Return the watch of a reader for a session, which is new where it has none; with the router's lock.
-
-        A session has one watch at a time; a later reader's takes the place of an earlier one's.
-        """
+        """Return the watch of a reader for a session, which is new where it has none; with the router's lock."""
         key = (reader, session.name)
         if key not in self._frames:
-            watch = FrameWatch()
-            self._frames = {other: found for other, found in self._frames.items() if found[1] is not session}
-            self._frames[key] = watch, session
-            session.watch(watch.note)
+            self._frames[key] = FrameWatch(), session
+            self._show_frames(session)
             self._look_later()
         return self._frames[key][0]
+
+    def _show_frames(self, session: SessionState) -> None:
+        session.watch(*(watch.note for watch, watched in self._frames.values() if watched is session))
 
     def _look_later(self) -> None:
         if self._timer is None and (self._taps or self._frames):
@@ -230,7 +230,7 @@ class Watches:
         for name, (watch, session) in list(self._frames.items()):
             if watch.read_at <= before:
                 del self._frames[name]
-                session.watch(None)
+                self._show_frames(session)
 
 
 def masked(pairs: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

@@ -165,7 +165,7 @@ class WebSocketListener:
         subprotocols: that a client may choose from, the preferred one first.
         admits: whether a page of this origin may connect; clients that are no browsers have none.
         respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
-            may raise `HandshakeRefused`.
+            may raise `HandshakeRefused`. With it, clients that do not speak HTTP are refused.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class WebSocketListener:
         *,
         subprotocols: Sequence[str],
         admits: Callable[[str], bool],
-        respond: Callable[[bytes], bytes | None] = lambda head: None,
+        respond: Callable[[bytes], bytes | None] | None = None,
     ) -> None:
         self._listener = listener
         self._subprotocols = subprotocols
@@ -219,7 +219,7 @@ class AcceptedTransport:
         *,
         subprotocols: Sequence[str],
         admits: Callable[[str], bool],
-        respond: Callable[[bytes], bytes | None],
+        respond: Callable[[bytes], bytes | None] | None,
     ) -> None:
         self._underlying = underlying
         self._subprotocols = subprotocols
@@ -267,7 +267,7 @@ class AcceptedTransport:
             if self._refused:
                 continue  # unread bytes could destroy the response
             self._start += data
-            if _START.startswith(self._start[: len(_START)]):
+            if self._respond is not None or _START.startswith(self._start[: len(_START)]):
                 self._try_upgrade()
             else:
                 self._choose(self._underlying)
@@ -283,13 +283,16 @@ class AcceptedTransport:
             ConnectionLost: it is refused.
         """
         head, end, rest = self._start.partition(handshake.END)
-        if not end and len(head) <= handshake.MAX_HEAD:
+        is_get = _START.startswith(self._start[: len(_START)])
+        if is_get and not end and len(head) <= handshake.MAX_HEAD:
             return
         self._start = b""
         try:
+            if not is_get:
+                raise HandshakeRefused(405, "only GET is known here")
             if len(head) > handshake.MAX_HEAD:
                 raise HandshakeRefused(431, f"the head of the request is longer than {handshake.MAX_HEAD} bytes")
-            response = self._respond(head)
+            response = None if self._respond is None else self._respond(head)
             if response is not None:
                 self._finish(response, Deadline(_RESPONSE_WITHIN))
                 raise ConnectionLost(f"{self.peer} has its HTTP response")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from tests.broker.console.conftest import Ask, until
+from tests.broker.console.conftest import Ask, asks, console_ws, until
 
 
 def test_the_overview_has_queues_topics_and_connections(broker: Broker, client: Connection, ask: Ask) -> None:
@@ -26,6 +27,7 @@ def test_the_overview_has_queues_topics_and_connections(broker: Broker, client: 
     assert (connection["version"], connection["unacked"]) == ("1.2", 1)
     assert connection["subscriptions"] == ["/queue/a", "/topic/t"]
     assert connection["heartbeat"] == [10.0, 10.0]
+    assert connection["last_frame"][0] == "SEND"
     assert overview["counters"]["messages_in"] == 3
 
 
@@ -133,6 +135,29 @@ def test_what_comes_back_is_not_in_the_tail_again(broker: Broker, ask: Ask) -> N
     assert ask("tail", destination="/queue/a")["result"]["total"] == 1
 
 
+def test_what_was_there_before_the_tail_is_not_in_it_when_it_comes_back(broker: Broker, ask: Ask) -> None:
+    with connect(broker.url) as other:
+        subscription = other.subscribe("/queue/a", ack="client")
+        other.send("/queue/a", "x")
+        subscription.receive(20)
+        ask("tail", destination="/queue/a")
+    until(lambda: broker.depth("/queue/a") == 1)
+    assert ask("tail", destination="/queue/a")["result"]["total"] == 0
+
+
+def test_two_pages_see_the_frames_of_one_connection(broker: Broker, client: Connection, ask: Ask) -> None:
+    with connect(console_ws(broker)) as second:
+        pages = [ask, asks(second)]
+        session = broker.connections()[0].session
+        for page in pages:
+            page("frames", connection=session)
+        client.send("/queue/a", "x", confirm=True)
+        for page in pages:
+            frames = page("frames", connection=session)["result"]
+            assert [frame["command"] for frame in frames["passed"]] == ["SEND", "RECEIPT"]
+            assert frames["total"] == 2
+
+
 def test_the_frames_of_a_connection_are_shown_with_secrets_masked(client: Connection, ask: Ask) -> None:
     (connection,) = ask("overview")["result"]["connections"]
     session = connection["session"]
@@ -161,10 +186,17 @@ def test_the_frames_of_a_connection_are_shown_with_secrets_masked(client: Connec
         ({"call": "browse", "queue": 7}, "not understood"),
         ({"call": "browse", "queue": "/queue/a", "start": "x"}, "not understood"),
         ({"call": "purge", "queue": "/queue/a", "numbers": 1}, "not understood"),
+        ({"call": "browse", "queue": "/queue/a", "start": float("inf")}, "not understood"),
+        ({"call": ["browse"]}, "not understood"),
         ({"call": "__init__"}, "not understood"),
         ({"call": "stop"}, "not understood"),
     ],
 )
-def test_a_wrong_request_is_answered_with_an_error(ask: Ask, request_: dict[str, str], said: str) -> None:
+def test_a_wrong_request_is_answered_with_an_error(ask: Ask, request_: dict[str, Any], said: str) -> None:
     arguments = dict(request_)
     assert said in ask(arguments.pop("call"), **arguments)["error"]
+
+
+@pytest.mark.parametrize("request_", ["", "[]", "7", "[" * 100_000, b"\xff"])
+def test_a_request_that_is_no_object_is_answered_with_an_error(console: Connection, request_: str | bytes) -> None:
+    assert "not understood" in console.request("/console", request_).text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -39,6 +41,23 @@ def test_a_websocket_needs_the_token(broker: Broker) -> None:
         assert client.version == "1.2"
     with pytest.raises(WebSocketRefused, match=r"403.*token"):
         connect(address.replace(broker.console_url.split("/")[3], "guessed"))
+
+
+def test_nothing_but_http_has_access_as_it_has_no_token(broker: Broker) -> None:
+    port = urlsplit(broker.console_url).port
+    with pytest.raises(StompError):
+        connect(f"stomp://127.0.0.1:{port}")
+    for request in (b"CONNECT\naccept-version:1.2\nhost:x\n\n\0", b"\n", b"\0", b"POST / HTTP/1.1\r\nHost: x\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", port or 0), 20) as client:
+            client.sendall(request)
+            answer = b"".join(iter(lambda: client.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+        assert b"CONNECTED" not in answer
+
+
+def test_it_speaks_1_2_whatever_the_broker_does() -> None:
+    with Broker(console=True, versions=["1.0"]) as broker, connect(console_ws(broker)) as console:
+        assert console.version == "1.2"
 
 
 def test_a_console_needs_no_login_where_clients_do() -> None:

@@ -27,6 +27,38 @@ def test_the_page_comes_to_whoever_has_the_token(host: str) -> None:
     assert f"connect-src ws://{host.lower()};".encode() in response
 
 
+def test_the_usual_port_of_http_may_be_left_out() -> None:
+    site = Site(80, "sesame")
+    for host in ("localhost", "localhost:80"):
+        assert site.respond(head("/sesame/", host)) is not None
+        assert site.respond(head("/sesame/stomp", host, f"Origin: http://{host}")) is None
+    with pytest.raises(HandshakeRefused, match="own machine"):
+        site.respond(head("/sesame/", "evil.example"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /sesame/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /sesame/ HTTP/1.1\r\nHost: 127.0.0.1:8161\r\nHost: evil.example\r\n\r\n", 400),
+        (b"GET /sesame/ HTTP/1.1\r\nHost: 127.0.0.1:8161\r\nhost: 127.0.0.1:8161\r\n\r\n", 400),
+        (
+            b"GET /sesame/ HTTP/1.1\r\nHost: 127.0.0.1:8161\r\nOrigin: null\r\nOrigin: http://127.0.0.1:8161\r\n\r\n",
+            400,
+        ),
+        (b"GET http://127.0.0.1:8161/sesame/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 400),
+        (b"GET /sesame/ HTTP/1.0\r\nHost: 127.0.0.1:8161\r\n\r\n", 505),
+        (b"GET /sesame/ HTTP/0.9\r\n\r\n", 400),
+        (b"HEAD /sesame/ HTTP/1.1\r\nHost: 127.0.0.1:8161\r\n\r\n", 405),
+        (b"POST /sesame/ HTTP/1.1\r\nHost: 127.0.0.1:8161\r\n\r\n", 405),
+    ],
+)
+def test_requests_that_are_not_one_plain_get_are_refused(request_: bytes, status: int) -> None:
+    with pytest.raises(HandshakeRefused) as caught:
+        SITE.respond(request_)
+    assert caught.value.status == status
+
+
 @pytest.mark.parametrize("target", ["/", "/sesam/", "/sesame2/", "/%73esame/", "//sesame/", "/sesam/stomp", "/stomp"])
 def test_without_the_token_there_is_nothing(target: str) -> None:
     with pytest.raises(HandshakeRefused, match="token") as caught:

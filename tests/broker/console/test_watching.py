@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
-from stompy.broker.console.watching import Watches
+from stompy.broker.console.watching import KEPT, FrameWatch, Tap, Watches
 from stompy.broker.destinations import targets_of
 from stompy.broker.management import FrameHook
+from stompy.broker.message import Item
 from stompy.broker.router import Router
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame
@@ -64,13 +66,26 @@ def test_a_watched_queue_is_kept_while_it_is_empty(router: Router) -> None:
 
 def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: Router) -> None:
     session = a_session_state()
-    hooks: list[FrameHook | None] = []
-    session.watch = hooks.append
+    hooks: list[tuple[FrameHook, ...]] = []
+    session.watch = lambda *given: hooks.append(given)
     with router.turn():
         watch = watches.frames("me", session)
-        watches.frames("other", session)  # takes its place
-    assert len(hooks) == 2
-    until(lambda: hooks[-1] is None)
-    watch.note("received", "s-1", Frame("SEND", {"passcode": "sesame"}, b"x" * 5000))
+        watches.frames("other", session)
+    assert [len(given) for given in hooks] == [1, 2]
+    until(lambda: hooks[-1] == ())
+    watch.note("received", "s-1", Frame("SEND", {"passcode": "sesame", "Authorization": "Bearer x"}, b"x" * 5000))
     (seen,) = watch.read()
-    assert (seen.headers, len(seen.body), seen.size) == ((("passcode", "***"),), 2048, 5000)
+    assert seen.headers == (("passcode", "***"), ("Authorization", "***"))
+    assert (len(seen.body), seen.size) == (2048, 5000)
+
+
+def test_watches_keep_the_start_of_large_bodies_only() -> None:
+    tap, watch = Tap(None, b"", after=0), FrameWatch()
+    tracemalloc.start()
+    for order in range(1, KEPT + 1):
+        tap.sees(Item(a_message("/queue/a", bytes(1_000_000)), order))
+        watch.note("received", "s-1", Frame("SEND", {"destination": "/queue/a"}, bytes(1_000_000)))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 3_000_000
+    assert len(tap.read()) == len(watch.read()) == KEPT

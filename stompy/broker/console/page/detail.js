@@ -10,7 +10,7 @@ class Detail {
     this.chips = el("span", {});
     this.content = el("div", { class: "list grow" });
     this.live = null;
-    this.actions = el("div", { class: "tools" });
+    this.actions = el("div", { class: "tools actions" });
     this.subtabs = el("div", { class: "subtabs", role: "tablist" });
     const close = el("button", { class: "plain", type: "button", "aria-label": "Close", onclick: () => app.close() }, "✕");
     this.title = el("h2", { tabindex: "-1" }, kind === "Connections" ? row.peer : this.name);
@@ -22,13 +22,18 @@ class Detail {
     this.update(row);
   }
 
+  done(count, what) {
+    this.browser.load();
+    return `${plural(count, "message")} ${what}`;
+  }
+
   call(name, more, said) {
     return async () => said(await this.app.stomp.call(name, more));
   }
 
   show(names) {
     const make = {
-      Messages: () => new Browser(this.app, this.name),
+      Messages: () => (this.browser = new Browser(this.app, this.name)),
       Live: () => tailOf(this.app, this.name, (message) => this.open(message)),
       Frames: () => framesOf(this.app, this.name, (frame) => this.open(frame)),
     };
@@ -44,10 +49,12 @@ class Detail {
   // Open a message of the live tail, which goes on meanwhile.
   open(message) {
     const before = this.content.firstElementChild;
-    const back = el("button", { type: "button", onclick: () => this.content.replaceChildren(before) }, "‹ Back");
+    const back = el("button", { type: "button", class: "back", onclick: () => {
+      this.content.replaceChildren(before);
+      this.live.items.focus({ preventScroll: true });
+    } }, "‹ Back");
     this.content.replaceChildren(el("div", { class: "list" },
-      el("div", { class: "tools" }, back,
-        message.kind === "message" ? el("button", { type: "button", class: "main", onclick: () => this.app.edit(message) }, "Edit and send") : null),
+      el("div", { class: "tools" }, back, message.kind === "message" ? editing(this.app, message) : el("b", {}, message.command)),
       ...messageView(message)));
     back.focus({ preventScroll: true });
   }
@@ -61,11 +68,11 @@ class Detail {
     const target = el("input", { placeholder: "Move all to /queue/…", "aria-label": "Queue to move all messages to", spellcheck: "false" });
     const move = async () => {
       if (!target.value.trim()) throw new Error("name the queue to move the messages to");
-      return this.call("move", { queue, target: target.value.trim() }, (count) => `${plural(count, "message")} moved to ${target.value.trim()}`)();
+      return this.call("move", { queue, target: target.value.trim() }, (count) => this.done(count, `moved to ${target.value.trim()}`))();
     };
     target.addEventListener("keydown", (event) => event.key === "Enter" && attempt(move));
     this.actions.append(this.pause, target, action("Move", move),
-      dangerous("Purge", () => `Drop ${plural(this.row.ready, "message")}?`, this.call("purge", { queue }, (count) => `${plural(count, "message")} dropped`)));
+      dangerous("Purge", () => `Drop ${plural(this.row.ready, "message")}?`, this.call("purge", { queue }, (count) => this.done(count, "dropped"))));
     this.show(["Messages", "Live"]);
   }
 
@@ -92,7 +99,8 @@ class Detail {
     if (this.pause) setText(this.pause, now.paused ? "Resume" : "Pause");
     const facts = this.kind === "Connections" ? [
       ["Version", `STOMP ${now.version}`], ["Login", now.login || "none"], ["Client id", now.client_id || "none"], ["Unacked", grouped.format(now.unacked)],
-      ["Heartbeats", beats(now)], ["Last heard", this.gone ? "" : `${seconds(now.idle)} ago`], ["Session", now.session], ["Subscriptions", now.subscriptions.join(", ") || "none"],
+      ["Heartbeats", beats(now)], ["Last frame", this.gone ? "" : `${now.last_frame[0]}, ${seconds(now.last_frame[1])} ago`],
+      ["Last heard", this.gone ? "" : `${seconds(now.idle)} ago`], ["Session", now.session], ["Subscriptions", now.subscriptions.join(", ") || "none"],
     ] : [
       ["Ready", grouped.format(now.ready)], ["Unacked", grouped.format(now.unacked || 0)], ["Consumers", grouped.format(now.consumers)],
       ["In", `${rate(now.in)}/s`], ["Out", `${rate(now.out)}/s`],

@@ -35,6 +35,18 @@ const plural = (count, word) => `${grouped.format(count)} ${word}${count === 1 ?
 const seconds = (value) => (value < 10 ? `${value.toFixed(1)} s` : value < 120 ? `${Math.round(value)} s` : `${Math.round(value / 60)} min`);
 const clock = (moment) => new Date(moment * 1000).toTimeString().slice(0, 8);
 
+const narrow = matchMedia("(max-width: 820px)");
+
+// What the browser remembers, if it is allowed to.
+function remembered(name, value) {
+  try {
+    if (value !== undefined) localStorage.setItem(name, value);
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
 const HISTORY = 120;
 
 // The latest numbers of something, one each second.

@@ -2,7 +2,7 @@
 // the latest of it shown, whatever the rate.
 
 const LINES = 120;
-const LINES_AT_ONCE = 40;
+const LINES_AT_ONCE = 20;
 
 class Live {
   // `ask` returns a promise of { total, passed }; `opened` gets the message that is chosen.
@@ -10,6 +10,8 @@ class Live {
     this.ask = ask;
     this.opened = opened;
     this.shown = 0;
+    this.total = 0;
+    this.round = 0;
     this.items = el("div", { class: "items", tabindex: "-1" });
     this.empty = el("p", { class: "empty" }, waiting);
     this.items.append(this.empty);
@@ -32,16 +34,25 @@ class Live {
     this.items.replaceChildren(this.empty);
     this.empty.hidden = false;
     this.shown = 0;
+    this.round += 1;
+  }
+
+  // Lines stay where they are while one of them has the focus.
+  get held() {
+    return this.paused || (document.activeElement !== this.items && this.items.contains(document.activeElement));
   }
 
   async tick() {
-    if (this.busy || this.paused) return;
+    if (this.busy) return;
     this.busy = true;
+    const round = this.round;
     try {
       const { total, passed } = await this.ask();
+      if (round !== this.round) return; // it was for another filter
       this.failed = "";
-      this.show(passed.slice(-LINES_AT_ONCE));
-      this.shown += Math.min(passed.length, LINES_AT_ONCE);
+      if (total < this.total) this.shown = 0; // the broker began anew
+      this.total = total;
+      if (!this.held) this.show(passed.slice(-LINES_AT_ONCE));
       setText(this.count, `${grouped.format(total)} passed${total > this.shown ? `, ${grouped.format(this.shown)} of them shown` : ""}`);
     } catch (error) {
       if (this.failed !== error.message) note(error.message, true);
@@ -55,6 +66,7 @@ class Live {
   show(passed) {
     if (!passed.length) return;
     this.empty.hidden = true;
+    this.shown += passed.length;
     const lines = passed.reverse().map((message) => this.line(message));
     this.items.prepend(...lines);
     while (this.items.childElementCount > LINES + 1) this.items.lastElementChild.remove();

@@ -34,7 +34,7 @@ class App {
         { title: "Heartbeats", value: (row) => row.heartbeat[0], text: beats, wide: true },
         { ...numeric("Subscriptions", (row) => row.subscriptions.length), wide: true },
         numeric("Unacked", (row) => row.unacked),
-        { ...numeric("Last heard", (row) => row.idle, seconds), wide: true },
+        { title: "Last frame", value: (row) => row.last_frame[1], text: (row) => seconds(row.last_frame[1]), number: true, wide: true },
       ], (row) => this.open("Connections", row)),
     };
     this.tiles = [["In/s", "in", rate], ["Out/s", "out", rate], ["Ready", "ready", short], ["Unacked", "unacked", short],
@@ -48,13 +48,14 @@ class App {
     this.tabs = tabs($("tabs"), this.names, (name) => this.choose(name));
     this.badges = {};
     for (const name of this.names.slice(0, 3)) this.tabs.buttons.get(name).append((this.badges[name] = el("small", {}, "0")));
-    this.theme(localStorage.getItem("stompy-theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
-      localStorage.getItem("stompy-theme") || this.theme(event.matches ? "dark" : "light"));
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    this.theme(remembered("stompy-theme") || (dark.matches ? "dark" : "light"));
+    dark.addEventListener("change", () => remembered("stompy-theme") || this.theme(dark.matches ? "dark" : "light"));
     $("theme").addEventListener("click", () => {
       this.theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-      localStorage.setItem("stompy-theme", document.documentElement.dataset.theme);
+      remembered("stompy-theme", document.documentElement.dataset.theme);
     });
+    narrow.addEventListener("change", () => this.cover());
     $("help").addEventListener("click", () => this.help());
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("visibilitychange", () => document.hidden || this.look());
@@ -103,7 +104,11 @@ class App {
     const table = this.tables[name];
     $("list").replaceChildren(...(table ? [el("div", { class: "tools" }, table.filter, table.count), table.box] : [this.sender.box]));
     if (table) table.update(this.store.rows[name]);
-    else this.sender.destination.focus();
+  }
+
+  // On a phone the details cover the page: what is below cannot be reached.
+  cover() {
+    for (const part of document.querySelectorAll(".bar, .tiles, .tabs, #list")) part.inert = narrow.matches && this.detail !== null;
   }
 
   open(kind, row) {
@@ -116,6 +121,7 @@ class App {
     $("detail").replaceChildren(...detail.box);
     $("detail").hidden = false;
     $("main").className = "split";
+    this.cover();
     $("detail").scrollTop = 0;
     detail.title.focus({ preventScroll: true });
   }
@@ -125,13 +131,15 @@ class App {
     $("detail").hidden = true;
     $("main").className = "";
     $("detail").replaceChildren();
+    this.cover();
     const table = this.tables[this.tab];
-    if (focus && table) table.view.focus();
+    if (focus && table) table.box.focus();
   }
 
   edit(message) {
     this.sender.fill(message);
     this.tabs.choose("Send");
+    this.sender.body.focus();
   }
 
   theme(name) {
@@ -144,8 +152,12 @@ class App {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = ["INPUT", "TEXTAREA"].includes(event.target.tagName);
     if (event.key === "Escape") {
+      const back = $("detail").querySelector(".back");
       if (typing) event.target.blur();
-      else if (this.detail) this.close();
+      else if (back) {
+        back.classList.remove("back"); // the list is on its way
+        back.click();
+      } else if (this.detail) this.close();
       return;
     }
     if (typing) return;
@@ -153,10 +165,11 @@ class App {
     if (event.key === "/" && table) {
       event.preventDefault();
       table.filter.focus();
-    } else if ("1234".includes(event.key)) {
+    } else if (/^[1-4]$/.test(event.key)) {
       this.tabs.choose(this.names[Number(event.key) - 1], true);
+      if (!this.tables[this.tab]) this.sender.destination.focus();
     } else if (["j", "k", "ArrowDown", "ArrowUp"].includes(event.key) && table && event.target === document.body) {
-      table.view.focus();
+      table.box.focus();
       table.key(event);
     } else if (event.key === "?") {
       this.help();
@@ -167,7 +180,7 @@ class App {
 
   help() {
     const keys = [["1 2 3 4", "queues, topics, connections, send"], ["/", "filter the list"], ["j k ↓ ↑", "move in the list"],
-      ["Enter", "open"], ["Esc", "close"], ["t", "light or dark"], ["?", "these keys"]];
+      ["Enter", "open"], ["Esc", "back, or close"], ["t", "light or dark"], ["?", "these keys"]];
     const title = el("h2", { tabindex: "-1" }, "Keyboard");
     const close = el("button", { class: "plain", type: "button", "aria-label": "Close", onclick: () => this.close() }, "✕");
     this.show({ title, box: [el("div", { class: "head" }, title, close),

@@ -23,16 +23,22 @@ class Row {
   }
 }
 
+const GAP = 10; // seconds without numbers, after which the histories begin anew
+
 class Store {
   constructor() {
     this.rows = { Queues: [], Topics: [], Connections: [] };
+    this.forget();
+  }
+
+  forget() {
     this.known = { Queues: new Map(), Topics: new Map() };
-    this.totals = { in: new History(), out: new History(), ready: new History(), unacked: new History(), connections: new History(), dead: new History() };
+    this.totals = Object.fromEntries(["in", "out", "ready", "unacked", "connections", "dead"].map((name) => [name, new History()]));
     this.counters = null;
-    this.moment = 0;
   }
 
   take(overview) {
+    if (this.counters && overview.moment - this.moment > GAP) this.forget(); // the page was hidden
     const elapsed = this.counters ? overview.moment - this.moment : 0;
     const counters = overview.counters;
     const per = (name) => (elapsed > 0 ? Math.max(0, counters[name] - this.counters[name]) / elapsed : 0);

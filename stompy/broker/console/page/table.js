@@ -3,6 +3,7 @@
 class Table {
   // Columns are { title, value(row), text(row), number, wide, chart(canvas, row), start }; `opened` gets the row chosen.
   constructor(kind, columns, opened) {
+    this.kind = kind;
     this.columns = columns;
     this.opened = opened;
     this.sorted = { column: columns[0], down: false };
@@ -12,18 +13,22 @@ class Table {
     this.at = -1;
     this.heads = columns.map((column) => el("div", { role: "columnheader", class: this.kindOf(column) },
       el("button", { type: "button", class: this.kindOf(column), onclick: () => this.sort(column) }, column.title)));
-    this.view = el("div", { class: "view", tabindex: "0", role: "rowgroup", "aria-label": kind,
-      onscroll: () => this.paint(), onkeydown: (event) => this.key(event) });
+    this.view = el("div", { class: "view", tabindex: "-1", role: "rowgroup", onscroll: () => this.paint() });
     this.space = el("div");
     this.empty = el("p", { class: "empty" }, `No ${kind.toLowerCase()} yet`);
     this.view.append(this.space, this.empty);
     this.filter = el("input", { type: "search", placeholder: `Filter ${kind.toLowerCase()}  ( / )`,
       "aria-label": `Filter ${kind.toLowerCase()}`, oninput: () => this.update(this.rows) });
     this.count = el("span", { class: "quiet" });
-    this.box = el("div", { class: `grid ${kind.toLowerCase()}`, role: "grid" },
-      el("div", { class: "row", role: "row" }, ...this.heads), this.view);
+    this.box = el("div", { class: `grid ${kind.toLowerCase()}`, role: "grid", tabindex: "0", "aria-label": kind,
+      onkeydown: (event) => event.target === this.box && this.key(event) },
+    el("div", { class: "row", role: "row" }, ...this.heads), this.view);
     new ResizeObserver(() => this.paint()).observe(this.view);
     this.markSort();
+  }
+
+  get height() {
+    return narrow.matches ? 44 : 34;
   }
 
   kindOf(column) {
@@ -63,7 +68,7 @@ class Table {
   }
 
   paint() {
-    const height = matchMedia("(max-width: 820px)").matches ? 44 : 34;
+    const { height } = this;
     this.space.style.height = `${this.shown.length * height}px`;
     const first = Math.max(0, Math.floor(this.view.scrollTop / height) - 2);
     const last = Math.min(this.shown.length, Math.ceil((this.view.scrollTop + this.view.clientHeight) / height) + 2);
@@ -75,19 +80,23 @@ class Table {
       if (!row) return;
       line.box.style.transform = `translateY(${(first + place) * height}px)`;
       line.box.classList.toggle("chosen", first + place === this.at);
+      line.box.setAttribute("aria-selected", String(first + place === this.at));
       line.box.setAttribute("aria-rowindex", first + place + 1);
       this.columns.forEach((column, number) => {
         if (column.chart) column.chart(line.cells[number], row);
         else setText(line.cells[number], column.text ? column.text(row) : String(column.value(row)));
       });
+      line.cells[0].title = row.name;
     });
+    const chosen = this.at >= first && this.at < last ? this.pool[this.at - first].box.id : "";
+    this.box.setAttribute("aria-activedescendant", chosen);
   }
 
   makeRow() {
     const cells = this.columns.map((column) => column.chart ? el("canvas", { class: "wide", "aria-hidden": "true" })
       : el("div", { role: "gridcell", class: this.kindOf(column) }));
     const line = { row: null, cells };
-    line.box = el("div", { class: "row", role: "row", onclick: () => this.choose(this.shown.indexOf(line.row)) }, ...cells);
+    line.box = el("div", { id: `${this.kind}-${this.pool.length}`, class: "row", role: "row", onclick: () => this.choose(this.shown.indexOf(line.row)) }, ...cells);
     this.view.append(line.box);
     return line;
   }
@@ -98,7 +107,7 @@ class Table {
     if (step && this.shown.length) {
       event.preventDefault();
       this.at = Math.min(this.shown.length - 1, Math.max(0, this.at + step));
-      const height = matchMedia("(max-width: 820px)").matches ? 44 : 34;
+      const { height } = this;
       const top = this.at * height;
       if (top < this.view.scrollTop) this.view.scrollTop = top;
       if (top + height > this.view.scrollTop + this.view.clientHeight) this.view.scrollTop = top + height - this.view.clientHeight;
