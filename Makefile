@@ -13,7 +13,6 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # All tests of one kind of broker in one process, so that each is started once.
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
-REAL_WEB := artemis,rabbitmq4
 # `__init__` defines the version.
 DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
@@ -98,8 +97,10 @@ test-brokers: $(VENV)/.installed-test
 # On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages.
 test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix test-transport-ws \
 		test-transport-wss
-	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL_WEB) STOMPY_REQUIRE_BROKERS=$(REAL_WEB) \
+	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
 		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py
+	STOMPY_SCENARIO_TRANSPORT=wss STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
+		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
 	STOMPY_SCENARIO_TRANSPORT=tls12 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
 		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
 	STOMPY_SCENARIO_TRANSPORT=mtls STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
