@@ -13,7 +13,6 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # All tests of one kind of broker in one process, so that each is started once.
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
-REAL_WEB := artemis,rabbitmq4
 # `__init__` defines the version.
 DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
 
@@ -100,9 +99,12 @@ test-brokers: $(VENV)/.installed-test
 # WebSocket those of acknowledging, receipts and transactions too.
 test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix test-transport-ws \
 		test-transport-wss
-	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL_WEB) STOMPY_REQUIRE_BROKERS=$(REAL_WEB) \
-		$(PYTEST) -m broker $(BY_BROKER) $(addprefix tests/scenarios/test_,connecting.py messages.py settling.py receipts.py \
-		transactions.py outages.py)
+	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
+		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py
+	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=artemis,rabbitmq4 STOMPY_REQUIRE_BROKERS=artemis,rabbitmq4 \
+		$(PYTEST) -m broker $(BY_BROKER) $(addprefix tests/scenarios/test_,settling.py receipts.py transactions.py outages.py)
+	STOMPY_SCENARIO_TRANSPORT=wss STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
+		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
 	STOMPY_SCENARIO_TRANSPORT=tls12 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
 		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
 	STOMPY_SCENARIO_TRANSPORT=mtls STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \

@@ -35,6 +35,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.broker_parts import (
+    ACTIVEMQ5_WEB,
+    ACTIVEMQ_WEB,
     CACHE,
     JAVA,
     RABBITMQ_3,
@@ -43,6 +45,7 @@ from tools.broker_parts import (
     digest,
     ensure,
     get_activemq,
+    get_activemq_web,
     get_artemis,
     make_root,
     run,
@@ -73,6 +76,7 @@ appender.console.layout.pattern = %d %-5p %c{1} - %m%n%throwable
 """
 
 _ACTIVEMQ = """\
+COPY web /opt/apache-activemq/lib
 COPY broker /usr/local/bin/broker
 COPY log4j2.properties /opt/apache-activemq/conf/
 RUN chmod 755 /usr/local/bin/broker
@@ -171,13 +175,15 @@ class Builder:
         return Outcome(kind, image, tag, version, size, seconds, built)
 
     def activemq(self, image: str) -> bool:
-        """ActiveMQ Classic's newest release on Debian's Java."""
-        home = self._path("activemq")
-        return self._layer(image, "COPY lib /opt/apache-activemq/lib\n" + _ACTIVEMQ, {"lib": home / "lib"}, home.name)
+        """ActiveMQ Classic's newest release on Debian's Java, and the newest WebSocket connector."""
+        home, web = self._path("activemq"), self._path("activemq-web")
+        files = {"lib": home / "lib", "web": web}
+        return self._layer(image, "COPY lib /opt/apache-activemq/lib\n" + _ACTIVEMQ, files, home.name + web.name)
 
     def activemq5(self, image: str) -> bool:
-        """Debian's ActiveMQ."""
-        return self._layer(image, f"RUN bash -c {shlex.quote(_LINK_JARS)}\n{_ACTIVEMQ}", {}, "")
+        """Debian's ActiveMQ, and its WebSocket connector, which Debian leaves out."""
+        web = self._path("activemq5-web")
+        return self._layer(image, f"RUN bash -c {shlex.quote(_LINK_JARS)}\n{_ACTIVEMQ}", {"web": web}, web.name)
 
     def artemis(self, image: str) -> bool:
         """Artemis on Debian's Java."""
@@ -285,8 +291,8 @@ MAKERS: dict[str, Callable[[Builder, str], bool]] = {
 }
 
 NEEDS = {
-    "activemq": ("java", "activemq"),
-    "activemq5": ("java",),
+    "activemq": ("java", "activemq", "activemq-web"),
+    "activemq5": ("java", "activemq5-web"),
     "artemis": ("java", "artemis"),
     "rabbitmq3": ("rabbitmq3",),
     "rabbitmq4": ("rabbitmq4",),
@@ -301,6 +307,8 @@ def build_all(kinds: Sequence[str], *, anew: bool) -> list[Outcome]:
         "rabbitmq3": lambda: make_root(RABBITMQ_3, anew=anew),
         "rabbitmq4": lambda: make_root(RABBITMQ_4, anew=anew),
         "activemq": get_activemq,
+        "activemq-web": lambda: get_activemq_web(*ACTIVEMQ_WEB, anew=anew),
+        "activemq5-web": lambda: get_activemq_web(*ACTIVEMQ5_WEB, anew=anew),
         "artemis": lambda: get_artemis(anew=anew),
     }
     needed = [name for name in fetchers if any(name in NEEDS[kind] for kind in kinds)]

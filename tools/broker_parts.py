@@ -21,6 +21,9 @@ ARTEMIS = (
     "org.apache.activemq:apache-artemis:2.44.0:tar.gz:bin",
 )
 """The newest available release, and one under its former name; the first that exists is used."""
+ACTIVEMQ_WEB = ("6.2.4", "websocket-jetty-server")
+ACTIVEMQ5_WEB = ("5.17.2", "websocket-server")
+"""The newest WebSocket connector that Maven has for ActiveMQ 6, and that of Debian's ActiveMQ 5; and Jetty's part."""
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 
 
@@ -53,6 +56,19 @@ PYTHON = Root(
     ("python3", "python3-pip", "python3-setuptools", "python3-wheel", "python3-tenacity", "python-is-python3"),
 )
 """In the place of the official image of Python."""
+
+_WEB_POM = """\
+<project><modelVersion>4.0.0</modelVersion><packaging>pom</packaging>
+<groupId>stompy</groupId><artifactId>activemq-web</artifactId><version>1</version>
+<dependencyManagement><dependencies><dependency>
+<groupId>org.apache.activemq</groupId><artifactId>activemq-parent</artifactId><version>{version}</version>
+<type>pom</type><scope>import</scope></dependency></dependencies></dependencyManagement>
+<dependencies><dependency><groupId>org.apache.activemq</groupId><artifactId>activemq-http</artifactId>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
+<dependency><groupId>org.eclipse.jetty.websocket</groupId><artifactId>{server}</artifactId>
+<exclusions><exclusion><groupId>org.slf4j</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
+</dependencies></project>
+"""
 
 # The package lists of a frozen mirror have expired.
 _APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "3"')
@@ -163,6 +179,26 @@ def get_activemq() -> Path:
     home = Path(run(TOP / ".ci" / "activemq", timeout=600).strip().splitlines()[-1])
     if home.name.endswith("-debian"):
         raise CannotBeHad("Maven has no ActiveMQ 6 for this machine")
+    return home
+
+
+def get_activemq_web(version: str, server: str, *, anew: bool) -> Path:
+    """Return a folder with the jars of ActiveMQ's WebSocket connector and of Jetty; they are none of the broker's own.
+
+    Raises:
+        CannotBeHad: Maven does not have them.
+    """
+    pom = _WEB_POM.format(version=version, server=server)
+    home = CACHE / f"activemq-web-{version}-{digest(pom)}"
+    if home.exists() and not anew:
+        return home
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix=".activemq-web-") as folder:
+        Path(folder, "pom.xml").write_text(pom, encoding="utf-8")
+        lib = Path(folder, "lib")
+        options = ["-f", f"{folder}/pom.xml", "-DincludeScope=runtime", f"-DoutputDirectory={lib}"]
+        run("mvn", "-q", "-B", "-C", f"{MAVEN_PLUGIN}:copy-dependencies", *options, timeout=600)
+        shutil.rmtree(home, ignore_errors=True)
+        lib.replace(home)
     return home
 
 

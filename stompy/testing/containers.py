@@ -165,6 +165,7 @@ class BrokerOptions(TypedDict, total=False):
     persistent: bool
     tls: bool
     client_certificates: bool
+    ws: bool
     memory_limit: int | None
     advisories: bool
     dead_letter_nonpersistent: bool

@@ -27,9 +27,9 @@ import stompy
 from stompy.testing.brokers.settings import BrokerUnavailable
 from stompy.testing.required import missing
 from tests.scenarios.expected.facts import FACTS
-from tests.scenarios.expected.model import KINDS, LIKE, VERSIONS, fits
+from tests.scenarios.expected.model import CLASSIC, KINDS, LIKE, VERSIONS, fits
 from tests.scenarios.expected.profiles import DIFFERS
-from tests.support.candidates import Candidate, start
+from tests.support.candidates import TRANSPORT, WEB, Candidate, start
 from tests.support.matrix import CELL, Cell
 from tests.support.needs import each
 from tests.support.rawclient import RawClient
@@ -78,6 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _concerned(kind: str, metafunc: pytest.Metafunc) -> bool:
     """Whether a test is for some kind of broker; for the stand-ins, unless it is about the client or the load."""
+    transports = metafunc.definition.get_closest_marker("transports")
+    if transports is not None and TRANSPORT not in transports.args:
+        return False
+    if kind in CLASSIC and TRANSPORT in WEB and metafunc.definition.get_closest_marker("binary") is not None:
+        return False
     limited = metafunc.definition.get_closest_marker("kinds")
     if limited is not None:
         return kind in limited.args

@@ -22,6 +22,7 @@ from stompy.testing.containers import start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
 from stompy.transport.tls.options import Tls, TlsVersion
+from stompy.transport.websocket.options import WebSocketOptions
 
 LOGIN, PASSCODE = "scenario", "sesame"
 ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
@@ -75,6 +76,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 TRANSPORT = os.environ.get("STOMPY_SCENARIO_TRANSPORT", "tcp")
 
+WEB = ("ws", "wss")
+
 _DIAL_TIMEOUT = 20.0
 _SHORT = re.compile(r"(?:ActiveMQ-)?(\w+)/([\w.]+)")
 
@@ -112,21 +115,20 @@ def _secure(version: TlsVersion | None = None, *, mutual: bool = False, web: boo
     settings = {"tls": True, "client_certificates": mutual}
     if web:
         return Opening(
-            lambda kind, _: {**settings, **_web(kind)}, lambda broker: _web_url(broker, "wss"), options, _WEB
+            lambda *_: {**settings, "ws": True},
+            lambda broker: _web_url(broker, "wss"),
+            lambda broker: {**options(broker), **_web_options(broker)},
         )
     return Opening(lambda *_: settings, lambda broker: broker.url(tls=True, login=""), options)
 
 
-_WEB = frozenset({"embedded", "artemis", "rabbitmq3", "rabbitmq4"})
-"""The kinds that speak WebSocket: Artemis on the port of STOMP, RabbitMQ on one of its own."""
-
-
-def _web(kind: str) -> dict[str, Any]:
-    return {"ws": True} if kind == "embedded" else {}
+def _web_options(broker: RunningBroker) -> dict[str, Any]:
+    # ActiveMQ Classic ignores binary messages.
+    return {"websocket": WebSocketOptions(text=True)} if broker.kind.startswith("activemq") else {}
 
 
 def _web_url(broker: RunningBroker, scheme: str) -> str:
-    if broker.kind != "artemis":
+    if broker.kind != "artemis":  # which has it on the port of STOMP
         return broker.url(scheme, login="")
     return broker.url(tls=scheme == "wss", login="").replace("stomp+ssl" if scheme == "wss" else "stomp", scheme, 1)
 
@@ -136,7 +138,7 @@ OPENINGS = {
     "tls12": _secure("1.2"),
     "tls13": _secure("1.3"),
     "mtls": _secure(mutual=True),
-    "ws": Opening(lambda kind, _: _web(kind), lambda broker: _web_url(broker, "ws"), kinds=_WEB),
+    "ws": Opening(lambda *_: {"ws": True}, lambda broker: _web_url(broker, "ws"), _web_options),
     "wss": _secure(web=True),
     "unix": Opening(
         lambda _, folder: {"unix": f"{folder}/broker"},
@@ -214,7 +216,8 @@ class Candidate:
 
     def dial(self) -> Transport:
         """Return a new transport to it."""
-        config = Config(addresses=addresses_of(self.url), tls=self.options.get("tls"))
+        transport = {name: self.options[name] for name in ("tls", "websocket") if name in self.options}
+        config = Config(addresses=addresses_of(self.url), **transport)
         return dialer_of(config.addresses[0], config).dial(Deadline(_DIAL_TIMEOUT))
 
 

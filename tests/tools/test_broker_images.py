@@ -33,7 +33,7 @@ elif argv[0] == "import":
 elif argv[0] == "build":
     dockerfile = pathlib.Path(argv[-1], "Dockerfile").read_text()
     file(argv[argv.index("-t") + 1]).write_text(dockerfile.rpartition("stompy.recipe=")[2].strip())
-    print(sorted(path.name for path in pathlib.Path(argv[-1]).iterdir()), file=log)
+    print(sorted(path.name for path in pathlib.Path(argv[-1]).rglob("*")), file=log)
 elif argv[0] == "tag":
     file(argv[2]).write_text(file(argv[1]).read_text())
 elif argv[:2] == ["image", "inspect"]:
@@ -54,8 +54,15 @@ pathlib.Path(target).write_text(mirror)
 """
 
 MVN = """
-artifact = next(word for word in argv if word.startswith("-Dartifact="))
+artifact = next((word for word in argv if word.startswith("-Dartifact=")), None)
 folder = next(word for word in argv if word.startswith("-DoutputDirectory=")).partition("=")[2]
+if artifact is None:
+    pom = pathlib.Path(argv[argv.index("-f") + 1]).read_text()
+    pathlib.Path(folder).mkdir()
+    for name in ("activemq-http", "websocket-server", "websocket-jetty-server"):
+        if f"<artifactId>{name}</artifactId>" in pom:
+            pathlib.Path(folder, f"{name}.jar").write_text("jar")
+    sys.exit()
 _, name, version, kind, classifier = artifact.split(":")
 if version in (base / "broken").read_text().split():
     sys.exit(f"[ERROR] no {name} {version}")
@@ -170,7 +177,17 @@ def test_everything_is_fetched_and_built_anew_if_wanted(machine: Machine) -> Non
     machine.forget_calls()
     assert all(one["built"] for one in machine.outcomes("--anew").values())
     assert len(machine.calls("mmdebstrap")) == 3
-    assert len(machine.calls("mvn")) == 1
+    assert len(machine.calls("mvn")) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "server"), [("activemq", "websocket-jetty-server"), ("activemq5", "websocket-server")]
+)
+def test_activemq_comes_with_its_websocket_connector(machine: Machine, kind: str, server: str) -> None:
+    assert not machine.outcomes(kind)[kind]["error"]
+    log = (machine.base / "log").read_text()
+    assert "'activemq-http.jar'" in log
+    assert f"'{server}.jar'" in log
 
 
 def test_what_a_killed_run_left_half_done_is_removed(machine: Machine) -> None:

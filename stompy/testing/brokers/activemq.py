@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 _HOME = "/opt/apache-activemq"
 _PORTS = {"stomp": 61613, "stomp+nio": 61612}
 _TLS_PORTS = {"stomp+ssl": 61614, "stomp+nio+ssl": 61615}
+_WEB_PORTS, _WEB_TLS_PORTS = {"ws": 61623}, {"wss": 61624}
 
-# Without tcpNoDelay, Nagle's algorithm holds back every second small frame for 40 ms.
-_CONNECTOR = '<transportConnector name="{name}" uri="{name}://{host}:{port}?transport.tcpNoDelay=true{more}"/>'
+_CONNECTOR = '<transportConnector name="{name}" uri="{name}://{host}:{port}?{options}"/>'
+# Without it, Nagle's algorithm holds back every second small frame for 40 ms.
+_TCP_OPTIONS = "transport.tcpNoDelay=true"
+# As much as over TCP; by default it takes 64 KiB, and closes what has been idle for half a minute.
+_WEB_OPTIONS = "websocket.maxTextMessageSize=104857600&amp;websocket.idleTimeout=0&amp;websocket.maxIdleTime=0"
 
 # The entry point of the official images looks for the end of the element, written without the space, and puts in a
 # plugin of its own that lets nobody in without its users.
@@ -106,15 +110,20 @@ def _elements(settings: BrokerSettings, place: Place) -> list[str]:
 
 def default_ports(settings: BrokerSettings) -> dict[str, int]:
     """Return port by connector, as inside a container."""
-    return {**_PORTS, **_TLS_PORTS} if settings.tls else dict(_PORTS)
+    ports = {**_PORTS, **_TLS_PORTS} if settings.tls else dict(_PORTS)
+    if settings.ws:
+        ports.update({**_WEB_PORTS, **_WEB_TLS_PORTS} if settings.tls else _WEB_PORTS)
+    return ports
 
 
 def _connectors(settings: BrokerSettings, place: Place) -> list[str]:
-    wants = "&amp;needClientAuth=true" if settings.client_certificates else ""
-    return [
-        _CONNECTOR.format(name=name, host=place.host, port=port, more=wants if name in _TLS_PORTS else "")
-        for name, port in place.ports.items()
-    ]
+    connectors = []
+    for name, port in place.ports.items():
+        options = _WEB_OPTIONS if name.startswith("ws") else _TCP_OPTIONS
+        if settings.client_certificates and (name in _TLS_PORTS or name in _WEB_TLS_PORTS):
+            options += "&amp;needClientAuth=true"
+        connectors.append(_CONNECTOR.format(name=name, host=place.host, port=port, options=options))
+    return connectors
 
 
 def _authentication(users: Mapping[str, str]) -> str:

@@ -50,7 +50,8 @@ class EmbeddedBroker(RunningBroker):
         self.freezer = Freezer()
         options.setdefault("login_delay", 0.0)
         users = None if settings.users is None else dict(settings.users)
-        self._connector = "stomp+unix" if options.get("unix") is not None else "ws" if options.get("ws") else "stomp"
+        options["ws"] = settings.ws
+        self._connector = "stomp+unix" if options.get("unix") is not None else "ws" if settings.ws else "stomp"
         self._certificates: Certificates | None = None
         if settings.tls:
             self._connector, self._certificates = tls_sibling(self._connector), Certificates()

@@ -33,6 +33,8 @@ class BrokerSettings:
         persistent: keep messages on disk, so that they outlive `kill` and `restart`. RabbitMQ always does.
         tls: listen with TLS too, with a certificate of an authority made for the purpose; see `url(tls=True)`.
         client_certificates: the TLS connectors want a certificate of the client, of the same authority.
+        ws: listen for WebSocket too, as `url("ws")`; RabbitMQ and Artemis always do, Artemis on the port of STOMP. The
+            embedded broker then has no other address.
         memory_limit: bytes of messages in memory, beyond which a broker holds its senders back.
         advisories: whether ActiveMQ sends its advisory messages.
         dead_letter_nonpersistent: whether ActiveMQ keeps also refused messages that are not persistent.
@@ -45,6 +47,7 @@ class BrokerSettings:
     persistent: bool = False
     tls: bool = False
     client_certificates: bool = False
+    ws: bool = False
     memory_limit: int | None = None
     advisories: bool = True
     dead_letter_nonpersistent: bool = False

@@ -34,6 +34,13 @@ def test_stomp_is_switched_on_whatever_the_image_has() -> None:
     assert PRODUCT.in_container(BrokerSettings(), None).ports == {"stomp": 61613, "stomp+nio": 61612}
 
 
+def test_websocket_is_switched_on_if_wanted() -> None:
+    found = connectors(BrokerSettings(ws=True, tls=True, client_certificates=True))
+    assert found["ws"].startswith("ws://0.0.0.0:61623?websocket.maxTextMessageSize=104857600")
+    assert found["wss"].startswith("wss://0.0.0.0:61624?websocket.maxTextMessageSize=104857600")
+    assert ["needClientAuth=true" in found[name] for name in ("ws", "wss")] == [False, True]
+
+
 def test_the_entry_point_of_the_official_images_finds_nothing_to_change() -> None:
     assert b"</broker>" not in PRODUCT.in_container(BrokerSettings(), None).files[XML]
 
