@@ -260,11 +260,6 @@ class WriterThread:
             at_once = functools.partial(self._write_at_once, transport)
         self._write_queue.write_at_once(at_once)
 
-    def use(self, transport: Transport) -> None:
-        """Write to this transport from now on, which is the same stream."""
-        self._transport = transport
-        self.watch(self._on_write)
-
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
