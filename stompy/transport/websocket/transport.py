@@ -289,7 +289,7 @@ class WebSocketTransport:
 
     def _awaits_end(self) -> bool:
         """Whether both sides have sent a Close frame, after which the server closes the connection."""
-        return self._client and self._decoder.closed and self._close_sent and not self._interrupted
+        return self._client and self._decoder.closed and self._close_written and not self._unsent
 
     def shutdown_write(self) -> None:
         """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""

@@ -15,6 +15,7 @@ from stompy.errors import (
     ConnectError,
     ConnectionLost,
     ConnectTimeout,
+    SendTimeout,
     StompTimeout,
     TlsError,
     WebSocketRefused,
@@ -319,3 +320,21 @@ def test_several_messages_leave_together(raw_server: socket.socket) -> None:
         transport.close()
         pieces = Decoder(masks=True).receive(everything(peer))
     assert pieces == [(BINARY, b"one", True), (BINARY, b"two", True), (CLOSE, close_payload(1000), True)]
+
+
+def test_a_shutdown_wakes_a_writer_whose_last_message_a_closing_server_does_not_take(
+    raw_server: socket.socket, calling: Calling
+) -> None:
+    transport = WebSocketTransport(TcpDialer(*raw_server.getsockname()).dial(ample()), client=True)
+    peer, _ = raw_server.accept()
+    with peer:
+        with pytest.raises(SendTimeout):
+            transport.sendall(bytes(1 << 25), Deadline(0))
+        writing = calling(lambda: transport.sendall(b"x", ample()))
+        writing.until_blocked()
+        peer.sendall(encode(CLOSE, close_payload(1000)))
+        assert transport.recv(ample()) == b""
+        transport.shutdown()
+        with pytest.raises(ConnectionLost, match="was shut down"):
+            writing.result()
+        transport.close()
