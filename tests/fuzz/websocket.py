@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ def check_second_trip(opcode: int, payload: bytes, *, checks_text: bool) -> None
     if opcode == CLOSE:
         describe_close(*parse_close(payload))
     for key in (None, KEY):
-        frames = encode_message(opcode, payload, lambda key=key: key)  # type: ignore[misc]
+        frames = encode_message(opcode, payload, itertools.repeat(key).__next__)
         again = Decoder(masks=key is not None, checks_text=checks_text).receive(frames)
         assert _joined(again) == [(opcode, payload, True)]
 
