@@ -93,7 +93,7 @@ class WebSocketTransport:
         self._lock = threading.RLock()
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
-        self._interrupted = False  # a write ended by a signal, so that it is unknown what was written
+        self._interrupted = False  # a write has begun, or was ended by a signal, so that it is unknown what was written
         self._close_sent = False  # or queued
         self._close_written = False
         self._closing = close_payload(NORMAL)  # the payload of our Close frame, which answers that of the peer
@@ -214,25 +214,21 @@ class WebSocketTransport:
         """Write whole frames, with the lock held."""
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
-        if self._unsent or self._control:
-            budget = deadline_of(budget)
-            self._flush(budget)
-        if not frames:
-            self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
-            return
         self._interrupted, sent = True, 0
         try:
-            sent = self._underlying.send(frames, budget)
-            if sent == len(frames) and self._direct:
-                self._interrupted = False
-                return
-            deadline, view = deadline_of(budget), memoryview(frames)
-            while sent < len(view):
-                if deadline.expired:  # a peer that reads slowly must not extend it
-                    raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                sent += self._underlying.send(view[sent:], deadline)
-            if deadline.expired:
-                self._underlying.sendall(b"", deadline)
+            if self._unsent or self._control:
+                budget = deadline_of(budget)
+                self._flush(budget)
+            if not frames:
+                self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
+            elif (sent := self._underlying.send(frames, budget)) < len(frames) or not self._direct:
+                deadline, view = deadline_of(budget), memoryview(frames)
+                while sent < len(view):
+                    if deadline.expired:  # a peer that reads slowly must not extend it
+                        raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                    sent += self._underlying.send(view[sent:], deadline)
+                if deadline.expired:
+                    self._underlying.sendall(b"", deadline)
         except ConnectionLost as error:
             if sent:
                 self._unsent, error.outcome = memoryview(frames)[sent:], "unknown"
@@ -289,7 +285,7 @@ class WebSocketTransport:
 
     def _awaits_end(self) -> bool:
         """Whether both sides have sent a Close frame, after which the server closes the connection."""
-        return self._client and self._decoder.closed and self._close_written and not self._unsent
+        return self._client and self._decoder.closed and self._close_sent and not self._interrupted
 
     def shutdown_write(self) -> None:
         """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""
