@@ -250,15 +250,15 @@ class WriterThread:
         self._on_room = on_room
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._at_once: Callable[[bytes], bytes | None] | None = None
+        if isinstance(transport, DirectTransport):
+            self._at_once = functools.partial(self._write_at_once, transport)
         self.watch(None)
 
     def watch(self, on_write: Callable[[bytes], None] | None) -> None:
         """Call a function with the frames before they are written, from now on; `None` ends that. From any thread."""
         self._on_write = on_write
-        transport, at_once = self._transport, None
-        if on_write is None and isinstance(transport, DirectTransport):
-            at_once = functools.partial(self._write_at_once, transport)
-        self._write_queue.write_at_once(at_once)
+        self._write_queue.write_at_once(self._at_once if on_write is None else None)
 
     def start(self) -> None:
         """Start the thread."""
