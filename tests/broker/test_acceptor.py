@@ -71,7 +71,7 @@ def test_a_stop_without_time_abandons_nobody_for_long(serve: Serve) -> None:
 
 
 class _LateListener:
-    """Hands over one more connection after it was closed, when it is told to."""
+    """Returns one more connection after it was closed, when it is released."""
 
     address = "late"
 

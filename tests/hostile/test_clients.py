@@ -54,7 +54,7 @@ def attacking(attack: Attack, broker: Broker) -> Iterator[list[Actor]]:
 
 
 def endings(actors: list[Actor]) -> list[bytes]:
-    """Wait until all is over, and return the ERROR that each was told."""
+    """Wait until all is over, and return the ERROR that each got."""
     for actor in actors:
         until(lambda actor=actor: not actor.is_alive(), "the broker ends the session")
     return [bytes(actor.heard).partition(b"ERROR\n")[2] for actor in actors]
