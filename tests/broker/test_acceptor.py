@@ -20,7 +20,8 @@ from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.transport.base import Transport
 from stompy.transport.memory import memory_pair
-from tests.broker.conftest import Serve, Served, tcp_dialer, until
+from tests.broker.conftest import Serve, Served, tcp_dialer
+from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
 
 FDS = Path("/proc/self/fd")
