@@ -131,7 +131,7 @@ def test_500_clients_that_come_and_go_leave_nothing_behind(caplog: pytest.LogCap
         for number in range(500):
             with socket.create_connection((host, int(port))) as sock:
                 sock.sendall(connect + (b"DISCONNECT\n\n\0" if number % 2 else b""))
-        until(lambda: broker.depth("/queue/a") == 500 and len(_threads()) == 2)
+        until(lambda: broker.depth("/queue/a") == 500 and len(_threads()) == 2, within=2 * WITHIN)
         stats = broker.stats()
         assert (stats.sessions, stats.sessions_total, stats.errors) == (0, 500, 0)
         if FDS.exists():
