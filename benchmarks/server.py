@@ -10,8 +10,6 @@ see `Feed`), `echo` sends one back, `hold` keeps receipts back until as many hav
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 import socket
@@ -26,6 +24,7 @@ from itertools import islice
 from typing import Any
 
 from stompy.transport.websocket.frames import BINARY, Decoder, encode
+from stompy.transport.websocket.handshake import accept_head, parse_request
 
 READ = 1 << 18
 UNHURRIED = 0.005
@@ -34,11 +33,6 @@ CHUNK = 10_000
 """Messages that are made once and sent again and again."""
 CHUNK_BYTES = 1 << 23
 _RECEIPT = re.compile(rb"^receipt:([^\r\n]*)", re.MULTILINE)
-_KEY = re.compile(rb"^Sec-WebSocket-Key: *(\S+)", re.MULTILINE | re.IGNORECASE)
-_UPGRADED = (
-    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Protocol: v12.stomp\r\nSec-WebSocket-Accept: %s\r\n\r\n"
-)
 _CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.1.0\nheart-beat:0,0\nsession:bench\n\n\0"
 
 
@@ -154,15 +148,13 @@ class WebSocket:
 
     def __init__(self, transport: socket.socket) -> None:
         self._transport = transport
-        found = _KEY.search(transport.recv(READ))
-        assert found is not None
-        accept = base64.b64encode(hashlib.sha1(found[1] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())  # noqa: S324
-        transport.sendall(_UPGRADED % accept)
+        request = parse_request(transport.recv(READ))
+        transport.sendall(accept_head(request.key, "v12.stomp"))
         self._decoder = Decoder(masks=True)
 
     def recv(self, size: int) -> bytes:
         """Return what was received, `b""` at the end."""
-        while data := self._transport.recv(size):
+        while not self._decoder.closed and (data := self._transport.recv(size)):
             if parts := [payload for opcode, payload, _ in self._decoder.receive(data) if opcode == BINARY]:
                 return b"".join(parts)
         return b""
@@ -260,7 +252,7 @@ def serve(listener: socket.socket, context: ssl.SSLContext | None) -> None:
         transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             transport = context.wrap_socket(transport, server_side=True)
-        threading.Thread(target=lambda client=transport: Session(client).run(), daemon=True).start()
+        threading.Thread(target=lambda client: Session(client).run(), args=(transport,), daemon=True).start()
 
 
 def main(certificate: str | None = None) -> None:

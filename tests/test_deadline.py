@@ -11,7 +11,7 @@ from stompy.errors import ConfigurationError
 
 
 class Clock:
-    """A monotonic clock that stands still until it is told to move."""
+    """A monotonic clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -9,7 +9,7 @@ was built from is kept under `~/.cache/stompy/images`. `--anew` forgets both.
 
 The last thing on stdout is a JSON array, one object for each kind: `kind`, `image` and `tag` (the same image under its
 stable name and under its version), `version`, `bytes`, `seconds`, `built` (false: it was there), or `error` with the
-reason why it could not be had. The rest is told on stderr. Exit status: 0 if all are there, 1 if one is not, 2 without
+reason why it could not be had. The rest is on stderr. Exit status: 0 if all are there, 1 if one is not, 2 without
 docker.
 
 Needs docker and the right to use it; `mmdebstrap` and, for what comes from Maven, `mvn` are installed by apt-get where

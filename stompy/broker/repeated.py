@@ -57,6 +57,7 @@ _DROPPED = _lines(NOT_PASSED_ON)
 _ODD = _lines((SEND_HEADERS - _STATIC) | {"transaction"})
 _SPECIAL = _lines(SEND_HEADERS | {"transaction"})
 _DESTINATION = b"\ndestination:"
+_RECEIPT_NAME = b"\nreceipt:"
 _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
 """A receipt that is answered as it is, without escape sequences."""
 _ACK = re.compile(rb"\nid:([!-9;-\[\]-~]+)\n")
@@ -142,8 +143,8 @@ class RepeatedFrames:
             assert isinstance(raw, bytes)
             head, receipt = known.get(raw), None
             if head is None or head.body_size != len(body):
-                if b"\nreceipt:" in raw:
-                    found = _RECEIPT.search(raw)
+                if (first := raw.find(_RECEIPT_NAME)) >= 0:
+                    found = _RECEIPT.match(raw, first)
                     if found is None:
                         break
                     receipt = found[1]
@@ -212,7 +213,8 @@ class RepeatedFrames:
         if head is not None:
             return head
         head = self._head(session, raw, body)
-        if head is not None and len(raw) <= _LONGEST:
+        # Not one with a receipt: `_contents` looks for no receipt in a head that is known.
+        if head is not None and len(raw) <= _LONGEST and _RECEIPT_NAME not in raw:
             if (mark := hash(key)) in self._seen:
                 known.remember(key, head, 4 * len(raw) + _LINE * raw.count(b"\n") + _OBJECTS)
             else:

@@ -192,8 +192,6 @@ class Session:
         if parser.error is not None:
             return True  # it cannot be read any more, and the connection stays
         if self._pulse is None:
-            self._transport = getattr(self._transport, "chosen", self._transport)
-            self._writer.use(self._transport)
             self._protocol.prefer(version_of(self._transport))
         items = self._parse(data)
         if items and self._pulse is not None:

@@ -64,8 +64,8 @@ class WriteQueue:
         self._at_once: Callable[[bytes], bytes | None] | None = None
         self._rest: bytes | None = None  # of what was begun to be written at once; may be empty
         self._waiting = False  # the writer waits for frames
-        self._passing = False  # somebody else writes
-        self._late = False  # the writer waits for the end of that
+        self._at_once_runs = False  # another thread writes at once
+        self._writer_waits_for_it = False  # the writer waits for its end
         self._due = False  # the writer is to look when its next heartbeat is due
 
     def write_at_once(self, write: Callable[[bytes], bytes | None] | None) -> None:
@@ -151,33 +151,33 @@ class WriteQueue:
     def wake(self) -> None:
         """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
         rest: bytes | None = None
-        passing = False
+        begun = False
         try:
             with self._lock:
                 at_once = self._at_once
-                if at_once is None or not self._may_pass():
+                if at_once is None or not self._may_write_at_once():
                     self._work.notify()
                     if self._finished:
                         self._answered.notify()
                     return
-                passing = self._passing = True
+                begun = self._at_once_runs = True
                 frames = self._take_frames()
             rest = _joined(frames)
             rest = at_once(rest)
         finally:
-            if passing:
-                self._passed(rest)
+            if begun:
+                self._end_at_once(rest)
 
-    def _passed(self, rest: bytes | None) -> None:
+    def _end_at_once(self, rest: bytes | None) -> None:
         with self._lock:
             self._rest = rest
-            if rest is not None or self._frames or self._room_wanted or self._finished or self._late:
+            if rest is not None or self._frames or self._room_wanted or self._finished or self._writer_waits_for_it:
                 self._work.notify()
-            self._passing = self._late = False
+            self._at_once_runs = self._writer_waits_for_it = False
 
-    def _may_pass(self) -> bool:
+    def _may_write_at_once(self) -> bool:
         over = self._finished or self._broken or self._room_wanted
-        return self._waiting and bool(self._frames) and not (over or self._passing or self._rest is not None)
+        return self._waiting and bool(self._frames) and not (over or self._at_once_runs or self._rest is not None)
 
     def _take_frames(self) -> list[bytes | Delivery]:
         frames, self._frames = self._frames, []
@@ -196,8 +196,8 @@ class WriteQueue:
             if not (self._frames or self._rest is not None or self._finished or self._room_wanted or self._due):
                 self._waiting = True
                 self._work.wait(timeout)
-            while self._passing:
-                self._late = True
+            while self._at_once_runs:
+                self._writer_waits_for_it = True
                 self._work.wait()
             self._waiting = self._due = False
             if not self._frames and self._rest is None and self._finished:
@@ -250,20 +250,15 @@ class WriterThread:
         self._on_room = on_room
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._at_once: Callable[[bytes], bytes | None] | None = None
+        if isinstance(transport, DirectTransport):
+            self._at_once = functools.partial(self._write_at_once, transport)
         self.watch(None)
 
     def watch(self, on_write: Callable[[bytes], None] | None) -> None:
         """Call a function with the frames before they are written, from now on; `None` ends that. From any thread."""
         self._on_write = on_write
-        transport, at_once = self._transport, None
-        if on_write is None and isinstance(transport, DirectTransport):
-            at_once = functools.partial(self._write_at_once, transport)
-        self._write_queue.write_at_once(at_once)
-
-    def use(self, transport: Transport) -> None:
-        """Write to this transport from now on, which is the same stream."""
-        self._transport = transport
-        self.watch(self._on_write)
+        self._write_queue.write_at_once(self._at_once if on_write is None else None)
 
     def start(self) -> None:
         """Start the thread."""

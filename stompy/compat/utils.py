@@ -49,8 +49,8 @@ class Frame:
         return f"{{cmd={self.cmd},headers=[{self.headers}],body={self.body}}}"
 
 
-class _AtFirstUse:
-    """Headers that become an attribute of the message when they are first read."""
+class _LazyHeaders:
+    """Headers that are split when they are first read; `functools.cached_property` takes a lock before Python 3.12."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -74,8 +74,8 @@ class ReceivedMessage(Frame):
         body: text or bytes.
     """
 
-    headers = _AtFirstUse()
-    original_headers = _AtFirstUse()
+    headers = _LazyHeaders()
+    original_headers = _LazyHeaders()
 
     def __init__(self, head: bytes | Headers, grammar: Grammar, body: Any) -> None:
         self.cmd = "MESSAGE"

@@ -40,7 +40,7 @@ from stompy.worker.crashes import Crashes
 from stompy.worker.failure import delays, fingerprint, parking_queue, retry_queues
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
-from stompy.worker.slot import Pool
+from stompy.worker.slot import Pool, Slot
 from stompy.worker.task import Task
 
 _LOG = logging.getLogger("stompy.worker")
@@ -346,12 +346,9 @@ class Engine:
         deadline = Deadline(timeout)
         for pool in self.pools:
             pool.queue.close(2 * pool.size)
-        while unfinished := [
-            # In short waits, as the monitor may replace a slot meanwhile.
-            slot for pool in self.pools for slot in pool.slots if not slot.join_until(deadline.sooner(_TICK))
-        ]:  # fmt: skip
-            if deadline.expired:
-                break
+        unfinished = self._unfinished(deadline)
+        while unfinished and not deadline.expired:
+            unfinished = self._unfinished(deadline)
         for slot in unfinished:
             job = slot.job
             if job is not None:
@@ -368,6 +365,11 @@ class Engine:
             self._code = WorkerExit.UNFINISHED
         _LOG.info("%s: stopped (exit code %d)", self.name, self._code, extra=self.log_fields)
         return self._code
+
+    def _unfinished(self, deadline: Deadline) -> list[Slot]:
+        """Wait a little for each slot, as the monitor may replace one meanwhile, and return those that still run."""
+        slots = [slot for pool in self.pools for slot in pool.slots]
+        return [slot for slot in slots if not slot.join_until(deadline.sooner(_TICK))]
 
     def _release(self, deadline: Deadline) -> None:
         """Close the connection and what reads from it."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost
 from stompy.transport.sockets import SocketTransport
-from stompy.transport.websocket.endpoints import WebSocketDialer, WebSocketListener
+from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from stompy.transport.websocket.frames import BINARY, TEXT, Decoder, message_frames
 from stompy.transport.websocket.handshake import END
 from stompy.transport.websocket.options import WebSocketOptions
@@ -33,7 +33,7 @@ class Tap(SocketTransport):
     def __init__(self, sock: socket.socket, *, client: bool) -> None:
         super().__init__(sock, peer="autobahn")
         self._client = client
-        self._transport: WebSocketTransport | None = None
+        self._transport: WebSocketTransport | AcceptedTransport | None = None
         self._head: bytes | None = b""
         self._decoder = Decoder(masks=not client, checks_text=not client)
         self._parts: list[bytes] = []
@@ -55,7 +55,7 @@ class Tap(SocketTransport):
                     self._parts = []
         return data
 
-    def echo(self, transport: WebSocketTransport) -> None:
+    def echo(self, transport: WebSocketTransport | AcceptedTransport) -> None:
         """Send each message back by the transport over this one; then end it as links and sessions do."""
         self._transport = transport
         with contextlib.suppress(ConnectionLost):
@@ -139,6 +139,4 @@ def server() -> Iterator[int]:
 def _serve(listener: _Listener, listening: WebSocketListener) -> None:
     while (accepted := listening.accept()) is not None:
         accepted.do_handshake(Deadline(WITHIN))
-        transport = accepted.chosen
-        assert isinstance(transport, WebSocketTransport)
-        listener.tap.echo(transport)
+        listener.tap.echo(accepted)

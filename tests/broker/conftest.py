@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -24,15 +23,8 @@ from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
 from stompy.transport.memory import MemoryDialer, MemoryListener
 from stompy.transport.tcp import TcpDialer
+from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    give_up = time.monotonic() + WITHIN
-    while not holds():
-        assert time.monotonic() < give_up, "it did not come about"
-        time.sleep(0.001)
 
 
 class Served:

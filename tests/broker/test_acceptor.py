@@ -20,7 +20,8 @@ from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.transport.base import Transport
 from stompy.transport.memory import memory_pair
-from tests.broker.conftest import Serve, Served, tcp_dialer, until
+from tests.broker.conftest import Serve, Served, tcp_dialer
+from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
 
 FDS = Path("/proc/self/fd")
@@ -71,7 +72,7 @@ def test_a_stop_without_time_abandons_nobody_for_long(serve: Serve) -> None:
 
 
 class _LateListener:
-    """Hands over one more connection after it was closed, when it is told to."""
+    """Returns one more connection after it was closed, when it is released."""
 
     address = "late"
 
@@ -130,7 +131,7 @@ def test_500_clients_that_come_and_go_leave_nothing_behind(caplog: pytest.LogCap
         for number in range(500):
             with socket.create_connection((host, int(port))) as sock:
                 sock.sendall(connect + (b"DISCONNECT\n\n\0" if number % 2 else b""))
-        until(lambda: broker.depth("/queue/a") == 500 and len(_threads()) == 2)
+        until(lambda: broker.depth("/queue/a") == 500 and len(_threads()) == 2, within=2 * WITHIN)
         stats = broker.stats()
         assert (stats.sessions, stats.sessions_total, stats.errors) == (0, 500, 0)
         if FDS.exists():

@@ -6,7 +6,8 @@ from stompy.broker.budget import ALLOWANCE, BoundedTable, MemoryBudget, SessionB
 from stompy.broker.message import Message
 from stompy.errors import LimitExceeded
 from stompy.frames.grammar import Version, grammar_of
-from tests.broker.conftest import Serve, Served, until
+from tests.broker.conftest import Serve, Served
+from tests.support.peer import until
 
 
 def test_what_does_not_fit_is_refused_and_not_counted() -> None:

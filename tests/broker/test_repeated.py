@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompy.broker import User
@@ -60,6 +60,7 @@ def _published(
     return list(found), answered[0]
 
 
+@example([("receipt", ""), ("receipt", "/queue/a")], b"", Version.V1_0, False)
 @given(lines, st.binary(max_size=20), st.sampled_from((Version.V1_0, Version.V1_1, Version.V1_2)), st.booleans())
 @pytest.mark.parametrize("like", [None, *get_args(Like)])
 def test_a_head_is_rewritten_as_the_slow_path_does_or_left_to_it(
@@ -119,6 +120,17 @@ def test_what_differs_from_message_to_message_arrives(served: Served, fields: di
     if "receipt" in fields:
         receipts = [producer.expect("RECEIPT").headers["receipt-id"] for _ in range(MANY)]
         assert receipts == [f"{number}:" for number in range(MANY)]
+
+
+@pytest.mark.parametrize("like", [None, *get_args(Like)])
+@pytest.mark.parametrize("receipts", [("r",), ("", "r"), ("r", ""), ("r", "q"), ("q:", "r")], ids=repr)
+def test_every_send_is_confirmed_by_its_first_receipt_header(
+    serve: Serve, like: Like | None, receipts: tuple[str, ...]
+) -> None:
+    client = serve(like=like).client(host="/")
+    lines = "".join(f"\nreceipt:{each}" for each in receipts)
+    client.raw(f"SEND\ndestination:/queue/a{lines}\ncontent-length:1\n\nx\0".encode() * MANY)
+    assert {client.expect("RECEIPT").headers["receipt-id"] for _ in range(MANY)} == {receipts[0]}
 
 
 def test_bodies_without_content_length_arrive(served: Served) -> None:

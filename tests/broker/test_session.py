@@ -295,7 +295,7 @@ def test_a_client_that_goes_on_sending_still_reads_the_error(serve_tcp: Serve) -
     client.error()
 
 
-# The 1.0-draft, which both sides must be told
+# The 1.0-draft, which both sides must be set to
 
 
 @pytest.mark.requirement("D10-03", "D10-15", "D10-19", "D10-22", "A-25")

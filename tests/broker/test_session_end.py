@@ -11,7 +11,8 @@ import pytest
 
 from stompy.broker.commands import Commands
 from stompy.deadline import Deadline
-from tests.broker.conftest import Serve, Served, until
+from tests.broker.conftest import Serve, Served
+from tests.support.peer import until
 from tests.support.rawclient import RawClient
 
 _NEVER = Deadline(None)

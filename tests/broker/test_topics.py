@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from tests.broker.conftest import Serve, Served, until
+from tests.broker.conftest import Serve, Served
+from tests.support.peer import until
 
 # Topics
 

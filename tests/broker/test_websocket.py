@@ -117,6 +117,13 @@ def test_a_foreign_origin_is_refused_in_words(broker: Broker) -> None:
             connect(broker.ws_url, websocket=as_page(origin))
 
 
+@pytest.mark.parametrize("allowed", ["*", "null"])
+def test_pages_from_files_can_be_accepted(allowed: str) -> None:
+    of_a_file = stompy.WebSocketOptions(headers={"Origin": "null"})
+    with Broker(ws=True, origins=[allowed]) as broker:
+        connect(broker.ws_url, websocket=of_a_file).disconnect()
+
+
 def test_a_wrong_login_is_refused_in_words(broker: Broker) -> None:
     with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
         connect(broker.ws_url, passcode="wrong")

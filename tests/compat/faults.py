@@ -36,7 +36,7 @@ ROUNDS = 30
 
 
 class Server:
-    """A scripted broker that answers CONNECT, and says what it is told."""
+    """A scripted broker that answers CONNECT."""
 
     def __init__(self, *, tls: bool = False, heartbeat: str = "0,0") -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

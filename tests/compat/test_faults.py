@@ -51,3 +51,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 def test_stomp_py_has_the_fault_and_stompy_compat_has_not(outcomes: Outcomes, release: str, fault: str) -> None:
     assert outcomes[release][fault] != "", "this release does not have this fault"
     assert outcomes["stompy.compat"][fault] == ""
+
+
+def test_the_page_counts_the_faults_of_each_release() -> None:
+    page = " ".join((TOP / "docs/reference/compat.md").read_text(encoding="utf-8").split())
+    newest, older = len(faults_of("9.0.0")), len(faults_of("8.2.0"))
+    assert f"runs {newest} programs that go wrong with 9.0.0, and {older} that go wrong with 8.2.0" in page

@@ -1,4 +1,4 @@
-"""The 1.0-draft, a profile of its own: both sides must be told."""
+"""The 1.0-draft, a profile of its own: both sides must be set to it."""
 
 from __future__ import annotations
 

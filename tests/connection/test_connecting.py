@@ -1,4 +1,4 @@
-"""From what `connect` is told to a session, and what is done for connections that are left open at the end."""
+"""From the arguments of `connect` to a session, and what is done for connections that are left open at the end."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def test_a_listener_is_called_at_the_close_as_the_program_ends() -> None:
     program = """
         import stompy
 
-        class Told(stompy.ConnectionListener):
+        class Printing(stompy.ConnectionListener):
             def on_disconnected(self, reason):
                 print("disconnected", reason)
             def on_closed(self, reason):
                 print("closed", reason)
 
-        conn = stompy.connect("{url}", listeners=[Told()])
+        conn = stompy.connect("{url}", listeners=[Printing()])
     """
     with Broker() as broker:
         source = textwrap.dedent(program).format(url=broker.url)
@@ -228,13 +228,13 @@ def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> 
         import os, signal, threading
         import stompy
 
-        class Told(stompy.ConnectionListener):
+        class Printing(stompy.ConnectionListener):
             def on_reconnecting(self, attempt, delay):
                 if attempt == 5:
                     os.kill(os.getpid(), signal.SIGINT)
 
         try:
-            stompy.connect("stomp://127.0.0.1:1", startup_timeout=3600.0, listeners=[Told()])
+            stompy.connect("stomp://127.0.0.1:1", startup_timeout=3600.0, listeners=[Printing()])
         except KeyboardInterrupt:
             print([thread.name for thread in threading.enumerate()])
     """

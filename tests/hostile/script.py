@@ -7,7 +7,6 @@ import select
 import socket
 import struct
 import threading
-import time
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -165,12 +164,3 @@ def bounded(size: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak - before <= size, f"{(peak - before) / MIB:.1f} MiB were taken, {size / MIB:.1f} allowed"
-
-
-def until(holds: object, what: str, seconds: float = WITHIN) -> None:
-    """Wait until something is so."""
-    assert callable(holds)
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, f"it did not come about: {what}"
-        time.sleep(0.002)

@@ -77,7 +77,9 @@ def message(headers: bytes = b"", body: bytes = b"", subscription: bytes = b"1")
     return head + b"\n" + headers + b"\n" + body + b"\0"
 
 
-SHORT = {"connect_timeout": 0.4}
+SHORT = {"connect_timeout": 1.0}
+SMALL_INBOX = stompy.InboxLimits(max_bytes=MIB // 64, hard_max_bytes=MIB // 16)
+"""So that it is full before a receipt is late, however busy the machine is."""
 ARABIC = "content-length:١٢\n".encode()
 SUPERSCRIPT = "content-length:²\n".encode()
 FULLWIDTH = "content-length:１２\n".encode()
@@ -217,7 +219,7 @@ SESSIONS = (
         words="inbox is at its hard limit",
         act="confirm",
         memory=24 * MIB,
-        options={"inbox": stompy.InboxLimits(max_bytes=MIB // 4, hard_max_bytes=MIB), "receipt_timeout": 2.5},
+        options={"inbox": SMALL_INBOX, "receipt_timeout": 2.5},
     ),
     after(
         "messages that are all header while a receipt is waited for",
@@ -226,7 +228,7 @@ SESSIONS = (
         words="inbox is at its hard limit",
         act="confirm",
         memory=16 * MIB,
-        options={"inbox": stompy.InboxLimits(max_bytes=MIB // 4, hard_max_bytes=MIB), "receipt_timeout": 2.5},
+        options={"inbox": SMALL_INBOX, "receipt_timeout": 2.5},
     ),
     after("never confirms", error=ReceiptTimeout, act="confirm", options={"receipt_timeout": 0.3}),
     after(

@@ -13,7 +13,8 @@ from stompy.broker import Broker
 from stompy.deadline import Deadline
 from stompy.transport.tcp import TcpDialer
 from tests.hostile.clients import ATTACKS, OPTIONS, Attack
-from tests.hostile.script import WITHIN, Actor, bounded, until
+from tests.hostile.script import WITHIN, Actor, bounded
+from tests.support.peer import until
 from tests.support.rawclient import RawClient
 
 TIMES = 3
@@ -54,9 +55,10 @@ def attacking(attack: Attack, broker: Broker) -> Iterator[list[Actor]]:
 
 
 def endings(actors: list[Actor]) -> list[bytes]:
-    """Wait until all is over, and return the ERROR that each was told."""
+    """Wait until all is over, and return the ERROR that each got."""
     for actor in actors:
-        until(lambda actor=actor: not actor.is_alive(), "the broker ends the session")
+        actor.join(WITHIN)
+        assert not actor.is_alive(), "the broker did not end the session"
     return [bytes(actor.heard).partition(b"ERROR\n")[2] for actor in actors]
 
 

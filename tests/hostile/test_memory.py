@@ -223,7 +223,7 @@ def check(attack: Callable[[int, Size], list[Hostile]], size: Size, within: floa
 
 
 ATTACKS = [subscriptions, unfinished_frames, queue_names, transaction_ids, ids_of_deliveries]
-measured = pytest.mark.skipif(not STATUS.exists(), reason="the peak of a process's memory cannot be told here")
+measured = pytest.mark.skipif(not STATUS.exists(), reason="the peak of a process's memory is unknown here")
 
 
 @measured

@@ -12,8 +12,9 @@ import pytest
 
 import stompy
 from stompy.connection.subscription import Subscription
-from tests.hostile.script import WITHIN, Actor, Step, bounded, until
+from tests.hostile.script import WITHIN, Actor, Step, bounded
 from tests.hostile.servers import ATTACKS, Attack
+from tests.support.peer import until
 
 
 class Hanging(stompy.ConnectionListener):

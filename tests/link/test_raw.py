@@ -19,7 +19,7 @@ from tests.support.peer import WITHIN, RecordingOwner, until
 
 
 class Owner(RecordingOwner):
-    """Keeps what it is told."""
+    """Keeps what it is called with."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a link is told."""
+"""The settings of a link."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def texts(subscription: stompy.Subscription, count: int) -> list[str]:
 def until_end(connection: stompy.Connection, subscription: stompy.Subscription) -> list[stompy.Message]:
     """Return what the broker has for a subscription now.
 
-    Told by round trips through its destination: two, as what a lost session gives back may come behind the first.
+    Found out by round trips through its destination: two, as what a lost session gives back may come after the first.
     """
     messages: list[stompy.Message] = []
     for _ in range(2):

@@ -90,7 +90,7 @@ def test_an_odd_passcode_must_be_written_as_the_broker_reads_it(
             continue
         worked.append(name)
     expect("login-escaped", " ".join(worked))
-    # Told what broker it is, stompy writes it right.
+    # With the right dialect, stompy writes it right.
     connect(login=ODD_LOGIN, passcode=ODD_PASSCODE, dialect=DIALECTS[candidate.kind])
 
 

@@ -7,7 +7,7 @@ the file stand the moment, the chunk (from 1) at which it comes, and what happen
 |---|---|
 | `sent` | every SEND of the chunk has left, its COMMIT has not |
 | `asked` | all has left, and nobody has waited for the confirmation |
-| `confirmed` | the chunk is confirmed, and nothing was told to Spark yet |
+| `confirmed` | the chunk is confirmed, and nothing was reported to Spark yet |
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class Opening:
     """A way to a broker.
 
     Attributes:
-        settings: of the broker, for it to listen so; told its kind and a folder of its own.
-        options: what `stompy.connect` must be told beside the address.
+        settings: of the broker, for it to listen so; called with its kind and a folder of its own.
+        options: of `stompy.connect`, beside the address.
         url: tells the address.
         kinds: of broker that have it; `None` for all.
     """
@@ -157,7 +157,7 @@ class Candidate:
         kind: one of `expected.model.KINDS`.
         broker: what can be killed, paused and restarted.
         url: its address, without credentials.
-        options: what `stompy.connect` must be told beside it.
+        options: of `stompy.connect`, beside it.
     """
 
     kind: str

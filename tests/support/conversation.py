@@ -1,6 +1,6 @@
 """One conversation with everything in it, and what must become of each call and each message when its link is cut.
 
-What has to come out is told from the bytes that went through and from nothing that the client says: which frames went
+What has to come out follows from the bytes that went through, and from nothing that the client says: which frames went
 whole to the broker, which answers came whole to the client, and whether the link died there.
 """
 

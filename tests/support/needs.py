@@ -11,6 +11,7 @@ import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
+from importlib.metadata import distributions
 from typing import Any
 
 import pytest
@@ -80,6 +81,9 @@ KNOWN: dict[str, Callable[[], str | None]] = {
         None if os.environ.get("STOMPY_BROWSER_LIBRARIES") else "no browser asked for; `make test-browser` has it"
     ),
     "autobahn": lambda: _asked_for("STOMPY_AUTOBAHN", "`make test-autobahn` has it"),
+    "installation": lambda: (
+        None if any(distributions(name="stompy-client")) else "the tests run from the source tree; see `make dev`"
+    ),
     "load": lambda: _asked_for("STOMPY_LOAD", "`make test-load` has it"),
     "long": lambda: _asked_for("STOMPY_LONG", "`make test-long` has it"),
 }

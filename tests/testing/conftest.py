@@ -104,7 +104,7 @@ def fill(sock: socket.socket, *, at_most: int = 256 * 1024 * 1024) -> int:
 
 
 def descriptors() -> int:
-    """Return how many files this process has open; 0 where that cannot be told."""
+    """Return how many files this process has open; 0 where that is unknown."""
     return len(os.listdir(_DESCRIPTORS)) if _DESCRIPTORS.exists() else 0
 
 

@@ -11,7 +11,7 @@ pytest_plugins = ["pytester"]
 
 TOP = Path(__file__).parents[2]
 INSTALLED = any(point.value == "stompy.testing.plugin" for point in entry_points(group="pytest11"))
-"""Whether pytest finds the fixtures by itself; from the source tree it has to be told."""
+"""Whether pytest finds the fixtures by itself; from the source tree it gets an option."""
 
 USE = """
 import stompy

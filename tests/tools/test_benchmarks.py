@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,10 @@ from benchmarks import results, run
 from benchmarks.clients.stompy_client import ACTIONS
 from benchmarks.rows import BY_NAME, Row
 from benchmarks.run import main, slower, summary
+from stompy.deadline import Deadline
+from stompy.transport.tcp import TcpDialer
+from stompy.transport.websocket.endpoints import WebSocketDialer
+from tests.support.peer import WITHIN
 
 
 def figures(*values: float) -> list[run.Figures]:
@@ -23,6 +28,17 @@ def test_rows_are_measured_end_to_end(capfd: pytest.CaptureFixture[str]) -> None
     shown = capfd.readouterr().out
     assert re.search(r"^receive-ack: .*\n +stompy +[\d.,]+ µs ", shown, re.MULTILINE)
     assert re.search(r"^send: .*\n +stompy +[\d.,]+ µs .*\n +raw socket +[\d.,]+ µs ", shown, re.MULTILINE)
+
+
+def test_the_server_ends_a_websocket_that_its_client_closes() -> None:
+    command = [sys.executable, "-m", "benchmarks.server"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        tcp = TcpDialer("127.0.0.1", int(server.stdout.readline()))
+        client = WebSocketDialer(tcp, host="h", subprotocols=["v12.stomp"]).dial(Deadline(WITHIN))
+        client.shutdown_write()
+        assert client.recv(Deadline(WITHIN)) == b""
+        client.close()
 
 
 @pytest.mark.parametrize("row", BY_NAME.values(), ids=lambda row: row.name)

@@ -313,10 +313,10 @@ def test_systemd_is_told(broker: Broker, start: Start, tmp_path: Path) -> None:
         unix.bind(str(path))
         unix.settimeout(WITHIN)
         process = start("slow", url=broker.url, NOTIFY_SOCKET=str(path), WATCHDOG_USEC="1000000")
-        told: list[str] = []
-        while "WATCHDOG=1" not in told or "READY=1" not in told:
-            told.append(unix.recv(100).decode())
+        notices: list[str] = []
+        while "WATCHDOG=1" not in notices or "READY=1" not in notices:
+            notices.append(unix.recv(100).decode())
         process.terminate()
-        while told[-1] != "STOPPING=1":
-            told.append(unix.recv(100).decode())
+        while notices[-1] != "STOPPING=1":
+            notices.append(unix.recv(100).decode())
         assert process.wait(WITHIN) == 0

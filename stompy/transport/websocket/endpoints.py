@@ -27,13 +27,14 @@ from stompy.errors import (
 )
 from stompy.secret import Secret, without_traceback
 from stompy.transport.diagnosis import detect_protocol
+from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket import handshake
 from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
 from stompy.transport.websocket.options import WebSocketOptions
 from stompy.transport.websocket.transport import WebSocketTransport
 
 if TYPE_CHECKING:
-    from stompy.transport.base import Transport, UnderlyingDialer, UnderlyingListener, UnderlyingTransport
+    from stompy.transport.base import UnderlyingDialer, UnderlyingListener, UnderlyingTransport
 
 _LOG = logging.getLogger("stompy.transport")
 
@@ -237,11 +238,6 @@ class AcceptedTransport:
         """The name of the peer."""
         return self._underlying.peer
 
-    @property
-    def chosen(self) -> Transport:
-        """The transport to use after the first `recv` that returned bytes; this one, where they did not decide yet."""
-        return self._chosen or self
-
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
 
@@ -325,6 +321,11 @@ class AcceptedTransport:
                 raise ConnectionLost(f"the WebSocket handshake with {self.peer} is not done", outcome="not-sent")
             chosen = self._chosen or self._underlying  # a client that waits for the first bytes is no WebSocket client
         chosen.sendall(data, deadline)
+
+    def send_now(self, data: bytes) -> bytes | None:
+        """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        chosen = self._chosen
+        return chosen.send_now(data) if isinstance(chosen, (SocketTransport, WebSocketTransport)) else data
 
     def shutdown(self) -> None:
         """End both directions and wake waiting threads; from any thread."""

@@ -91,7 +91,7 @@ class WebSocketTransport:
         self._lock = threading.RLock()
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
-        self._interrupted = False  # a write ended by a signal, so that it is unknown what was written
+        self._interrupted = False  # a write has begun, or was ended by a signal, so that it is unknown what was written
         self._close_sent = False  # or queued
         self._close_written = False
         self._closing = close_payload(NORMAL)  # the payload of our Close frame, which answers that of the peer
@@ -220,15 +220,14 @@ class WebSocketTransport:
         """Write whole frames, with the lock held."""
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
-        if self._unsent or self._control:
-            budget = deadline_of(budget)
-            self._flush(budget)
-        if not frames:
-            self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
-            return
         following, begun = iter(frames), False
         self._interrupted = True
         try:
+            if self._unsent or self._control:
+                budget = deadline_of(budget)
+                self._flush(budget)
+            if not frames:
+                self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
             for frame in following:
                 view, sent = memoryview(frame), 0
                 while sent < len(view):
@@ -238,7 +237,7 @@ class WebSocketTransport:
                             raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
                     sent += self._underlying.send(view[sent:], budget)
                     begun = True
-            if isinstance(budget, Deadline) and budget.expired:
+            if begun and isinstance(budget, Deadline) and budget.expired:
                 self._underlying.sendall(b"", budget)
         except ConnectionLost as error:
             if begun:

@@ -163,7 +163,7 @@ def test_arguments_are_looked_at(line: str, hand: str | None) -> None:
     assert len(reported) == (hand is not None)
 
 
-def test_keyword_headers_and_headers_with_an_option_are_told() -> None:
+def test_keyword_headers_and_headers_with_an_option_are_reported() -> None:
     reported = advised("""
         import stomp
         conn = stomp.Connection(heartbeats=(4000, 4000))

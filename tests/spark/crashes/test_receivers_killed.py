@@ -78,7 +78,7 @@ class SpoolProcesses:
                 self.processes.append(process)
 
     def held(self) -> int:
-        """Return how many messages the spool has, as far as can be told now; starts what is not running."""
+        """Return how many messages the spool has, as far as is known now; starts what is not running."""
         self.keep_up()
         spool = find_spool(open_files(self.given["spoolDir"]))
         return 0 if spool is None else max((one.end for one in spool.segments()), default=0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
@@ -25,7 +27,7 @@ class ForgetsWithoutARoundTrip(Redelivery):
 class RecognisesNothing(Redelivery):
     """As if each receiver looked at what it had itself before its session was lost, and not at the others."""
 
-    def wrote(self, receiver: int, ids: tuple[Identity, ...], start: int, end: int) -> StoredRange:  # type: ignore[override]
+    def wrote(self, receiver: int, ids: Sequence[Identity], start: int, end: int) -> StoredRange:
         before = set(self.known)
         delivery = super().wrote(receiver, ids, start, end)
         self.known = before

@@ -148,7 +148,7 @@ def test_docker_is_asked_once(client: Client) -> None:
     assert (images.docker_missing(), images.docker_missing(), client.pings) == (None, None, 1)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="processes are told apart by /proc")
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="processes are identified by /proc")
 def test_only_what_dead_processes_of_this_machine_left_is_removed(client: Client, ryuk: Any) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

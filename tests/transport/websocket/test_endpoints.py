@@ -367,3 +367,19 @@ def test_nothing_follows_a_long_message_that_was_interrupted(opened: tuple[Any, 
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(ConnectionLost, match="was shut down"):
         accepted.sendall(b"next", ample())
+
+
+def test_a_writer_ends_although_a_closing_server_does_not_read(raw_server: socket.socket, calling: Calling) -> None:
+    transport = WebSocketTransport(TcpDialer(*raw_server.getsockname()).dial(ample()), client=True)
+    peer, _ = raw_server.accept()
+    with peer:
+        with pytest.raises(SendTimeout):
+            transport.sendall(bytes(1 << 25), Deadline(0))
+        writing = calling(lambda: transport.sendall(b"x", ample()))
+        writing.until_blocked()
+        peer.sendall(encode(CLOSE, close_payload(1000)))
+        assert transport.recv(ample()) == b""
+        closing = calling(transport.close)
+        with pytest.raises(ConnectionLost, match="was shut down"):
+            writing.result()
+        closing.result()
