@@ -151,10 +151,13 @@ class WebSocket:
         request = parse_request(transport.recv(READ))
         transport.sendall(accept_head(request.key, "v12.stomp"))
         self._decoder = Decoder(masks=True)
+        self.full = False
+        """Whether the last `recv` got as many bytes as it asked for."""
 
     def recv(self, size: int) -> bytes:
         """Return what was received, `b""` at the end."""
         while not self._decoder.closed and (data := self._transport.recv(size)):
+            self.full = len(data) == size
             if parts := [payload for opcode, payload, _ in self._decoder.receive(data) if opcode == BINARY]:
                 return b"".join(parts)
         return b""
@@ -197,7 +200,8 @@ class Session:
                 if end:
                     answered = self._answer(bytes(buffer[:end]))
                     del buffer[:end]
-                    if not (answered or len(data) == READ or isinstance(self._transport, ssl.SSLSocket)):
+                    full = self._transport.full if isinstance(self._transport, WebSocket) else len(data) == READ
+                    if not (answered or full or isinstance(self._transport, ssl.SSLSocket)):
                         time.sleep(UNHURRIED)
         except OSError:
             pass  # clients end without DISCONNECT
