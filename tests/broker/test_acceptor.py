@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ from tests.support.rawclient import WITHIN, RawClient
 FDS = Path("/proc/self/fd")
 
 
-def _client(broker: Broker) -> RawClient:
-    client = RawClient(tcp_dialer(broker).dial(Deadline(WITHIN)))
-    client.connect()
-    return client
+@contextlib.contextmanager
+def _client(broker: Broker) -> Iterator[RawClient]:
+    with RawClient(tcp_dialer(broker).dial(Deadline(WITHIN))) as client:
+        client.connect()
+        yield client
 
 
 def _threads() -> list[str]:
