@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import stompy.compat.log as log
@@ -20,7 +19,6 @@ class Callbacks(Publisher):
     def __init__(self) -> None:
         self.listeners: dict[str, Any] = {}
         self.current_host_and_port: tuple[str, int] | None = None
-        self._hooks: dict[str, list[Callable[..., Any]]] = {}
 
     def set_listener(self, name: str, listener: Any) -> None:
         """Set a named listener.
@@ -32,36 +30,21 @@ class Callbacks(Publisher):
         for event in _EVENTS:
             _check_callback(listener, event)
         self.listeners[name] = listener
-        self._hooks.clear()
 
     def remove_listener(self, name: str) -> None:
         """Remove a listener."""
         del self.listeners[name]
-        self._hooks.clear()
 
     def get_listener(self, name: str) -> Any:
         """Return a listener, or `None`."""
         return self.listeners.get(name)
 
-    def _callbacks(self, event: str) -> list[Callable[..., Any]]:
-        """Return the methods to call for an event, by the names of their listeners; without those that do nothing."""
-        found = self._hooks.get(event)
-        if found is None:
-            ignored = getattr(ConnectionListener, f"on_{event}", None)
-            methods = [getattr(listener, f"on_{event}", None) for _, listener in sorted(self.listeners.items())]
-            found = [
-                method for method in methods if method is not None and getattr(method, "__func__", None) is not ignored
-            ]
-            self._hooks[event] = found
-        return found
-
     def process_frame(self, f: Frame, frame_str: bytes | None) -> None:
         """Call the listeners with a frame that has arrived."""
         if f.cmd == "MESSAGE":
-            before = self._hooks.get("before_message")
-            if before or before is None:
-                self.notify("before_message", f)
-            self.notify("message", f)
+            listeners = sorted(self.listeners.items())
+            self._call(listeners, "on_before_message", f)
+            self._call(listeners, "on_message", f)
         elif (event := str(f.cmd).lower()) in ("connected", "message", "receipt", "error", "heartbeat"):
             self.notify(event, f)
         else:
@@ -71,14 +54,20 @@ class Callbacks(Publisher):
         """Call the listeners; what one raises is logged, and `SystemExit` also ends the session."""
         argument = self.current_host_and_port if frame_type == "connecting" else frame
         arguments = () if frame_type in _NO_ARGUMENT else (argument,)
-        for callback in self._callbacks(frame_type):
+        self._call(sorted(self.listeners.items()), f"on_{frame_type}", *arguments)
+
+    def _call(self, listeners: list[tuple[str, Any]], name: str, *arguments: Any) -> None:
+        # The methods are looked up at each event, as programs replace them, and listeners may be mocks.
+        for _, listener in listeners:
             try:
-                callback(*arguments)
+                callback = getattr(listener, name, None)
+                if callback:
+                    callback(*arguments)
             except SystemExit:
-                log.info("on_%s exited: the session ends", frame_type)
+                log.info("%s exited: the session ends", name)
                 self.disconnect_socket()
             except Exception:
-                log.error("on_%s of a listener raised", frame_type, exc_info=True)
+                log.error("%s of a listener raised", name, exc_info=True)
 
     def disconnect_socket(self) -> None:
         """End the session; overridden."""

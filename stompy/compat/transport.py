@@ -208,8 +208,10 @@ class BaseTransport(Callbacks):
             NotConnectedException: there is no session.
             StompException: the frame cannot be encoded.
         """
-        for callback in self._callbacks("send"):
-            callback(frame)
+        for _, listener in sorted(self.listeners.items()):
+            on_send = getattr(listener, "on_send", None)
+            if on_send:
+                on_send(frame)
         session = self._session
         if session is None:
             raise NotConnectedException("there is no connection: call connect() first")

@@ -8,6 +8,7 @@ import threading
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,6 +79,51 @@ def test_a_listener_may_change_the_frame_for_the_others(connect: Connect) -> Non
     until(lambda: recorder.named("message"))
     (frame,) = recorder.named("message")
     assert (frame.body, frame.headers["seen"], frame.original_headers["seen"]) == ("X", "yes", "no")
+
+
+def test_a_method_is_looked_up_at_each_event(connect: Connect) -> None:
+    """As Mock objects, patched methods, `__getattr__` and functions set later need it."""
+
+    class Answering:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("on_"):
+                raise AttributeError(name)
+            return lambda *arguments: self.calls.append(name)
+
+    recorder, mock, answering, later = Recorder(), Mock(), Answering(), stomp.ConnectionListener()
+    connection = connect(listener=recorder)
+    for name, listener in (("mock", mock), ("answering", answering), ("later", later)):
+        connection.set_listener(name, listener)
+    connection.subscribe("/queue/a", id=1)
+    connection.send("/queue/a", "1")
+    until(lambda: recorder.named("message"))
+
+    bodies: list[str] = []
+    later.on_message = lambda frame: bodies.append(frame.body)  # type: ignore[method-assign]
+    mock.on_message = Mock()
+    connection.send("/queue/a", "2")
+    until(lambda: bodies and len(recorder.named("message")) == 2)
+    assert bodies == ["2"]
+    assert mock.on_message.call_args.args[0].body == "2"
+    assert answering.calls.count("on_message") == 2
+
+    connection.transport.listeners["direct"] = Recorder()
+    connection.send("/queue/a", "3")
+    until(lambda: len(recorder.named("message")) == 3)
+    until(lambda: connection.get_listener("direct").named("message"))
+
+
+def test_a_listener_of_a_second_connect_is_called(connect: Connect) -> None:
+    connected: list[str] = []
+    recorder = Recorder()
+    connection = connect(listener=recorder)
+    connection.disconnect(receipt="bye")
+    recorder.on_connected = lambda frame: connected.append(frame.cmd)  # type: ignore[method-assign]
+    connection.connect("guest", "guest", wait=True)
+    until(lambda: connected)
 
 
 @pytest.mark.parametrize("event", ["message", "error", "receipt", "connected"])
