@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from stompy.compat.listener import Publisher, WaitingListener
+from stompy.compat.protocol import *  # noqa: F403 - programs import them from here
 from stompy.compat.protocol import Headers, Protocol10, Protocol11, Protocol12
+from stompy.compat.transport import *  # noqa: F403 - programs import them from here
 from stompy.compat.transport import HostAndPort, Transport
 from stompy.compat.utils import get_uuid
 

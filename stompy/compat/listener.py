@@ -7,6 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import stompy.compat.log as log
+from stompy.compat import exception as exception
+from stompy.compat import utils as utils
+from stompy.compat.constants import *  # noqa: F403 - programs import them from here
 from stompy.compat.exception import ConnectionClosedException, StompException
 from stompy.compat.utils import Frame, clean_headers
 from stompy.compat.waiting import wait_for

@@ -33,7 +33,9 @@ from stompy.compat.constants import (
     HDR_SUBSCRIPTION,
     HDR_TRANSACTION,
 )
+from stompy.compat.exception import ConnectFailedException as ConnectFailedException
 from stompy.compat.exception import NotConnectedException
+from stompy.compat.listener import *  # noqa: F403 - programs import them from here
 from stompy.compat.listener import ConnectionListener, HeartbeatListener
 from stompy.compat.transport import Transport
 from stompy.compat.utils import Frame, get_uuid, merge_headers

@@ -13,11 +13,13 @@ from typing import Any
 
 import stompy.compat.log as log
 import stompy.compat.waiting as waiting
+from stompy.compat import exception as exception
 from stompy.compat.callbacks import Callbacks
 from stompy.compat.constants import CMD_DISCONNECT, HDR_CONTENT_LENGTH
 from stompy.compat.dialing import HostDialer, tcp_options
 from stompy.compat.exception import ConnectFailedException, NotConnectedException, translated
 from stompy.compat.session import Session
+from stompy.compat.utils import *  # noqa: F403 - programs import them from here
 from stompy.compat.utils import (
     Frame,
     clean_headers,

@@ -101,7 +101,7 @@ def test_a_method_is_looked_up_at_each_event(connect: Connect) -> None:
     connection.send("/queue/a", "1")
     until(lambda: recorder.named("message"))
 
-    bodies: list[str] = []
+    bodies: list[object] = []
     later.on_message = lambda frame: bodies.append(frame.body)  # type: ignore[method-assign]
     mock.on_message = Mock()
     connection.send("/queue/a", "2")

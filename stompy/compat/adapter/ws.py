@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stompy.compat import log as log
 from stompy.compat.connect import BaseConnection, StompConnection12
+from stompy.compat.exception import *  # noqa: F403 - programs import them from here
 from stompy.compat.protocol import Protocol12
+from stompy.compat.transport import BaseTransport as BaseTransport
 from stompy.compat.transport import HostAndPort, Transport
+from stompy.compat.utils import *  # noqa: F403 - programs import them from here
 from stompy.compat.utils import is_eol_default
 from stompy.frames.grammar import Version
 from stompy.protocol.subprotocols import subprotocols
