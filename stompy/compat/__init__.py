@@ -5,10 +5,9 @@ from __future__ import annotations
 from stompy.compat import adapter, connect, constants, exception, listener, log, protocol, transport, utils
 from stompy.compat.adapter.ws import WSStompConnection
 from stompy.compat.connect import StompConnection10, StompConnection11, StompConnection12
+from stompy.compat.install import RELEASE as __version__  # noqa: N811
 from stompy.compat.install import install, tuple_version
 from stompy.compat.listener import ConnectionListener, PrintingListener, StatsListener, WaitingListener
-
-__version__ = "9.0.0"
 
 Connection10 = StompConnection10
 Connection11 = StompConnection11

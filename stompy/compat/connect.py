@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from stompy.compat.listener import Publisher, WaitingListener
@@ -88,6 +89,28 @@ class _Connection(BaseConnection):
             self.transport.stop()
 
 
+_OLD_SSL = ("ssl_key_file", "ssl_cert_file", "ssl_ca_certs", "ssl_cert_validator", "ssl_version")
+
+
+def _set_old_ssl(transport: Transport, old: dict[str, Any]) -> None:
+    """Take the arguments of releases before 8 for TLS."""
+    unknown = old.keys() - {"use_ssl", *_OLD_SSL}
+    if unknown:
+        raise TypeError(f"there is no argument {min(unknown)!r} of a connection")
+    if not old:
+        return
+    options = {name.removeprefix("ssl_"): old[name] for name in _OLD_SSL if old.get(name) is not None}
+    options = {"ssl_version" if name == "version" else name: value for name, value in options.items()}
+    shown = "".join(f", {name}=..." for name in options)
+    warnings.warn(
+        f"{min(old)}= is of stomp.py before 8: call connection.set_ssl([(host, port)]{shown}), which verifies",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    if old.get("use_ssl"):
+        transport.set_ssl(transport.hosts, **options)
+
+
 class StompConnection10(_Connection, Protocol10):
     """A STOMP 1.0 connection; the arguments are those of `Transport`."""
 
@@ -109,6 +132,7 @@ class StompConnection10(_Connection, Protocol10):
         encoding: str = "utf-8",
         auto_content_length: bool = True,
         bind_host_port: HostAndPort | None = None,
+        **old: Any,
     ) -> None:
         transport = Transport(
             host_and_ports,
@@ -128,6 +152,7 @@ class StompConnection10(_Connection, Protocol10):
         )
         BaseConnection.__init__(self, transport)
         Protocol10.__init__(self, transport, auto_content_length)
+        _set_old_ssl(transport, old)
 
 
 class _HeartbeatConnection(_Connection):
@@ -154,6 +179,7 @@ class _HeartbeatConnection(_Connection):
         auto_content_length: bool = True,
         heart_beat_receive_scale: float = 1.5,
         bind_host_port: HostAndPort | None = None,
+        **old: Any,
     ) -> None:
         transport = Transport(
             host_and_ports,
@@ -173,6 +199,7 @@ class _HeartbeatConnection(_Connection):
         )
         BaseConnection.__init__(self, transport)
         self._protocol.__init__(self, transport, heartbeats, auto_content_length, heart_beat_receive_scale)  # type: ignore[arg-type]
+        _set_old_ssl(transport, old)
 
 
 class StompConnection11(_HeartbeatConnection, Protocol11):

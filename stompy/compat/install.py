@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import runpy
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _NAME = "stompy.compat"
 _MODULES = (
@@ -23,8 +27,50 @@ _MODULES = (
 )
 
 
+_PATH = str(Path(__file__).with_name("path"))
+"""A folder of `sys.path` in which `import stomp` finds a package that installs stompy.compat."""
+
+
+class Release(str):
+    """The release that stompy.compat stands in for; can also be compared with tuples, as before stomp.py 8."""
+
+    __slots__ = ()
+
+    def _compared(self, other: object, compare: Callable[[Any, Any], bool]) -> bool:
+        numbers = tuple(map(int, self.split(".")))
+        return compare(numbers, other) if isinstance(other, tuple) else compare(str(self), other)
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared(other, operator.eq)
+
+    def __ne__(self, other: object) -> bool:
+        return self._compared(other, operator.ne)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compared(other, operator.lt)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compared(other, operator.le)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compared(other, operator.gt)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compared(other, operator.ge)
+
+    __hash__ = str.__hash__
+
+
+RELEASE = Release("9.0.0")
+
+
 def install() -> None:
-    """Make stompy.compat importable as `stomp`, in place of any stomp.py; call it before the first `import stomp`."""
+    """Make stompy.compat importable as `stomp`, in place of any stomp.py; call it before the first `import stomp`.
+
+    Processes that multiprocessing starts, by any method, find it too.
+    """
+    if _PATH not in sys.path:
+        sys.path.insert(0, _PATH)
     sys.modules["stomp"] = import_module(_NAME)
     for name in _MODULES:
         sys.modules[f"stomp.{name}"] = import_module(f"{_NAME}.{name}")
@@ -39,7 +85,7 @@ def tuple_version() -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """Run a program, or with `-m` a module, for which `import stomp` finds stompy.compat.
+    """Run a program, or with `-m` a module, for which `import stomp` finds stompy.compat; in its child processes too.
 
     Args:
         arguments: the program and its arguments.
@@ -51,8 +97,11 @@ def run(arguments: list[str]) -> None:
     sys.argv = arguments[1:] if as_module else arguments
     if not sys.argv:
         raise SystemExit("usage: python -m stompy.compat PROGRAM.py [ARGUMENT ...]")
-    install()
     sys.path[0] = str(Path.cwd() if as_module else Path(sys.argv[0]).resolve().parent)
+    install()
+    os.environ["PYTHONPATH"] = os.pathsep.join([_PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # If the program is pytest, it would warn that it cannot rewrite what is imported already.
+    sys.modules["stompy"].__doc__ = f"{sys.modules['stompy'].__doc__}\nPYTEST_DONT_REWRITE"
     if as_module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:

@@ -311,6 +311,11 @@ class Transport(BaseTransport):
         self._keepalive = keepalive
         self._ssl: dict[HostAndPort, dict[str, Any]] = {}
 
+    @property
+    def hosts(self) -> list[HostAndPort]:
+        """The hosts in the order in which they are tried."""
+        return list(self.__host_and_ports)
+
     def attempt_connection(self) -> None:
         """Try the hosts in turn, with pauses after each round.
 

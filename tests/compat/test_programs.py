@@ -105,7 +105,7 @@ def test_a_method_is_looked_up_at_each_event(connect: Connect) -> None:
     later.on_message = lambda frame: bodies.append(frame.body)  # type: ignore[method-assign]
     mock.on_message = Mock()
     connection.send("/queue/a", "2")
-    until(lambda: bodies and len(recorder.named("message")) == 2)
+    until(lambda: bool(bodies) and len(recorder.named("message")) == 2)
     assert bodies == ["2"]
     assert mock.on_message.call_args.args[0].body == "2"
     assert answering.calls.count("on_message") == 2
@@ -117,20 +117,81 @@ def test_a_method_is_looked_up_at_each_event(connect: Connect) -> None:
 
 
 def test_a_listener_of_a_second_connect_is_called(connect: Connect) -> None:
-    connected: list[str] = []
+    connected: list[object] = []
     recorder = Recorder()
     connection = connect(listener=recorder)
     connection.disconnect(receipt="bye")
     recorder.on_connected = lambda frame: connected.append(frame.cmd)  # type: ignore[method-assign]
     connection.connect("guest", "guest", wait=True)
-    until(lambda: connected)
+    until(lambda: bool(connected))
 
 
 @pytest.mark.parametrize("event", ["message", "error", "receipt", "connected"])
-def test_callbacks_with_the_arguments_of_old_releases_are_refused(event: str) -> None:
-    old = type("Old", (), {f"on_{event}": lambda self, headers, body: None})()
+def test_callbacks_with_the_arguments_of_no_release_are_refused(event: str) -> None:
+    old = type("Old", (), {f"on_{event}": lambda self, headers, body, more: None})()
     with pytest.raises(TypeError, match=rf"Old.on_{event} takes one argument.*: def on_{event}\(self, frame\)"):
         stomp.Connection().set_listener("", old)
+
+
+class Old(stomp.ConnectionListener):
+    """As before stomp.py 7."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any, Any]] = []
+
+    def on_connected(self, headers: Any, body: Any) -> None:  # type: ignore[override]
+        self.events.append(("connected", headers, body))
+
+    def on_before_message(self, headers: Any, body: Any) -> Any:  # type: ignore[override]
+        return {**headers, "seen": "yes"}, body.upper()
+
+    def on_message(self, headers: Any, body: Any) -> None:  # type: ignore[override]
+        self.events.append(("message", headers, body))
+
+    def on_receipt(self, headers: Any, body: Any) -> None:  # type: ignore[override]
+        self.events.append(("receipt", headers, body))
+
+
+def test_callbacks_with_headers_and_body_are_called_so(broker: Broker) -> None:
+    connection, old = stomp.Connection([host_of(broker)]), Old()
+    with pytest.warns(
+        DeprecationWarning, match=r"Old\.on_\w+ takes headers and body.*def on_\w+\(self, frame\)"
+    ) as warned:
+        connection.set_listener("old", old)
+    assert warned[0].filename == __file__
+    assert connection.get_listener("old") is old
+    connection.connect("guest", "guest", wait=True)
+    connection.subscribe("/queue/a", id=1)
+    connection.send("/queue/a", "x", receipt="7")
+    until(lambda: len(old.events) == 3)
+    connection.disconnect(receipt="bye")
+    found = {event: (headers, body) for event, headers, body in old.events if headers.get("receipt-id") != "bye"}
+    assert found["connected"][0]["version"] == "1.1"
+    assert (found["message"][0]["seen"], found["message"][1]) == ("yes", "X")
+    assert found["receipt"][0]["receipt-id"] == "7"
+
+
+def test_use_ssl_is_taken_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"set_ssl\(\[\(host, port\)\], ca_certs=\.\.\.\)") as warned:
+        connection = stomp.Connection12([("a", 1), ("b", 2)], use_ssl=True, ssl_ca_certs="ca.pem")
+    assert warned[0].filename == __file__
+    for host in (("a", 1), ("b", 2)):
+        options = connection.get_ssl(host) or {}
+        assert (options["ca_certs"], options["verify"]) == ("ca.pem", True)
+    with pytest.warns(DeprecationWarning, match="use_ssl= is of stomp.py before 8"):
+        assert stomp.Connection10([("a", 1)], use_ssl=False).get_ssl(("a", 1)) is None
+    with pytest.raises(TypeError, match="'use_sll'"):
+        stomp.Connection(use_sll=True)
+
+
+def test_the_release_has_both_shapes() -> None:
+    release: Any = stomp.__version__
+    assert (4, 1, 20) < release < (9, 1)
+    assert release == "9.0.0"
+    assert release == (9, 0, 0)
+    assert release != (8, 2, 0)
+    assert release.split(".")[0] == "9"
+    assert {release: 1}["9.0.0"] == 1
 
 
 def test_headers_are_rendered_as_text(connect: Connect) -> None:

@@ -28,6 +28,9 @@ DIFFERENT = {
     "*.*_KEEPALIVE_AVAIL": "stompy sets the options that the system has",
     "*.DEFAULT_SSL_VERSION": "the newest version that both sides have",
     "*.set_ssl": "for_hosts=(), ssl_version=None; in 8.2 without verify",
+    "*Connection*1?": "takes the arguments for TLS of releases before 8 too",
+    "*Connection": "takes the arguments for TLS of releases before 8 too",
+    "__version__": "text that can be compared with tuples too",
     "transport.Transport": "recv_bytes is ignored",
 }
 """What is missing or has another signature, by pattern, and why."""

@@ -1,0 +1,1 @@
+"""A folder for `sys.path`, in which `import stomp` finds stompy.compat."""
