@@ -56,7 +56,6 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the parser."""
     parser = commands.add_parser(
         "broker",
-        help="run the embedded broker",
         description="Run the embedded broker until SIGINT or SIGTERM. It is for development: everything is in memory, "
         "and lost when it stops. Its address is the first line of standard output.",
     )

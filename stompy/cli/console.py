@@ -30,8 +30,10 @@ def report(text: str) -> None:
 
 
 def report_error(text: str) -> None:
-    """Write the one line that says why the command failed."""
-    report(f"error: {text}")
+    """Write the one line that says why the command failed; on a terminal in red, unless `NO_COLOR` is set."""
+    shown = f"stompy: error: {printable(text)}"
+    colour = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    _to_stderr(f"\x1b[31m{shown}\x1b[0m\n" if colour else f"{shown}\n")
 
 
 def _to_stderr(text: str) -> None:

@@ -8,23 +8,33 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
-from stompy.cli.broker import add_broker
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
-from stompy.cli.demo.command import add_demo
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
-from stompy.cli.migrate.command import add_migrate
-from stompy.cli.options import CommandParser, connection_options
-from stompy.cli.ping import add_ping
-from stompy.cli.send import add_send
-from stompy.cli.spark import add_spark
-from stompy.cli.spool import add_spool
-from stompy.cli.subscribe import add_subscribe
-from stompy.cli.top import add_top
-from stompy.cli.users import add_hash_passcode
-from stompy.cli.worker import add_worker
 from stompy.errors import StompError
+
+_COMMANDS = {
+    "demo": ("stompy.cli.demo.command:add_demo", "the demo, on an embedded broker"),
+    "broker": ("stompy.cli.broker:add_broker", "run the embedded broker"),
+    "hash-passcode": ("stompy.cli.users:add_hash_passcode", "hash a passcode for the embedded broker"),
+    "send": ("stompy.cli.send:add_send", "send messages"),
+    "subscribe": ("stompy.cli.subscribe:add_subscribe", "print messages as they arrive"),
+    "ping": ("stompy.cli.ping:add_ping", "connect, and show the broker and the session"),
+    "top": ("stompy.cli.top:add_top", "show what a broker with a console does"),
+    "worker": ("stompy.cli.worker:add_worker", "run the tasks of a stompy.Worker"),
+    "spool": ("stompy.cli.spool:add_spool", "fill a spool for Spark, also on a machine without Spark"),
+    "spark": (
+        "stompy.cli.spark:add_spark",
+        "archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
+    ),
+    "migrate": (
+        "stompy.cli.migrate.command:add_migrate",
+        "report what a program uses of stomp.py, and what to write instead",
+    ),
+}
+"""The function that adds each command to the parser, and what the command does; imported when it is needed."""
 
 _CODES = """\
 exit codes:
@@ -41,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; `None` takes the process's.
     """
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = _parsed(sys.argv[1:] if argv is None else list(argv))
         with _termination(), logging_to_stderr(verbosity=arguments.verbose, quiet=arguments.quiet):
             code: Exit = arguments.run(arguments)
         return int(code)
@@ -58,8 +68,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted", interruption(error))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    if arguments == ["--version"]:
+        print(f"stompy {version()}")  # without a parser, which takes longer to make than the rest
+        sys.exit(Exit.OK)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    return build_parser(arguments[0] if arguments else "").parse_args(arguments)
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Args:
+        command: the first argument. Only this command gets its options, as the others would have to be imported;
+            `None` stands for all commands.
+    """
+    # Imported late: `stompy --version` needs none of them.
+    from stompy.cli.options import CommandParser, did_you_mean
+
     parser = CommandParser(
         prog="stompy",
         description="STOMP 1.0, 1.1 and 1.2 on the command line. 'stompy demo' shows what it can do.",
@@ -70,18 +97,14 @@ def build_parser() -> argparse.ArgumentParser:
     commands: argparse._SubParsersAction[Any] = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True
     )
-    common = connection_options()
-    add_demo(commands)
-    add_broker(commands)
-    add_hash_passcode(commands)
-    add_send(commands, common)
-    add_subscribe(commands, common)
-    add_ping(commands, common)
-    add_top(commands)
-    add_worker(commands)
-    add_spool(commands)
-    add_spark(commands)
-    add_migrate(commands)
+    if command and not command.startswith("-") and command not in _COMMANDS:
+        parser.error(f"there is no command {command!r}{did_you_mean(command, _COMMANDS)}")
+    for name, (place, summary) in _COMMANDS.items():
+        if command in (name, None):
+            module, _, function = place.partition(":")
+            getattr(import_module(module), function)(commands)
+        else:
+            commands.add_parser(name, help=summary)
     return parser
 
 

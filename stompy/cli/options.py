@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import getpass
 import logging
 import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,18 +30,23 @@ class CommandParser(argparse.ArgumentParser):
         # Without abbreviations: `--passcode x`, which does not exist, must not be read as `--passcode-file x`.
         super().__init__(allow_abbrev=False, **settings)
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, naming unknown options by their names only: their values may be secrets."""
+        known, extra = super().parse_known_args(args, namespace)
+        unknown = [argument.split("=", 1)[0] for argument in extra if not _is_word(argument)]
+        if unknown:
+            hint = did_you_mean(unknown[0], self._option_string_actions)
+            self.error(f"unknown option {', '.join(unknown)}{hint}")
+        return known, extra
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; no argument may be left."""
         known, extra = self.parse_known_args(args, namespace)
         late = getattr(known, "late", None)
-        rest = [one for one in extra if _is_word(one)]
-        if late is not None and getattr(known, late) is None and len(rest) == 1 and rest == extra[:1]:
+        if late is not None and getattr(known, late) is None and len(extra) == 1:
             # argparse takes an optional positional as absent when options stand before it.
             setattr(known, late, extra.pop(0))
         if extra:
-            options = [one.split("=", 1)[0] for one in extra if not _is_word(one)]
-            if options:
-                self.error(f"unknown option {', '.join(options)}")
             self.error(f"{len(extra)} argument{'s'[: len(extra) > 1]} too many")
         return known
 
@@ -49,6 +55,12 @@ class CommandParser(argparse.ArgumentParser):
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
         report_error(f"{shown} (see '{self.prog} --help')")
         sys.exit(Exit.USAGE)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint for the end of an error message; empty if nothing is like `word`."""
+    found = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _is_word(argument: str) -> bool:

@@ -8,19 +8,18 @@ import time
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import seconds
+from stompy.cli.options import connection_options, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.deadline import Deadline
 from stompy.printable import printable
 
 
-def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "ping",
-        parents=[common],
-        help="connect, and show the broker and the session",
+        parents=[connection_options()],
         description="Connect, show the broker and the negotiated session, and time a round trip.",
     )
     parser.add_argument(

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from stompy.cli.console import report, stdin_bytes, stdin_is_terminal
 from stompy.cli.exits import Exit, Failure, code_of, interruption
 from stompy.cli.files import why
-from stompy.cli.options import add_headers, headers_of, seconds
+from stompy.cli.options import add_headers, connection_options, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.errors import StompError
@@ -26,12 +26,11 @@ _OWN = {
 }
 
 
-def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "send",
-        parents=[common],
-        help="send messages",
+        parents=[connection_options()],
         description="Send one message, or one per line. With exit code 0 the broker has everything.",
     )
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")

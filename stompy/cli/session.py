@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from stompy.cli.exits import Exit, Failure
+from stompy.cli.exits import Exit, Failure, code_of
 from stompy.cli.options import passcode_from
 from stompy.cli.tls import tls_from
 from stompy.connection.config import addresses_of
@@ -15,11 +15,13 @@ from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import ConnectionListener
-from stompy.errors import AckError, StompError
+from stompy.errors import AckError, ConnectError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import DEFAULT_HEARTBEAT
 from stompy.transport.address import Address
+
+_NO_BROKER = "'stompy broker' starts one for development; --url or STOMPY_URL names another"
 
 _SHORT_DISCONNECT = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
@@ -86,6 +88,15 @@ def open_connection(arguments: argparse.Namespace, observer: SessionObserver) ->
     It never reconnects, even with a failover address, as it would be unknown which messages of a stream have arrived.
     """
     urls = arguments.url or [os.environ.get("STOMPY_URL") or DEFAULT_URL]
+    try:
+        return _connected(arguments, urls, observer)
+    except ConnectError as error:
+        if "connection refused" not in str(error):
+            raise
+        raise Failure(f"{error}; {_NO_BROKER}", code_of(error)) from error
+
+
+def _connected(arguments: argparse.Namespace, urls: list[str], observer: SessionObserver) -> Connection:
     return connect(
         urls[0] if len(urls) == 1 else urls,
         login=arguments.login,

@@ -19,7 +19,6 @@ def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     """Add the commands to the parser."""
     parser = commands.add_parser(
         "spark",
-        help="archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
         description="Archive messages to Parquet files with Spark, and send them to a broker again without it.",
     )
     pipelines = parser.add_subparsers(title="pipelines", metavar="PIPELINE", required=True)

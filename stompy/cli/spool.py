@@ -36,7 +36,6 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     """Add the command to the parser; its options are those of the source, from the same table."""
     parser = commands.add_parser(
         "spool",
-        help="fill a spool for Spark, also on a machine without Spark",
         description="Receive messages into a spool: write to disk, then acknowledge. Spark reads it with the options "
         "spoolDir and receivers=0.",
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from stompy.cli.console import Output, forget_stdout, report
 from stompy.cli.exits import Exit, Failure, interruption
-from stompy.cli.options import add_headers, count, headers_of, seconds
+from stompy.cli.options import add_headers, connection_options, count, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
@@ -26,6 +26,8 @@ _OWN = {
     **dict.fromkeys(("id", "receipt", "transaction", "content-type", "content-length"), ""),
 }
 
+_EMPTY_AFTER = 2.0
+"""Seconds without a message after which a queue counts as empty for `--until-empty`."""
 _BATCH = 100
 """Messages after which the output is flushed and they are acknowledged, even if more are queued."""
 _ONE_BY_ONE = 100
@@ -36,14 +38,11 @@ _POLL_INTERVAL = 0.5
 """Seconds between checks whether the reader of the output has ended."""
 
 
-def add_subscribe(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser
-) -> None:
+def add_subscribe(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "subscribe",
-        parents=[common],
-        help="print messages as they arrive",
+        parents=[connection_options()],
         description="Print messages as they arrive. In the client modes a message is acknowledged after it was "
         "written, or with a pipe and no --count after it was read from it; others go back to the broker.",
     )
@@ -54,6 +53,11 @@ def add_subscribe(
         type=seconds,
         metavar="S",
         help=f"end with code {int(Exit.TIMEOUT)} when nothing came for S seconds",
+    )
+    parser.add_argument(
+        "--until-empty",
+        action="store_true",
+        help=f"end with code 0 when nothing came for {_EMPTY_AFTER:g} s, or --timeout",
     )
     parser.add_argument(
         "--ack", choices=("auto", "client", "client-individual"), default="client", help="default: client"
@@ -77,6 +81,8 @@ def add_subscribe(
 def run_subscribe(arguments: argparse.Namespace) -> Exit:
     """Print messages until there were enough, nothing came for long enough, or a signal ends it."""
     headers = headers_of(arguments.header, _OWN)
+    if arguments.until_empty and arguments.timeout is None:
+        arguments.timeout = _EMPTY_AFTER
     output = Output()
     render = _FORMATS[arguments.format]
     if render is as_text and output.is_terminal and not arguments.raw:
@@ -95,7 +101,9 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
     except KeyboardInterrupt as signal:
         report(f"interrupted; {printer.written} received")
         return interruption(signal)
-    if not enough:
+    if arguments.until_empty:
+        report(f"{printer.written} received from {arguments.destination}")
+    elif not enough:
         raise Failure(
             f"nothing from {arguments.destination} for {arguments.timeout:g} s; {printer.written} received",
             Exit.TIMEOUT,

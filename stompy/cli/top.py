@@ -29,7 +29,6 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Add the command to the parser."""
     parser = commands.add_parser(
         "top",
-        help="show what a broker with a console does",
         description="Show the queues, topics and rates of an embedded broker that has a console, again and again. On a "
         "terminal with rich installed (the extra 'top') the numbers stay in place.",
     )

@@ -22,7 +22,6 @@ def add_hash_passcode(commands: argparse._SubParsersAction[argparse.ArgumentPars
     """Add the command to the parser."""
     parser = commands.add_parser(
         "hash-passcode",
-        help="hash a passcode for the embedded broker",
         description="Print the salted hash (scrypt) of a passcode, for the file of users of 'stompy broker'.",
     )
     add_passcode_options(parser.add_argument_group("passcode"), _PASSCODE)

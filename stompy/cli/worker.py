@@ -30,7 +30,6 @@ def add_worker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the parser."""
     parser = commands.add_parser(
         "worker",
-        help="run the tasks of a stompy.Worker",
         description="Run the worker that a module has, until SIGTERM or SIGINT. Exit codes: 0 in order, 2 a setting is "
         "wrong, 3 no broker, 4 the broker refused, 6 tasks did not finish in time, 7 tasks are stuck.",
     )

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import pty
 import subprocess
 import sys
 import threading
@@ -30,13 +32,40 @@ def test_each_command_has_its_help(command: str, run: Run) -> None:
     result = run(command, "--help")
     assert result.code == 0
     assert result.out.startswith(f"usage: stompy {command}".encode())
+    assert run("help", command).out == result.out
+
+
+def test_help_without_a_command_is_that_of_all(run: Run) -> None:
+    assert run("help").out == run("--help").out
+
+
+def test_a_command_imports_no_broker_unless_it_runs_one() -> None:
+    program = (
+        "import sys\n"
+        "from stompy.cli.main import main\n"
+        "main(['ping', '--url', 'stomp://127.0.0.1:1'])\n"
+        "others = ('stompy.broker', 'stompy.spark', 'stompy.worker')\n"
+        "assert not [name for name in sys.modules if name.startswith(others)]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_a_refused_connection_says_how_to_get_a_broker(run: Run) -> None:
+    for command in (["ping"], ["send", "/queue/a", "x"], ["subscribe", "/queue/a"]):
+        result = run(*command, "--url", "stomp://127.0.0.1:1")
+        assert result.code == 3
+        assert "127.0.0.1:1: connection refused; 'stompy broker' starts one" in result.error
+        assert "STOMPY_URL" in result.error
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         ([], "required: COMMAND"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "there is no command 'fly'"),
+        (["snd"], "there is no command 'snd'; did you mean 'send'?"),
+        (["help", "sned"], "did you mean 'send'?"),
+        (["send", "--headr", "a:b", "/queue/a"], "unknown option --headr; did you mean '--header'?"),
         (["send"], "required: DESTINATION"),
         (["send", "/queue/a", "x", "--bogus", "value"], "unknown option --bogus"),
         (["ping", "extra"], "1 argument too many"),
@@ -103,7 +132,23 @@ def test_python_m_stompy_is_the_same_command() -> None:
 def test_an_error_of_a_process_is_one_line_without_a_traceback() -> None:
     command = [sys.executable, "-m", "stompy", "ping", "--url", "stomp://127.0.0.1:1"]
     done = subprocess.run(command, env=environment(), capture_output=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (3, b"stompy: error: 127.0.0.1:1: connection refused\n")
+    assert (done.returncode, done.stderr.count(b"\n")) == (3, 1)
+    assert done.stderr.startswith(b"stompy: error: 127.0.0.1:1: connection refused; ")
+
+
+@pytest.mark.parametrize(("setting", "coloured"), [("", True), ("1", False)])
+def test_an_error_is_red_on_a_terminal(setting: str, coloured: bool) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        env = environment(NO_COLOR=setting)
+        ended = subprocess.run([sys.executable, "-m", "stompy", "snd"], env=env, stderr=theirs, timeout=30, check=False)
+        shown = os.read(ours, 1000)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert ended.returncode == 2
+    assert shown.startswith(b"\x1b[31mstompy: error: ") is coloured
+    assert shown.endswith(b"\x1b[0m\r\n") is coloured
 
 
 @pytest.mark.broker

@@ -15,7 +15,7 @@ from stompy.connection.closing import Closing
 from stompy.connection.connection import Connection
 from stompy.connection.connector import Connector
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectError, ConnectionLost, ConnectRefused, NotConnected
+from stompy.errors import BrokerError, ConnectionLost, ConnectRefused, NotConnected
 from tests.support.ports import reserved_port
 from tests.support.proxies import LittleProxy
 
@@ -194,7 +194,8 @@ def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_waiting_one_attempt_is_made() -> None:
-    with reserved_port() as port, pytest.raises(ConnectError, match="refused"):
+    with reserved_port() as port, pytest.raises(Failure, match="refused") as raised:
         use(lambda conn: None, "--url", f"stomp://127.0.0.1:{port}")
+    assert raised.value.code == Exit.CONNECTION
     with pytest.raises(SystemExit):
         arguments("--wait", "0")

@@ -87,6 +87,13 @@ def test_a_timeout_has_its_own_code(broker: Broker, run: Run) -> None:
     assert broker.depth("/queue/a") == 0
 
 
+def test_the_end_of_the_queue_is_a_success_for_who_asks_for_it(broker: Broker, run: Run) -> None:
+    fill(broker, [b"1", b"2"])
+    result = run("subscribe", "/queue/a", "--until-empty", "--timeout", "0.1")
+    assert (result.code, result.out, result.err) == (0, b"1\n2\n", "stompy: 2 received from /queue/a\n")
+    assert broker.depth("/queue/a") == 0
+
+
 def test_headers_go_with_the_subscription(broker: Broker, run: Run) -> None:
     result = run("subscribe", "/queue/a", "--header", "selector:x >")
     assert result.code == 4

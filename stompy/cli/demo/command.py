@@ -20,7 +20,6 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command to the parser."""
     parser = commands.add_parser(
         "demo",
-        help="the demo, on an embedded broker",
         description="Start an embedded broker, and show on it in seconds what stompy does. Needs nothing else.",
     )
     parser.add_argument("--file", metavar="FILE", help="send the lines of FILE instead of the flights")

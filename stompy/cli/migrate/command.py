@@ -22,7 +22,6 @@ def add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add the command to the parser."""
     parser = commands.add_parser(
         "migrate",
-        help="report what a program uses of stomp.py, and what to write instead",
         description="Report what a program uses of stomp.py, by file and line, and what to write instead. "
         "The program is neither run nor changed. Exit code 1 if something needs a hand.",
     )
