@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from benchmarks import results, scale
+from benchmarks import instructions, results, scale
 from benchmarks.results import Run, number
 from benchmarks.rows import ALL
 
@@ -46,6 +46,8 @@ def part(run: Run, name: str) -> str:
         return f"{results.title(run)}; {run['date']} UTC, {run['rounds']} rounds{share}."
     if name == "compared":
         return "\n".join(_compared(run))
+    if name == "instructions":
+        return "\n".join(instructions.table())
     if name == "scale":
         return "\n".join(scale.table(scale.Costs.of(run)))
     return "\n".join(_growth(run) if name == "growth" else _beside(run, name))

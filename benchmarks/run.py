@@ -3,7 +3,6 @@
     make bench                               every row; the result is kept in benchmarks/results/
     make bench ARGS="--rows send,receive"    these rows alone; nothing is kept
     make bench ARGS="--rows= --brokers"      messages through ActiveMQ and RabbitMQ alone
-    make bench-quick                         the ratios to stomp.py, in half a minute
 
 Each client runs alone in a process, its peer, a raw socket server, in another. A figure is the time of the processor
 (user and system) for each message. All clients of a row run a round in turn, again and again; the first round of each
@@ -28,15 +27,11 @@ from typing import Any
 import trustme
 
 from benchmarks import results
-from benchmarks.rows import BY_NAME, CLIENTS, PROGRAMS, SECTIONS, SLOW, TABLE, Entry, Row
+from benchmarks.rows import BY_NAME, CLIENTS, PROGRAMS, SECTIONS, SLOW, Entry, Row
 
 TOP = Path(__file__).resolve().parent.parent
 GO = TOP / "build" / "bench-go-stomp"
-ROUNDS, QUICK_ROUNDS = 7, 5
-QUICK_CLIENTS = ("stompy", "stomp.py", "raw socket")
-QUICK_PART = 5
-TOO_MUCH = 2.0
-"""A ratio that is so many times its recorded one fails `make bench-quick`."""
+ROUNDS = 7
 
 Figures = dict[str, Any]
 
@@ -174,15 +169,6 @@ def measured(
         yield from brokers.measured(functools.partial(measure, clients=clients, rounds=min(rounds, 3), part=part))
 
 
-def slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what has become twice as slow as it was recorded."""
-    for name, row in now.items():
-        ratio = row["clients"].get("stompy", {}).get("ratio")
-        recorded = before.get(name, {}).get("clients", {}).get("stompy", {}).get("ratio")
-        if ratio and recorded and ratio > TOO_MUCH * recorded:
-            yield f"{name}: {ratio:.2f} of {row['reference']}, which was {recorded:.2f}"
-
-
 def chosen(names: str) -> list[Row]:
     """Return rows by their names.
 
@@ -205,17 +191,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", type=int, metavar="N", default=1, help="send the Nth part of a row's messages only")
     parser.add_argument("--long", action="store_true", help="with the rows that take minutes")
     parser.add_argument("--brokers", action="store_true", help="through ActiveMQ and RabbitMQ too")
-    parser.add_argument("--quick", action="store_true", help="the table alone, against stomp.py, with fewer messages")
     options = parser.parse_args(argv)
     every = [row for section, rows in SECTIONS.items() for row in rows if options.long or section != "long"]
-    rows = chosen(options.rows) if options.rows is not None else TABLE if options.quick else every
-    clients = options.clients.split(",") if options.clients else QUICK_CLIENTS if options.quick else CLIENTS
+    rows = chosen(options.rows) if options.rows is not None else every
+    clients = options.clients.split(",") if options.clients else CLIENTS
     missing = [client for client in clients if not installed(client)]
     if missing:
         print(f"not installed, left out: {', '.join(missing)}")
     clients = [client for client in clients if client not in missing]
-    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
-    part = QUICK_PART if options.quick else options.part
+    rounds, part = options.rounds or ROUNDS, options.part
 
     before = results.last()
     run = results.new(clients, rounds, part)
@@ -224,17 +208,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         run["rows"][row.name] = results.row(row, figures)
         print(*results.lines(row.name, run, before), sep="\n", flush=True)
     lost = [row.name for row in rows if row.name not in run["rows"]]
-    if options.rows is None and not options.quick and not options.clients:
+    if options.rows is None and not options.clients:
         print(f"kept in {results.keep(run).relative_to(TOP)}")
-    wrong = list(slower(before["rows"], run["rows"])) if options.quick else []
-    if wrong:  # perhaps by chance: looked at again, with all messages
-        again = [BY_NAME[line.partition(":")[0]] for line in wrong]
-        for row, figures in measured(again, clients, rounds=ROUNDS, part=1):
-            run["rows"][row.name] = results.row(row, figures)
-            print("again:", *results.lines(row.name, run, before), sep="\n", flush=True)
-        wrong = list(slower(before["rows"], run["rows"]))
-    print(*(f"twice as slow as recorded: {line}" for line in wrong), sep="\n", end="\n" if wrong else "")
-    return 1 if wrong or lost else 0
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":

@@ -65,7 +65,6 @@ IMAGES = {"STOMPY_BROKERS_FROM": "local"}
 GATE: tuple[Stage, ...] = (
     Stage("test", alone=True, tests=True),
     Stage("dev", alone=True),
-    Stage("bench-quick", alone=True),
     Stage("test-spark", alone=True, tests=True, limit=1500),
     Stage("images"),
     Stage("types"),
@@ -73,6 +72,7 @@ GATE: tuple[Stage, ...] = (
     Stage("docs"),
     Stage("lint"),
     Stage("audit"),
+    Stage("bench-instructions"),
     Stage("build"),
     Stage("demo"),
     Stage("test-tools", tests=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,19 @@ from typing import Any
 import stomp
 
 from benchmarks.clients import worker
-from benchmarks.clients.worker import BATCH, OWN_QUEUE, QUEUE, TEXT, WAIT, Action, Feed, Round, order
+from benchmarks.clients.worker import (
+    BATCH,
+    DOCUMENT,
+    OWN_QUEUE,
+    QUEUE,
+    TEXT,
+    TYPED,
+    WAIT,
+    Action,
+    Feed,
+    Round,
+    order,
+)
 
 
 class Listener:
@@ -84,14 +97,25 @@ def acknowledged(connection: Any, frame: Any) -> None:
     connection.ack(frame.headers["ack"])
 
 
+def message_of(feed: Feed) -> tuple[str, dict[str, Any]]:
+    """Return the body that a feed wants sent, and the arguments of the call."""
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "plain": ("x" * feed.get("body", len(TEXT)), {}),
+        "typed": (TEXT, TYPED),
+        "persistent": (TEXT, {"headers": {"persistent": "true"}}),
+        "json": (json.dumps(DOCUMENT), {"content_type": "application/json"}),
+    }
+    return kinds[feed.get("kind", "plain")]
+
+
 def send(port: int, feed: Feed) -> Round:
     """Send messages."""
     connection = connect(port, feed)
-    body = "x" * feed.get("body", len(TEXT))
+    body, options = message_of(feed)
 
     def run(count: int) -> None:
         for _ in range(count):
-            connection.send(QUEUE, body)
+            connection.send(QUEUE, body, **options)
 
     return run
 

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import stompy
 from benchmarks.clients import worker
-from benchmarks.clients.worker import BATCH, BODY, OWN_QUEUE, QUEUE, WAIT, Action, Feed, Round, order
+from benchmarks.clients.worker import (
+    BATCH,
+    BODY,
+    DOCUMENT,
+    OWN_QUEUE,
+    QUEUE,
+    TEXT,
+    TYPED,
+    WAIT,
+    Action,
+    Feed,
+    Round,
+    order,
+)
 from stompy import Connection, Message
 from stompy.broker import Broker
 
@@ -101,14 +115,25 @@ def iterate(port: int, feed: Feed) -> Round:
     return run
 
 
+def message_of(feed: Feed) -> tuple[Any, dict[str, Any]]:
+    """Return the body that a feed wants sent, and the options of the call."""
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "plain": (b"x" * feed.get("body", len(BODY)), {}),
+        "typed": (TEXT, TYPED),
+        "persistent": (TEXT, {"persistent": True}),
+        "json": (DOCUMENT, {}),
+    }
+    return kinds[feed.get("kind", "plain")]
+
+
 def send(port: int, feed: Feed) -> Round:
     """Send messages, one call and one write each."""
     connection = connect(port, feed)
-    body = b"x" * feed.get("body", len(BODY))
+    body, options = message_of(feed)
 
     def run(count: int) -> None:
         for _ in range(count):
-            connection.send(QUEUE, body)
+            connection.send(QUEUE, body, **options)
 
     return run
 
@@ -127,12 +152,13 @@ def send_differing(port: int, feed: Feed) -> Round:
 def send_batch(port: int, feed: Feed) -> Round:
     """Send batches."""
     connection = connect(port, feed)
+    body, options = message_of(feed)
 
     def run(count: int) -> None:
         for start in range(0, count, BATCH):
             with connection.batch():
                 for _ in range(min(BATCH, count - start)):
-                    connection.send(QUEUE, BODY)
+                    connection.send(QUEUE, body, **options)
 
     return run
 
@@ -140,12 +166,13 @@ def send_batch(port: int, feed: Feed) -> Round:
 def send_transaction(port: int, feed: Feed) -> Round:
     """Send transactions."""
     connection = connect(port, feed)
+    body, options = message_of(feed)
 
     def run(count: int) -> None:
         for start in range(0, count, BATCH):
             with connection.transaction() as transaction:
                 for _ in range(min(BATCH, count - start)):
-                    transaction.send(QUEUE, BODY)
+                    transaction.send(QUEUE, body, **options)
 
     return run
 

@@ -33,6 +33,10 @@ OWN_QUEUE = f"{QUEUE}-{uuid.uuid4().hex}"
 """Of a broker that others use too."""
 BATCH = 1000
 """Messages of a batch, of a transaction, or receipts in flight."""
+TYPED = {"content_type": "text/plain", "headers": {"customer": "4711"}}
+"""With a text, what users send most: a content type and a header."""
+DOCUMENT = {"order": 4711, "items": [{"sku": f"A-{number:05}", "count": number} for number in range(7)]}
+"""About 230 bytes of JSON."""
 WAIT = 120.0
 """Seconds after which a measurement has failed."""
 _STATUS = Path("/proc/self/status")
@@ -122,9 +126,25 @@ def hops(port: int, feed: Feed) -> Round:
     return run
 
 
+def _forked(actions: Mapping[str, Action], port: int) -> None:
+    """Run each round in a forked child, and say which: whoever counts its instructions does so by process."""
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        name, feed, count = json.loads(line)
+        child = os.fork()
+        if not child:
+            actions[name](port, feed)(count)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(json.dumps({"pid": child, "code": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
 def main(actions: Mapping[str, Action]) -> None:
     """Run rounds until standard input ends."""
     name, port, feed = sys.argv[1:]
+    if name == "--forked":
+        _forked(actions, int(port))
+        return
     if name not in actions:
         print(json.dumps({"ready": False}), flush=True)
         return

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import results, run
+from benchmarks import instructions, results, run
+from benchmarks.clients.stomp_py_client import ACTIONS as STOMP_PY_ACTIONS
 from benchmarks.clients.stompy_client import ACTIONS
+from benchmarks.instructions import ROWS, above, counted
 from benchmarks.rows import BY_NAME, Row
-from benchmarks.run import main, slower, summary
+from benchmarks.run import main, summary
 from stompy.deadline import Deadline
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.websocket.endpoints import WebSocketDialer
@@ -66,13 +69,24 @@ def test_a_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
     assert slow_round_for_both["value"] == 4
 
 
-def test_only_twice_the_recorded_ratio_is_too_slow() -> None:
-    def ratio(value: float) -> dict[str, object]:
-        return {"send": {"reference": "stomp.py", "clients": {"stompy": {"ratio": value}}}}
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.action)
+def test_stompy_and_stomp_py_have_what_each_counted_row_needs(row: instructions.Row) -> None:
+    assert row.action in ACTIONS.keys() & STOMP_PY_ACTIONS.keys()
 
-    assert list(slower(ratio(0.5), ratio(0.99))) == []
-    assert list(slower(ratio(0.5), ratio(1.01))) == ["send: 1.01 of stomp.py, which was 0.50"]
-    assert list(slower({}, ratio(9))) == []
+
+def test_only_3_percent_above_the_recorded_instructions_is_too_much() -> None:
+    limits = {"send": 1000.0, "receipts": 1000.0}
+    assert list(above({"send": 1029.0, "receipts": 5000.0, "receive": 9.0}, limits)) == []
+    assert list(above({"send": 1031.0}, limits)) == ["send: 1,031 instructions, 3.1 % above the recorded 1,000"]
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="without valgrind")
+def test_instructions_are_counted_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "SHORT", 10)
+    monkeypatch.setattr(instructions, "LONG", 60)
+    ((name, figures),) = counted({"send": ROWS["send"]}, ["stompy"])
+    assert name == "send"
+    assert 1_000 < figures["stompy"] < 1_000_000
 
 
 def test_a_run_is_kept_by_time_and_commit(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
