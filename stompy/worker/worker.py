@@ -33,14 +33,6 @@ _LOG = logging.getLogger("stompy.worker")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class _Interrupted(BaseException):
-    """A signal came that must not wait: while connecting, or the second one."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 class Worker:
     """Runs tasks for messages, in threads, until it is stopped.
 
@@ -341,22 +333,30 @@ class Worker:
 
     def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
         engine = self._new_engine(role, [systemd.tick])
-        with _Signals(engine) as signals:
-            try:
-                try:
-                    engine.start()
-                except NotConnected:
-                    return WorkerExit.OK  # stopped before it was connected
-                except StompError as error:
-                    _LOG.error("%s: not started: %s", engine.name, error)
-                    return exit_of(error)
-                systemd.notify("READY=1")
-                engine.stopping.wait()
-                systemd.notify("STOPPING=1")
-                return engine.finish(engine.settings.stop_timeout)
-            except _Interrupted as interrupted:
-                engine.finish(0.0)
-                return WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
+        signals = _Signals(engine)
+        try:
+            signals.install()
+            code = self._run_engine(engine, systemd)
+            signals.raises = False
+        except _Interrupted as interrupted:
+            engine.finish(0.0)
+            code = WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
+        finally:
+            signals.restore()
+        return code
+
+    def _run_engine(self, engine: Engine, systemd: Systemd) -> int:
+        try:
+            engine.start()
+        except NotConnected:
+            return WorkerExit.OK  # stopped before it was connected
+        except StompError as error:
+            _LOG.error("%s: not started: %s", engine.name, error)
+            return exit_of(error)
+        systemd.notify("READY=1")
+        engine.stopping.wait()
+        systemd.notify("STOPPING=1")
+        return engine.finish(engine.settings.stop_timeout)
 
 
 def _watch_parent(engine: Engine, role: ChildRole) -> None:
@@ -364,26 +364,44 @@ def _watch_parent(engine: Engine, role: ChildRole) -> None:
         engine.stop(WorkerExit.FAILED, "the parent process has died")
 
 
+class _Interrupted(BaseException):
+    """A signal came that must not wait: while connecting, or the second one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class _Signals:
-    """Stops an engine at SIGTERM and SIGINT, while the block runs in the main thread."""
+    """Stops an engine at SIGTERM and SIGINT, and raises `_Interrupted` in the main thread, once, if that must not wait.
+
+    It raises wherever the main thread is, also in `install`.
+
+    Attributes:
+        received: number of signals.
+        raises: whether it may raise.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._before: dict[int, Any] = {}
         self.received = 0
+        self.raises = True
 
-    def __enter__(self) -> _Signals:
+    def install(self) -> None:
+        """Begin; only in the main thread, as others get no signals."""
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._handle)
-        return self
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+            for number in self._before:
+                signal.signal(number, self._handle)
 
-    def __exit__(self, *exc: object) -> None:
+    def restore(self) -> None:
+        """End."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
-        if self.received == (2 if self._engine.pools else 1):
+        if self.raises and self.received == (2 if self._engine.pools else 1):
             raise _Interrupted(number)  # the second signal, or the first one while connecting
