@@ -36,8 +36,8 @@ from stompy.errors import (
 )
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
-from stompy.worker.crashes import Crashes
-from stompy.worker.failure import delays, fingerprint, parking_queue, retry_queues
+from stompy.worker.crashes import Crashes, identity
+from stompy.worker.failure import delays, parking_queue, retry_queues
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import Pool, Slot
@@ -296,11 +296,15 @@ class Engine:
         with self._lock:
             if len(self._refused) >= _MAX_REFUSALS:
                 self._refused.clear()
-            self._refused.add(fingerprint(message))
+            self._refused.add(identity(message))
 
     def was_refused(self, message: Message) -> bool:
-        """Return whether the broker refused something for this message when it was delivered before."""
-        return bool(self._refused) and fingerprint(message) in self._refused
+        """Return whether the broker refused something for this message when it was delivered before; once."""
+        with self._lock:
+            if not self._refused or (mark := identity(message)) not in self._refused:
+                return False
+            self._refused.remove(mark)
+            return True
 
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""
@@ -358,6 +362,8 @@ class Engine:
                     self.name, job.message.message_id, slot.stack(),
                     extra={**self.log_fields, "stompy_message_id": job.message.message_id},
                 )  # fmt: skip
+        if self.crashes is not None:
+            self.crashes.close()
         self.finished.set()
         self._monitor.join_until(Deadline(_DISCONNECT))
         self._release(Deadline(_DISCONNECT))

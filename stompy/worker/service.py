@@ -46,6 +46,7 @@ class WorkerHealth:
         tasks: by name.
         last_error: what the broker refused last, or `None`.
         processes: number of child processes that run; 0 without `processes=`.
+        hung: number of child processes that run and have not been heard from for 10 seconds.
     """
 
     state: str
@@ -54,11 +55,12 @@ class WorkerHealth:
     tasks: Mapping[str, TaskHealth] = field(default_factory=dict)
     last_error: str | None = None
     processes: int = 0
+    hung: int = 0
 
     @property
     def ready(self) -> bool:
         """Whether the worker takes messages."""
-        return self.state == "running" and self.connected
+        return self.state == "running" and self.connected and not self.hung
 
     def as_json(self) -> str:
         """Return it as JSON."""
@@ -186,7 +188,7 @@ class HttpEndpoint(DaemonThread):
         """Return the status, the type and the body for a path."""
         health = self._health()
         if path == "/live":
-            return 200, "application/json", health.as_json()
+            return 503 if health.hung else 200, "application/json", health.as_json()
         if path == "/ready":
             return 200 if health.ready else 503, "application/json", health.as_json()
         if path == "/metrics":

@@ -20,6 +20,7 @@ from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
 from stompy.locks import Rank, make_lock
 from stompy.threads import DaemonThread
+from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
     Attempt,
     Copy,
@@ -97,7 +98,7 @@ class Slot(DaemonThread):
         self._pool = pool
         self._task = pool.task
         self._pause = _FIRST_PAUSE
-        self._noted: int | None = None
+        self._note: Note | None = None
         self.job = overdue
 
     def run(self) -> None:
@@ -132,25 +133,39 @@ class Slot(DaemonThread):
     def _work(self, message: Message, attempt: Attempt | None) -> None:
         """Run a message, of an ordered task until it is settled."""
         crashes = self._engine.crashes
-        if crashes is not None:
-            if attempt is None and crashes.crashed(message):
-                job = self.job = Job(message, None)
-                job.claim()
-                attempt = self._fail(job, ProcessCrashed("a process died while it ran this message"))
-                if attempt is None:
-                    self._end(message)
-                    return
-            self._noted = crashes.enter(message)
-        while True:
+        if crashes is None:
+            self._run_attempts(message, attempt)
+        else:
+            note = self._note = crashes.note(message, first=attempt is None)
+            try:
+                if note.crashed is not None:
+                    attempt = self._fail_crashed(message, note.crashed)
+                if note.crashed is None or attempt is not None:
+                    self._run_attempts(message, attempt)
+            finally:
+                self._note = None
+                note.end()
+        self._end(message)
+
+    def _fail_crashed(self, message: Message, number: int) -> Attempt | None:
+        job = self.job = Job(message, Attempt(number, Attempt.of(message).first_failure))
+        job.claim()
+        return self._fail(job, ProcessCrashed("a process died while it ran this message"))
+
+    def _run_attempts(self, message: Message, attempt: Attempt | None) -> None:
+        while self._may_begin(message, attempt):
             job = self.job = Job(message, attempt)
             if (attempt := self._attempt(job)) is None:
                 break
-        self._end(message)
+
+    def _may_begin(self, message: Message, attempt: Attempt | None) -> bool:
+        """Wait until a message may run beside the others of this process; return whether it is to be run."""
+        if self._note is None:
+            return True
+        number = (attempt or Attempt.of(message)).number
+        return self._note.begin(number, self._engine.stopping) and not message.session_ended
 
     def _end(self, message: Message) -> None:
-        if self._engine.crashes is not None:
-            self._engine.crashes.leave(self._noted)
-            self._noted = None
         self.job = None
         self._pool.queue.done(message)
 
@@ -282,6 +297,8 @@ class Slot(DaemonThread):
         following = Attempt(attempt.number + counts, attempt.first_failure)
         if decision.action != "dead-letter" and task.key is not None:
             self._count(_COUNTER[decision.action], job)
+            if self._note is not None:
+                self._note.pause()
             return None if engine.stopping.wait(decision.delay) or message.session_ended else following
         try:
             if decision.action == "dead-letter":
@@ -289,6 +306,8 @@ class Slot(DaemonThread):
                 settle(engine.connection, message, copy_of(message, dead_letter_queue(task, message), headers))
             else:
                 headers = retry_headers(task, message, attempt, counts=counts)
+                if isinstance(error, ProcessCrashed):
+                    headers[CRASHED] = "true"
                 queue, parking = retry_queue(task, message), parking_queue(task)
                 copy = copy_of(message, queue, headers, delay=decision.delay, parking=parking)
                 settle(engine.connection, message, copy)

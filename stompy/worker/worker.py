@@ -293,7 +293,7 @@ class Worker:
             crashes=None if role is None else role.crashes(),
         )
         if role is not None:
-            on_tick += [partial(_watch_parent, engine, role), lambda: role.report(engine.health())]
+            on_tick += [partial(_obey, engine, role), lambda: role.report(engine.health())]
         return engine
 
     # Running as a process.
@@ -333,7 +333,7 @@ class Worker:
 
     def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
         engine = self._new_engine(role, [systemd.tick])
-        signals = _Signals(engine)
+        signals = _Signals(engine, role)
         try:
             signals.install()
             code = self._run_engine(engine, systemd)
@@ -342,7 +342,10 @@ class Worker:
             engine.finish(0.0)
             code = WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
         finally:
-            signals.restore()
+            if role is None:
+                signals.restore()
+        if role is not None:
+            role.report(engine.health())
         return code
 
     def _run_engine(self, engine: Engine, systemd: Systemd) -> int:
@@ -359,9 +362,9 @@ class Worker:
         return engine.finish(engine.settings.stop_timeout)
 
 
-def _watch_parent(engine: Engine, role: ChildRole) -> None:
-    if role.orphaned:
-        engine.stop(WorkerExit.FAILED, "the parent process has died")
+def _obey(engine: Engine, role: ChildRole) -> None:
+    if role.told_to_stop:
+        engine.stop(WorkerExit.OK, "the parent process says so, or has died")
 
 
 class _Interrupted(BaseException):
@@ -377,13 +380,18 @@ class _Signals:
 
     It raises wherever the main thread is, also in `install`.
 
+    Args:
+        engine: to stop.
+        role: of a child process, which ignores signals until its parent has told it to stop.
+
     Attributes:
         received: number of signals.
         raises: whether it may raise.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, role: ChildRole | None) -> None:
         self._engine = engine
+        self._role = role
         self._before: dict[int, Any] = {}
         self.received = 0
         self.raises = True
@@ -401,6 +409,8 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._role is not None and (self.received or not self._role.told_to_stop):
+            return
         self.received += 1
         self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
         if self.raises and self.received == (2 if self._engine.pools else 1):
