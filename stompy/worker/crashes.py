@@ -16,6 +16,7 @@ A record that was taken is in the notes of its new child until the message is se
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import itertools
@@ -47,6 +48,9 @@ _DYING = 1.0
 
 _COLLECTING = 10.0
 """Seconds for the parent to notice that a child is dead."""
+
+_FORGOTTEN = 86_400.0
+"""Seconds after which nobody waits for a message to be redelivered."""
 
 _LOOK = 0.01
 _TURN = 0.1
@@ -171,9 +175,10 @@ class Crashes:
             self._lock.notify_all()
 
     def write(self, place: int | None, data: bytes) -> None:
-        """Write a note, or zeros to clear it. The process may die at any byte."""
+        """Write a note, or zeros to clear it."""
         if place is not None:
             start = place * _SIZE
+            # The process may die at any byte: the state says last that there is a note, and first that there is none.
             if not data[0]:
                 self._map[start] = State.FREE
             self._map[start + 1 : start + _SIZE] = data[1:]
@@ -248,6 +253,7 @@ def prepare(folder: Path, child: int) -> None:
 
 def collect(folder: Path, child: int) -> int:
     """Make records of what a dead child had, clear its notes, and return the number of messages that it was running."""
+    _forget(folder)
     with _notes_path(folder, child).open("r+b") as file:
         data = file.read()
         notes = [data[start : start + _SIZE] for start in range(0, len(data), _SIZE) if data[start]]
@@ -279,15 +285,21 @@ def _keep(folder: Path, mark: bytes, record: Record) -> None:
     (folder / f"{mark.hex()}.{record.state:d}.{record.attempt}.{number}").touch()
 
 
+def _forget(folder: Path) -> None:
+    """Remove old records, such as those of messages that were acknowledged, but not yet cleared, when a child died."""
+    for path in folder.glob("*.*.*.*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _FORGOTTEN:
+                path.unlink()
+
+
 def _take(folder: Path, mark: bytes) -> Record | None:
     for name in os.listdir(folder):
         found, *rest = name.split(".")
         if found == mark.hex():
-            try:
+            with contextlib.suppress(FileNotFoundError):  # another child has taken it
                 (folder / name).unlink()
-            except FileNotFoundError:  # another child has taken it
-                continue
-            return Record(State(int(rest[0])), int(rest[1]))
+                return Record(State(int(rest[0])), int(rest[1]))
     return None
 
 

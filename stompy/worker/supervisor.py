@@ -35,7 +35,7 @@ _POLL = 0.1
 _QUICK = 10.0
 """Seconds: a child that lived shorter than this, and handled no message, did not get far."""
 
-_MAX_IN_VAIN = 5
+_MAX_FAILED_STARTS = 5
 """Deaths in a row of children that did not get far, of every child, after which the parent gives up."""
 
 _LONGEST_DELAY = 10.0
@@ -113,7 +113,7 @@ class _Child:
     Attributes:
         process: `None` while there is none.
         not_before: when it may be started, by the monotonic clock.
-        in_vain: number of processes in a row that did not get far.
+        failed_starts: number of processes in a row that did not get far; see `got_far`.
         report: what the process reported last; `None` before its first report.
         silence: seconds since then.
     """
@@ -122,7 +122,7 @@ class _Child:
         self.name = f"{name}-{number}"
         self.process: subprocess.Popen[bytes] | None = None
         self.not_before = 0.0
-        self.in_vain = 0
+        self.failed_starts = 0
         self.report: WorkerHealth | None = None
         self.silence = 0.0
         self._number = number
@@ -300,8 +300,8 @@ class Supervisor:
                 elif child.silence >= self._hung:
                     _LOG.error("%s: killed, as nothing was heard from it for %.0f s", child.name, child.silence)
                     child.kill()
-            if all(child.in_vain >= _MAX_IN_VAIN for child in self._children):
-                _LOG.error("%s: every process died %d times at its start", self._name, _MAX_IN_VAIN)
+            if all(child.failed_starts >= _MAX_FAILED_STARTS for child in self._children):
+                _LOG.error("%s: every process died %d times at its start", self._name, _MAX_FAILED_STARTS)
                 return WorkerExit.FAILED
             self._wait()
         return None
@@ -333,7 +333,7 @@ class Supervisor:
                 _add(self._past, child.report, ended=True)
                 child.report = None
         if got_far:
-            child.in_vain = 0
+            child.failed_starts = 0
             child.not_before = time.monotonic() + (0.0 if code == WorkerExit.OK else _POLL)
         if got_far and code == WorkerExit.OK:
             _LOG.info("%s: reached a limit in order, and is replaced", child.name)
@@ -368,9 +368,9 @@ class Supervisor:
 
 
 def _put_off(child: _Child) -> float:
-    """Count a start in vain; return the seconds until the next one."""
-    child.in_vain += 1
-    delay = min(_LONGEST_DELAY, _POLL * 2.0**child.in_vain)
+    """Count a failed start; return the seconds until the next one."""
+    child.failed_starts += 1
+    delay = min(_LONGEST_DELAY, _POLL * 2.0**child.failed_starts)
     child.not_before = time.monotonic() + delay
     return delay
 

@@ -46,8 +46,8 @@ class Worker:
         startup_timeout: seconds for the first session; `None` waits for the broker without a limit.
         reconnect: policy for lost sessions; by default without a limit, or that of a `failover:` address.
         max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
-        max_messages: stop in order after this number of messages.
-        max_seconds: stop in order after this time.
+        max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
+        max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
         middleware: objects whose methods are called when something happens; see the guide.
         processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
             starts the program's command line again in each. `None` runs them in this process.

@@ -200,7 +200,7 @@ def test_children_stop_with_the_parent_in_order(
     process.terminate()
     assert process.stderr is not None
     for _ in range(2):
-        wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
+        wait_until(lambda: b"stopping: " in (process.stderr.readline() if process.stderr else b""))
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
     assert len(noted()) == 4

@@ -9,7 +9,9 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,25 @@ def bodies(lines: list[str], word: str) -> list[str]:
     return [line.split(maxsplit=2)[2] for line in lines if line.startswith(word)]
 
 
+def has_ended(noted: Noted, count: int) -> bool:
+    return len(bodies(noted(), "end")) >= count
+
+
 def dead(broker: Broker) -> list[str]:
     return sorted(letter.text for letter in broker.browse("/queue/a.dead"))
+
+
+@contextmanager
+def paused(*pids: int) -> Iterator[None]:
+    """Keep processes from running."""
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def free_port() -> int:
@@ -97,7 +116,7 @@ def test_a_message_with_a_key_that_kills_processes_becomes_a_dead_letter(
     assert bodies(noted(), "begin") == ["sleep 0", "segfault", "segfault", "sleep 0"]
 
 
-def test_poison_among_good_messages_is_set_aside(broker: Broker, start: Start, noted: Noted) -> None:
+def test_poison_among_good_messages_becomes_dead_letters(broker: Broker, start: Start, noted: Noted) -> None:
     rest = ["segfault"] * 12 + [f"sleep 0 {number}" for number in range(400)]
     chance("poison").shuffle(rest)
     print(SEED_SETTING)
@@ -120,12 +139,11 @@ def test_a_signal_to_all_processes_stops_in_order(broker: Broker, start: Start, 
     count = 0
     for _ in range(ROUNDS):
         number = drawn.choice([signal.SIGTERM, signal.SIGINT])
-        ended = len(bodies(noted(), "end"))
         process = start("supervised", "--processes", "2", "--concurrency", "4", url=broker.url, new_session=True)
         send(broker.url, *(f"sleep {drawn.choice([0, 0.01, 0.1, 0.5])} {count + each}" for each in range(100)))
         count += 100
-        enough = drawn.randrange(60)
-        wait_until(lambda ended=ended, enough=enough: len(bodies(noted(), "end")) >= ended + enough)
+        enough = len(bodies(noted(), "end")) + drawn.randrange(60)
+        wait_until(partial(has_ended, noted, enough))
         everyone = [process.pid, *children_of(process)]
         drawn.shuffle(everyone)
         for pid in everyone:
@@ -189,12 +207,10 @@ def test_probes_fail_while_a_process_hangs(broker: Broker, start: Start) -> None
     port = free_port()
     process = start("supervised", "--processes", "2", "--http", str(port), url=broker.url)
     wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 200)
-    hanging = children_of(process)[0]
-    os.kill(hanging, signal.SIGSTOP)
-    wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 503, LONG)
-    health: dict[str, Any] = json.loads(get(port, "/live")[1])
-    assert (health["processes"], health["hung"]) == (2, 1)
-    os.kill(hanging, signal.SIGCONT)
+    with paused(children_of(process)[0]):
+        wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 503, LONG)
+        health: dict[str, Any] = json.loads(get(port, "/live")[1])
+        assert (health["processes"], health["hung"]) == (2, 1)
     wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 200)
     process.terminate()
     assert process.wait(WITHIN) == 0
@@ -205,9 +221,9 @@ def test_a_process_that_hangs_is_replaced(broker: Broker, start: Start, noted: N
     wait_until((tmp_path / "ready").exists)
     send(broker.url, "sleep 0")
     wait_until(lambda: left(broker) == 0)
-    os.kill(children_of(process)[0], signal.SIGSTOP)
-    send(broker.url, "sleep 0")
-    wait_until(lambda: left(broker) == 0)
+    with paused(children_of(process)[0]):
+        send(broker.url, "sleep 0")
+        wait_until(lambda: left(broker) == 0)
     process.terminate()
     assert process.wait(WITHIN) == 0
     assert len({line.split()[1] for line in noted()}) == 2
@@ -219,12 +235,8 @@ def test_a_worker_that_was_stopped_itself_does_not_blame_its_processes(
     process = start("", url=broker.url, module="tests.worker.supervised")
     wait_until((tmp_path / "ready").exists)
     before = children_of(process)
-    for pid in (process.pid, *before):
-        os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(subprocess.TimeoutExpired):
+    with paused(process.pid, *before), pytest.raises(subprocess.TimeoutExpired):
         process.wait(2.0)  # longer than a process may be silent there
-    for pid in (process.pid, *before):
-        os.kill(pid, signal.SIGCONT)
     send(broker.url, "sleep 0")
     wait_until(lambda: left(broker) == 0)
     assert children_of(process) == before
