@@ -6,7 +6,7 @@ import time
 
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
-from stompy.worker.failure import parking_queue, retry_queues
+from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
 
 _POLL = 0.005
@@ -23,7 +23,7 @@ class RunningWorker:
     def __init__(self, worker: Worker, broker: Broker) -> None:
         self.worker = worker
         self.broker = broker
-        worker._override(url=broker.url)
+        worker._override(url=broker.url, clock=broker.clock.now)
         worker.start()
 
     def wait_idle(self, timeout: float = 10.0) -> None:
@@ -41,12 +41,20 @@ class RunningWorker:
             time.sleep(_POLL)
 
     def _idle(self) -> bool:
+        if any(map(self._has_due, self.broker.stats().queues)):
+            return False  # first, as they are in the queues of the tasks next
         queues = self.broker.stats().queues
         names = {name for task in self.worker.tasks for name in (*task.destinations, *retry_queues(task))}
-        names -= {parking_queue(task) for task in self.worker.tasks}
         if any(depth.total for name, depth in queues.items() if name in names):
             return False
         return not any(task.running or task.queued for task in self.worker.health().tasks.values())
+
+    def _has_due(self, queue: str) -> bool:
+        """Return whether a parked message of a queue is due, so that it is about to be moved."""
+        if ".parked" not in queue:
+            return False
+        now = 1000 * self.broker.clock.now()
+        return any(float(message.headers.get(DUE, "inf")) <= now for message in self.broker.browse(queue))
 
     def stop(self) -> None:
         """Stop the worker."""

@@ -26,7 +26,8 @@ class TaskHealth:
         queued: messages that wait for a thread.
         stuck: threads that run beyond the time limit.
         counts: since the start: `processed`, `failed` (attempts), `retried`, `deferred`, `dead_lettered`, `duplicate`,
-            `unsettled` (messages that are redelivered as the session was lost) and `stuck`.
+            `unsettled` (messages that are redelivered as the session was lost), `stuck`, and `errors`: how often
+            something around the task raised, such as a middleware, a store of ids or a handler of logging.
     """
 
     running: int
@@ -44,7 +45,7 @@ class WorkerHealth:
         connected: whether there is a session.
         parked: messages that wait for their retry in this process.
         tasks: by name.
-        last_error: what the broker refused last, or `None`.
+        last_error: what the broker refused, or what was raised around a task (`errors`), last; or `None`.
         processes: number of child processes that run; 0 without `processes=`.
     """
 
