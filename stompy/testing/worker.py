@@ -41,7 +41,7 @@ class RunningWorker:
             time.sleep(_POLL)
 
     def _idle(self) -> bool:
-        if any(map(self._has_due, self.broker.stats().queues)):
+        if self._moves_parked():
             return False  # first, as they are in the queues of the tasks next
         queues = self.broker.stats().queues
         names = {name for task in self.worker.tasks for name in (*task.destinations, *retry_queues(task))}
@@ -49,12 +49,18 @@ class RunningWorker:
             return False
         return not any(task.running or task.queued for task in self.worker.health().tasks.values())
 
-    def _has_due(self, queue: str) -> bool:
-        """Return whether a parked message of a queue is due, so that it is about to be moved."""
-        if ".parked" not in queue:
-            return False
+    def _moves_parked(self) -> bool:
+        """Return whether a parked message is due, so that it is about to be moved."""
+        parked = {name: depth for name, depth in self.broker.stats().queues.items() if ".parked" in name}
+        health = self.worker.health()
+        if health.overdue:
+            return True
+        alone = all(depth.consumers <= 1 for depth in parked.values())
+        if alone and sum(depth.unacked for depth in parked.values()) != health.parked:
+            return True  # some are on their way to the worker
         now = 1000 * self.broker.clock.now()
-        return any(float(message.headers.get(DUE, "inf")) <= now for message in self.broker.browse(queue))
+        waiting = (message for name, depth in parked.items() if depth.ready for message in self.broker.browse(name))
+        return any(float(message.headers.get(DUE, "inf")) <= now for message in waiting)
 
     def stop(self) -> None:
         """Stop the worker."""

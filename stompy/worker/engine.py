@@ -349,8 +349,8 @@ class Engine:
             for pool in self.pools
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
-        parked = 0 if self._parking is None else len(self._parking)
-        return WorkerHealth(state, self.connected, parked, tasks, self.last_error)
+        parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
+        return WorkerHealth(state, self.connected, parked, tasks, self.last_error, overdue=overdue)
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""

@@ -119,6 +119,7 @@ class ParkingLot(DaemonThread):
         self._lanes: list[_Lane] = []
         self._numbers = itertools.count()
         self._most = _MOST
+        self._moving = 0
         self._stopped = False
 
     def open(self, connection: Connection, *, limited: bool) -> None:
@@ -148,7 +149,15 @@ class ParkingLot(DaemonThread):
             self._condition.notify_all()
 
     def __len__(self) -> int:
-        return sum(len(lane.heap) for lane in self._lanes)
+        with self._condition:
+            return self._moving + sum(len(lane.heap) for lane in self._lanes)
+
+    @property
+    def overdue(self) -> int:
+        """Number of messages that are due and not moved yet."""
+        now = self._engine.now()
+        with self._condition:
+            return self._moving + sum(at <= now for lane in self._lanes for at, _, _ in lane.heap)
 
     def _put(self, lane: _Lane, message: Message, pause: float = 0.0) -> None:
         now = self._engine.now()
@@ -182,6 +191,7 @@ class ParkingLot(DaemonThread):
     def _take(self) -> list[tuple[_Lane, Message]]:
         """Wait until messages are to be moved, and return them; nothing when stopped."""
         with self._condition:
+            self._moving = 0
             while not self._stopped:
                 # The wall clock, as other processes and machines wrote the times.
                 now = self._engine.now()
@@ -190,6 +200,7 @@ class ParkingLot(DaemonThread):
                     found = lane.take(now, self._most - len(taken))
                     taken += [(lane, message) for message in found if not message.session_ended]
                 if taken:
+                    self._moving = len(taken)
                     return taken
                 soonest = min((lane.next() for lane in self._lanes), default=math.inf)
                 left = None if soonest == math.inf else max(0.0, soonest - self._engine.now())

@@ -47,6 +47,7 @@ class WorkerHealth:
         tasks: by name.
         last_error: what the broker refused, or what was raised around a task (`errors`), last; or `None`.
         processes: number of child processes that run; 0 without `processes=`.
+        overdue: parked messages whose time has come and that were not moved yet.
     """
 
     state: str
@@ -55,6 +56,7 @@ class WorkerHealth:
     tasks: Mapping[str, TaskHealth] = field(default_factory=dict)
     last_error: str | None = None
     processes: int = 0
+    overdue: int = 0
 
     @property
     def ready(self) -> bool:
@@ -110,6 +112,7 @@ def metric_families(health: WorkerHealth, name: str) -> list[MetricFamily]:
     return [
         of_worker("connected", "Whether there is a session.", int(health.connected)),
         of_worker("parked", "Messages that wait in this process for their retry.", health.parked),
+        of_worker("overdue", "Messages that wait there though their time has come.", health.overdue),
         of_tasks("running", "Messages that are being handled."),
         of_tasks("queued", "Messages that wait for a thread."),
         of_tasks("stuck", "Threads that run beyond the time limit."),

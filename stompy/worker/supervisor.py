@@ -160,6 +160,7 @@ class Supervisor:
             state="stopping" if self._signal else "running" if all_ready else "starting",
             connected=all_ready,
             parked=sum(report.parked for report in reports),
+            overdue=sum(report.overdue for report in reports),
             tasks=tasks,
             last_error=next((report.last_error for report in reports if report.last_error), None),
             processes=running,

@@ -204,8 +204,13 @@ def test_a_handler_of_logging_that_raises_ends_no_slot(
 
 @pytest.mark.parametrize(
     ("delay", "outcome"),
-    [(float("inf"), "dead_lettered"), ("soon", "dead_lettered"), (float("nan"), "retried"), (-1, "retried")]
-    + [(1e300, "retried")],
+    [
+        (float("inf"), "dead_lettered"),
+        ("soon", "dead_lettered"),
+        (float("nan"), "retried"),
+        (-1, "retried"),
+        (1e300, "retried"),
+    ],
 )
 def test_whatever_a_retry_delay_is_the_message_is_settled(
     each_broker: Broker, make_worker: Make, delay: Any, outcome: str
