@@ -51,7 +51,7 @@ class RunningWorker:
 
     def _moves_parked(self) -> bool:
         """Return whether a parked message is due, so that it is about to be moved."""
-        parked = {name: depth for name, depth in self.broker.stats().queues.items() if ".parked" in name}
+        parked = {name: depth for name, depth in self.broker.stats().queues.items() if "parked" in name}
         health = self.worker.health()
         if health.overdue:
             return True

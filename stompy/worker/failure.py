@@ -21,7 +21,7 @@ from stompy.connection.sending import MessageArguments
 from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
+from stompy.errors import ConfigurationError, ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -139,8 +139,18 @@ def parking_queue(task: Task) -> str:
     """Return where messages wait for their retry, at a broker that does not deliver with a delay.
 
     This is the queue for delays of less than a second; those for longer ones end with `.SECONDS`.
+
+    Raises:
+        ConfigurationError: the task's own subscription would take the messages from there.
     """
-    return f"{queue_named(task.destinations[0])}.parked"
+    name = queue_named(task.destinations[0])
+    for destination in task.destinations:
+        first = destination.removeprefix("/queue/").partition(".")[0]
+        if destination.startswith("/queue/") and set(first) & set(WILDCARDS):
+            raise ConfigurationError(f"task {task.name!r}: {destination!r} would take the retries that wait too")
+    if set(task.destinations[0]) & set(WILDCARDS):
+        return f"/queue/parked.{name.removeprefix('/queue/')}"  # which the task's own wildcard does not match
+    return f"{name}.parked"
 
 
 def parking_queue_for(parking: str, seconds: int) -> str:

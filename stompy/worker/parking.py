@@ -80,7 +80,7 @@ class _Lane:
 
     def take(self, now: float, most: int) -> list[Message]:
         """Take out what is to be moved now: what is due, and of a full lane what has waited its seconds."""
-        taken = []
+        taken: list[Message] = []
         while self.heap and self.heap[0][0] <= now and len(taken) < most:
             taken.append(heapq.heappop(self.heap)[2])
         if len(self.heap) >= self.limit:

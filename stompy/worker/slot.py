@@ -116,7 +116,7 @@ class Slot(DaemonThread):
         """Run messages until the worker stops or the slot is replaced."""
         try:
             if self.job is not None:
-                self._guarded(self._finish_overdue, self.job)
+                self._work(self.job, self._finish_overdue)
             self._loop()
         except _Replaced:
             assert self.job is not None
@@ -124,61 +124,70 @@ class Slot(DaemonThread):
 
     def _loop(self) -> None:
         pool, engine = self._pool, self._engine
+        before = None if engine.crashes is None else self._enter
         while (message := pool.queue.get()) is not None and not engine.stopping.is_set():
             if message.session_ended:
                 pool.queue.done(message)
                 continue
             if not engine.take_ticket() or (pool.rate is not None and engine.stopping.wait(pool.rate.delay())):
                 return
-            self._guarded(self._work, job := Job(message, None))
-            del job, message  # neither is kept while the slot waits
+            self._work(Job(message, None), before)
+            del message  # it is not kept while the slot waits
 
-    def _guarded(self, handle: Callable[[Job], None], job: Job) -> None:
-        """Handle a message; whatever is raised, it is settled or redelivered, and the slot goes on."""
-        self.job = job
+    def _work(self, first: Job, before: Callable[[Job], Job | None] | None) -> None:
+        """Run a message, of an ordered task until it is settled; whatever is raised, it is settled or redelivered.
+
+        Args:
+            first: the job.
+            before: called first; returns the job to run, or `None` if the message is settled.
+        """
+        message = first.message
+        self.job = first
         try:
-            handle(job)
+            job = first if before is None else before(first)
+            while job is not None:
+                self.job = job
+                following = self._attempt(job)
+                job = None if following is None else Job(message, following)
         except _Replaced:
             raise
         except BaseException as error:
-            # Nothing in here may raise again, so a part that does so is left out.
-            with contextlib.suppress(BaseException):
-                self._engine.broke("the handling of a message", error, self._task)
-            with contextlib.suppress(BaseException):
-                # Not acknowledged, and by nobody else: the broker redelivers it when its session has ended.
-                if job.message.settled is None:
-                    self._count("unsettled", job)
-                    end_session(job.message, "a message was not settled")
-                    self._wait_longer()
-        with contextlib.suppress(BaseException):
-            self._end(job.message)
+            self._rescue(self.job or first, error)
+        self._end(message)
 
-    def _finish_overdue(self, job: Job) -> None:
+    def _rescue(self, job: Job, error: BaseException) -> None:
+        """Have a message redelivered that could not be settled; raises nothing."""
+        with contextlib.suppress(BaseException):
+            self._engine.broke("the handling of a message", error, self._task)
+        with contextlib.suppress(BaseException):
+            # Nobody acknowledged it: the broker redelivers it when its session has ended.
+            if job.message.settled is None:
+                self._count("unsettled", job)
+                self._wait_longer()
+                end_session(job.message, "a message was not settled")
+
+    def _finish_overdue(self, job: Job) -> Job | None:
+        """Settle the message of a stuck slot as failed."""
         if job.transaction is not None:
             try:
                 job.transaction.abort()
             except StompError as error:
                 self._log(logging.INFO, "a transaction of a stuck task was not aborted: %s", error)
         following = self._fail(job, TimeLimitExceeded(f"the task ran longer than {self._task.time_limit:g} s"))
-        if following is not None:
-            self._work(Job(job.message, following))
+        return None if following is None else Job(job.message, following)
 
-    def _work(self, job: Job) -> None:
-        """Run a message, of an ordered task until it is settled."""
-        message, attempt, crashes = job.message, job.attempt, self._engine.crashes
-        if crashes is not None:
-            if attempt is None and crashes.crashed(message):
-                job.claim(self)
-                attempt = self._fail(job, ProcessCrashed("a process died while it ran this message"))
-                if attempt is None:
-                    return
-                job = Job(message, attempt)
-            self._noted = crashes.enter(message)
-        while True:
-            self.job = job
-            if (attempt := self._attempt(job)) is None:
-                return
+    def _enter(self, job: Job) -> Job | None:
+        """Note that a message is run; if it has crashed a process, that was a failed attempt."""
+        crashes, message = self._engine.crashes, job.message
+        assert crashes is not None
+        if crashes.crashed(message):
+            job.claim(self)
+            attempt = self._fail(job, ProcessCrashed("a process died while it ran this message"))
+            if attempt is None:
+                return None
             job = Job(message, attempt)
+        self._noted = crashes.enter(message)
+        return job
 
     def _end(self, message: Message) -> None:
         if self._engine.crashes is not None:
@@ -204,7 +213,7 @@ class Slot(DaemonThread):
         except BaseException as raised:
             error = raised
         settling = job.holder is self
-        if not job.claim(self):
+        if not settling and not job.claim(self):
             raise _Replaced
         if not self._task.transactional:
             return self._succeed(job, value) if error is None else self._fail(job, error)

@@ -14,6 +14,7 @@ import tenacity
 
 import stompy
 from stompy.broker import Broker
+from stompy.frames.frame import Frame
 from stompy.worker.slot import Slot
 from tests.support.seed import SEED_SETTING, chance
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -43,7 +44,8 @@ RAISED: list[Callable[[], BaseException]] = [
     ValueError, Untellable, UntellableExit, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError,
     MemoryError, RecursionError, StopIteration, OSError, lambda: stompy.Defer(0.01), lambda: stompy.Reject("no"),
     lambda: stompy.Retry(delay=0.01), lambda: stompy.ConnectionLost("another one"), lambda: stompy.NotConnected("x"),
-    lambda: stompy.AckError("x"), lambda: stompy.BrokerError("x"), lambda: stompy.ConfigurationError("x"),
+    lambda: stompy.AckError("x"), lambda: stompy.BrokerError("x", frame=Frame("ERROR")),
+    lambda: stompy.ConfigurationError("x"),
 ]  # fmt: skip
 
 
@@ -294,7 +296,7 @@ def test_whatever_is_raised_wherever_no_message_is_lost_and_no_slot_ends(
             def ended() -> set[str]:
                 return {message.text for message in broker.browse("/queue/a.dead")} | set(seen.items)
 
-            wait_until(lambda: ended() == set(bodies) and left(broker) == 0, within=60), SEED_SETTING
+            wait_until(lambda: ended() == set(bodies) and left(broker) == 0, within=60)
             wait_until(lambda: not any(depth.total for name, depth in broker.stats().queues.items() if "park" in name))
             before = worker.health()
             send(broker.url, *(f"after {number}" for number in range(4)), headers={"order": "x"})

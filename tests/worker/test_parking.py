@@ -194,8 +194,44 @@ def test_a_retry_of_an_ordered_task_comes_by_the_clock_too(
         if context.attempt == 1:
             raise stompy.Retry(delay=3_600)
 
-    run(handle, key=lambda message: 1)
+    running = run(handle, key=lambda message: 1)
     with stompy.connect(broker.url) as conn:
         conn.send("/queue/a", "x", confirm=True)
     seen.wait(1)
-    wait_until(lambda: broker.clock.advance(3_600) or len(seen.items) == 2)
+    wait_until(lambda: running.worker.health().tasks["t"].counts.get("retried") == 1)
+    broker.clock.advance(3_600)
+    assert seen.wait(2) == [1, 2]
+
+
+@pytest.mark.parametrize("destination", ["/queue/orders.>", "/queue/orders.*"])
+def test_a_subscription_to_many_queues_does_not_take_what_is_parked(destination: str, seen: Seen) -> None:
+    with Broker(like="activemq") as broker:
+        worker = stompy.Worker(broker.url, concurrency=1, stop_timeout=WITHIN)
+
+        @worker.task(destination, dead_letter="/topic/dead", retry_delay=lambda attempt: 3_600)
+        def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+            seen.add((message.text, context.attempt))
+            if message.text == "bad":
+                raise ValueError
+
+        running = RunningWorker(worker, broker)
+        try:
+            with stompy.connect(broker.url) as conn:
+                conn.send("/queue/orders.eu", "bad", confirm=True)
+                wait_until(lambda: worker.health().tasks["handle"].counts.get("retried") == 1)
+                conn.send("/queue/orders.eu", "good", confirm=True)
+            seen.wait(2)
+            wait_until(lambda: sum(depth.total for depth in broker.stats().queues.values()) == 1)
+            assert seen.items == [("bad", 1), ("good", 1)]
+            broker.clock.advance(3_601)
+            assert seen.wait(3)[2] == ("bad", 2)
+        finally:
+            running.stop()
+
+
+@pytest.mark.parametrize("destination", ["/queue/>", "/queue/*.eu"])
+def test_a_subscription_that_would_take_what_is_parked_is_refused(broker: Broker, destination: str) -> None:
+    worker = stompy.Worker(broker.url)
+    worker.add(print, destination, dead_letter="/topic/dead")
+    with pytest.raises(stompy.ConfigurationError, match="retries"):
+        worker.start()
