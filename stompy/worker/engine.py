@@ -62,7 +62,7 @@ class WorkerExit(enum.IntEnum):
     OK = 0
     """It ended in order: after a signal, `stop`, `max_messages` or `max_seconds`."""
     FAILED = 1
-    """A child process could not be kept running."""
+    """A child process could not be kept running, or a thread ended by a bug."""
     USAGE = 2
     """A setting is wrong, or the broker does not support it."""
     CONNECTION = 3

@@ -152,7 +152,7 @@ class Slot(DaemonThread):
         except _Replaced:
             raise
         except BaseException as error:
-            self._rescue(self.job or first, error)
+            self._rescue(first, error)
         self._end(message)
 
     def _rescue(self, job: Job, error: BaseException) -> None:
