@@ -112,15 +112,10 @@ class Crashes:
         self._alone = 0
         """Messages that are run alone or wait for that."""
 
-    def note(self, message: Message, *, first: bool) -> Note:
-        """Return a note for a message. If a child that had it is dying, wait until the parent knows.
-
-        Args:
-            message: to be run.
-            first: whether this child has not run it before.
-        """
+    def note(self, message: Message) -> Note:
+        """Return a note for a message to run. If a child that had it is dying, wait until the parent knows."""
         mark = identity(message)[: _SIZE - _MARK]
-        record = self._find(message, mark) if first else None
+        record = self._find(message, mark)
         with self._lock:
             place = self._free.pop() if self._free else None
         return Note(self, message, mark, place, record)
@@ -187,7 +182,8 @@ class Crashes:
     def free(self, place: int | None, mark: bytes, record: Record | None) -> None:
         """Clear a note; keep the record for the next child that gets the message, if there is one."""
         if record is not None:
-            _keep(self._folder, mark, record)
+            with contextlib.suppress(OSError):  # without it, the message is run as any other
+                _keep(self._folder, mark, record)
         if place is not None:
             self.write(place, bytes(_SIZE))
             with self._lock:

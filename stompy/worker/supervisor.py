@@ -276,6 +276,7 @@ class Supervisor:
             state="stopping" if self._signal else "running" if running else "starting",
             connected=len(reports) == self._processes and all(report.connected for report in reports),
             parked=sum(report.parked for report in reports),
+            overdue=sum(report.overdue for report in reports),
             tasks=tasks,
             last_error=next((report.last_error for report in reports if report.last_error), None),
             processes=sum(child.process is not None for child in self._children),

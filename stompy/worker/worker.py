@@ -105,6 +105,7 @@ class Worker:
         self._tasks: list[Task] = []
         self._engine: Engine | None = None
         self._supervisor: Supervisor | None = None
+        self._clock: Callable[[], float] | None = None
 
     @property
     def name(self) -> str:
@@ -123,8 +124,10 @@ class Worker:
         concurrency: int | None = None,
         processes: int | None = None,
         http: str | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Replace settings by those of the command line, or of a test."""
+        """Replace settings by those of the command line, or of a test, which may have the worker use another clock."""
+        self._clock = self._clock if clock is None else clock
         settings = self._settings
         if concurrency is not None:
             settings = replace(settings, concurrency=concurrency)
@@ -288,6 +291,7 @@ class Worker:
         self._engine = engine = Engine(
             settings,
             tasks,
+            clock=self._clock,
             middleware=self._middleware,
             on_tick=on_tick,
             crashes=None if role is None else role.crashes(),
