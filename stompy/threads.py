@@ -35,6 +35,8 @@ class DaemonThread:
         # Not `Thread.ident`: it is set before `threading` allows to join the thread.
         self._start_requested = False
         self._running = Event()
+        self.failed = False
+        """Whether it has ended by a bug in stompy."""
 
     def start(self) -> None:
         """Start the thread.
@@ -60,6 +62,7 @@ class DaemonThread:
         try:
             self.run()
         except BaseException:
+            self.failed = True
             _LOG.exception("%s ended by a bug in stompy", self._thread.name)
 
     def is_current(self) -> bool:

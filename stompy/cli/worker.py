@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -48,6 +49,9 @@ def run_worker(arguments: argparse.Namespace) -> int:
     """Import the worker and run it."""
     if arguments.reload and os.environ.pop(_RELOADED, None) is None:
         return _run_reloading(Path.cwd())
+    if threading.current_thread() is threading.main_thread():
+        # What a handler raises is lost in a finalizer, or in an `except` of the module that is imported.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     worker = load(arguments.target)
     worker._override(
         url=arguments.url,

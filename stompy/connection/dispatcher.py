@@ -9,6 +9,7 @@ Any thread calls `put`, which takes a leaf lock and never blocks; flow control b
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -84,4 +85,5 @@ def run_logged(job: Callable[[], None]) -> None:
     except BaseException as error:
         if must_propagate(error):
             raise
-        _LOG.exception("a callback raised")
+        with contextlib.suppress(BaseException):  # of a handler of logging, which may be why the callback raised
+            _LOG.exception("a callback raised")

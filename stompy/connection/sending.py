@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
 
 
-class SendArguments(TypedDict, total=False):
-    """The keyword arguments of `Connection.send` without those that determine its return type."""
+class MessageArguments(TypedDict, total=False):
+    """The keyword arguments of `Connection.send` that are about the message."""
 
     content_type: str | None
     headers: Mapping[str, object] | None
@@ -41,6 +41,11 @@ class SendArguments(TypedDict, total=False):
     delay: float | None
     group: str | None
     dedupe_id: str | None
+
+
+class SendArguments(MessageArguments, total=False):
+    """The keyword arguments of `Connection.send` without those that determine its return type."""
+
     timeout: float | None
 
 

@@ -72,6 +72,7 @@ class Transaction:
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
+        content_length: bool | None = None,
         persistent: bool | None = None,
         priority: int | None = None,
         expires: float | None = None,
@@ -90,9 +91,8 @@ class Transaction:
         self._check()
         values = (persistent, priority, expires, delay, group, dedupe_id)
         options = None if values == NOTHING_ASKED else SendOptions(*values)
-        self._buffer.add(
-            self._encoder.send(destination, body, content_type, headers, options, self._content_length, self._line)
-        )
+        length = self._content_length if content_length is None else content_length
+        self._buffer.add(self._encoder.send(destination, body, content_type, headers, options, length, self._line))
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message when the transaction commits; also raises as `Message.ack` does.

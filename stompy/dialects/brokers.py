@@ -43,6 +43,8 @@ ACTIVEMQ = Dialect(
     transacted=frozenset({"ACK"}),
     # Its scheduler lost some messages that were confirmed shortly before a kill.
     durable_delay=False,
+    keeps_message_id=True,
+    marks_redelivered=True,
 )
 
 ARTEMIS = Dialect(
@@ -76,6 +78,8 @@ ARTEMIS = Dialect(
     nack="discarded",
     transacted=frozenset(),
     drops_idle=60.0,
+    # But for the number of the consumer, with which the id begins. Of what a session had, only the first is marked.
+    keeps_message_id=True,
 )
 
 RABBITMQ = Dialect(
@@ -126,6 +130,7 @@ RABBITMQ = Dialect(
     nack="requeued",
     # It runs the frames of a transaction one by one, and confirms before what they send is on its disk.
     durable_commit=False,
+    marks_redelivered=True,
 )
 
 EMBEDDED = Dialect(
@@ -145,6 +150,8 @@ EMBEDDED = Dialect(
     },
     unsupported={"dedupe_id": "it drops duplicates by a header that is set explicitly, _AMQ_DUPL_ID"},
     nack="redelivered",
+    keeps_message_id=True,
+    marks_redelivered=True,
 )
 
 GENERIC = Dialect(name="generic", product="a broker unknown to stompy")

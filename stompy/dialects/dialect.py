@@ -83,6 +83,8 @@ class Dialect:
         drops_idle: seconds after which the broker, by default, ends a session that is idle and has no heartbeats.
         durable_commit: whether what was sent in a confirmed transaction outlives a crash of the broker.
         durable_delay: whether what it delivers with a delay does.
+        keeps_message_id: whether a redelivered message has the message-id of before.
+        marks_redelivered: whether every redelivered message says `redelivered:true`.
     """
 
     name: str
@@ -109,6 +111,8 @@ class Dialect:
     drops_idle: float | None = None
     durable_commit: bool = True
     durable_delay: bool = True
+    keeps_message_id: bool = False
+    marks_redelivered: bool = False
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

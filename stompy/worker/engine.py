@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,9 +36,9 @@ from stompy.errors import (
     VersionMismatch,
 )
 from stompy.locks import Event, Rank, make_lock
-from stompy.threads import DaemonThread
-from stompy.worker.crashes import Crashes
-from stompy.worker.failure import delays, fingerprint, parking_queue, retry_queues
+from stompy.threads import DaemonThread, must_propagate
+from stompy.worker.crashes import Crashes, identity
+from stompy.worker.failure import class_of, delays, parking_queue, retry_queues, text_of
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import Pool, Slot
@@ -47,6 +48,9 @@ _LOG = logging.getLogger("stompy.worker")
 
 _TICK = 0.2
 """Seconds between two looks of the monitor."""
+
+_LOOK = 0.01
+"""Seconds between two looks at a clock that is not the system's."""
 
 _MAX_REFUSALS = 1_000
 _DISCONNECT = 5.0
@@ -58,7 +62,7 @@ class WorkerExit(enum.IntEnum):
     OK = 0
     """It ended in order: after a signal, `stop`, `max_messages` or `max_seconds`."""
     FAILED = 1
-    """A child process could not be kept running."""
+    """A child process could not be kept running, or a thread ended by a bug."""
     USAGE = 2
     """A setting is wrong, or the broker does not support it."""
     CONNECTION = 3
@@ -105,13 +109,17 @@ class _Watch(ConnectionListener):
     def on_disconnected(self, reason: StompError | None) -> None:
         """Log it."""
         if reason is not None:
-            _LOG.warning("%s: the session was lost: %s", self._engine.name, reason, extra=self._engine.log_fields)
+            self._engine.log(
+                logging.WARNING, "%s: the session was lost: %s", self._engine.name, reason,
+                extra=self._engine.log_fields,
+            )  # fmt: skip
 
     def on_reconnecting(self, attempt: int, delay: float) -> None:
         """Log it."""
-        _LOG.info(
-            "%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt, extra=self._engine.log_fields
-        )
+        self._engine.log(
+            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt,
+            extra=self._engine.log_fields,
+        )  # fmt: skip
 
     def on_closed(self, reason: StompError | None) -> None:
         """Stop the worker."""
@@ -141,6 +149,8 @@ class Engine:
         middleware: called when something happens to a message.
         on_tick: called several times per second, on the monitor.
         crashes: of a child process.
+        clock: returns seconds since the epoch by the clock of an embedded broker, which tests turn forward; `None` uses
+            the system's.
     """
 
     def __init__(
@@ -148,6 +158,7 @@ class Engine:
         settings: Settings,
         tasks: Sequence[Task],
         *,
+        clock: Callable[[], float] | None = None,
         middleware: Sequence[object] = (),
         on_tick: Sequence[Callable[[], None]] = (),
         crashes: Crashes | None = None,
@@ -161,8 +172,11 @@ class Engine:
         self.finished = Event()
         self.crashes = crashes
         self.last_error: str | None = None
+        self.parks = False
+        """Whether retries wait in parking queues, as the broker does not deliver with a delay."""
         self.started = False
         self.pools: list[Pool] = []
+        self._clock = clock
         self._middleware = middleware
         self._on_tick = on_tick
         self._code = WorkerExit.OK
@@ -186,6 +200,25 @@ class Engine:
         """Whether there is a session now."""
         return self._connection is not None and self._connection.connected
 
+    # Time.
+
+    def now(self) -> float:
+        """Return seconds since the epoch, by which messages are parked."""
+        return time.time() if self._clock is None else self._clock()
+
+    def at_most(self, seconds: float | None) -> float | None:
+        """Return how long to wait until the clock shows that `seconds` have passed, before looking again."""
+        return seconds if self._clock is None else _LOOK if seconds is None else min(seconds, _LOOK)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; return whether the worker is stopping."""
+        if self._clock is None:
+            return self.stopping.wait(seconds)
+        due = self.now() + seconds
+        while (left := due - self.now()) > 0 and not self.stopping.wait(min(left, _LOOK)):
+            pass
+        return self.stopping.is_set()
+
     # Starting.
 
     def start(self) -> None:
@@ -202,12 +235,15 @@ class Engine:
             self.stop(exit_of(error) if isinstance(error, StompError) else WorkerExit.OK, "")
             self.finish(0.0)
             raise
-        _LOG.info("%s: started with %s", self.name, ", ".join(task.name for task in self.tasks), extra=self.log_fields)
+        names = ", ".join(task.name for task in self.tasks)
+        self.log(logging.INFO, "%s: started with %s", self.name, names, extra=self.log_fields)
         self.started = True
         self.notify("started")
 
     def _report_retry(self, attempt: int, delay: float) -> None:
-        _LOG.warning("%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields)
+        self.log(
+            logging.WARNING, "%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields
+        )
 
     def _open(self) -> None:
         """Make the connection and its subscriptions, or nothing."""
@@ -256,10 +292,11 @@ class Engine:
                         headers=task.headers if user else None,
                         own_thread=not limited,
                     )
-        if not delays(dialect):
+        self.parks = not delays(dialect)
+        if self.parks:
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))
-            self._parking.open(connection, prefetch=1_000 if dialect.supports("prefetch") else None)
+            self._parking.open(connection, limited=dialect.supports("prefetch"))
 
     # Running.
 
@@ -279,6 +316,9 @@ class Engine:
         try:
             for pool in self.pools:
                 pool.replace_overdue()
+            threads = [*(slot for pool in self.pools for slot in pool.slots), self._parking]
+            if any(thread is not None and thread.failed for thread in threads):
+                self.stop(WorkerExit.FAILED, "a thread has ended by a bug")
             stuck = sum(len(pool.stuck) for pool in self.pools)
             most = self.settings.max_stuck
             if stuck > (self.settings.concurrency if most is None else most):
@@ -287,8 +327,8 @@ class Engine:
                 self.stop(WorkerExit.OK, f"{self.settings.max_seconds:g} s have passed")
             for callback in self._on_tick:
                 callback()
-        except Exception:
-            _LOG.exception("%s: a bug in the monitor", self.name, extra=self.log_fields)
+        except BaseException as error:
+            self.broke("the monitor", error)
 
     def refused(self, message: Message, error: StompError) -> None:
         """Note that the broker refused what was sent for a message."""
@@ -296,11 +336,15 @@ class Engine:
         with self._lock:
             if len(self._refused) >= _MAX_REFUSALS:
                 self._refused.clear()
-            self._refused.add(fingerprint(message))
+            self._refused.add(identity(message))
 
     def was_refused(self, message: Message) -> bool:
-        """Return whether the broker refused something for this message when it was delivered before."""
-        return bool(self._refused) and fingerprint(message) in self._refused
+        """Return whether the broker refused something for this message when it was delivered before; once."""
+        with self._lock:
+            if not self._refused or (mark := identity(message)) not in self._refused:
+                return False
+            self._refused.remove(mark)
+            return True
 
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""
@@ -309,8 +353,8 @@ class Engine:
             for pool in self.pools
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
-        parked = 0 if self._parking is None else len(self._parking)
-        return WorkerHealth(state, self.connected, parked, tasks, self.last_error)
+        parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
+        return WorkerHealth(state, self.connected, parked, tasks, self.last_error, overdue=overdue)
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""
@@ -319,8 +363,31 @@ class Engine:
             if method is not None:
                 try:
                     method(*arguments)
-                except Exception:
-                    _LOG.exception("%s: %s of a middleware raised", self.name, event, extra=self.log_fields)
+                except BaseException as error:
+                    if must_propagate(error):
+                        raise
+                    task = next((each for each in arguments if isinstance(each, Task)), None)
+                    self.broke(f"{event} of a middleware", error, task)
+
+    def broke(self, what: str, error: BaseException, task: Task | None = None) -> None:
+        """Note that something around the tasks raised, such as a middleware, a store of ids or a handler of logging."""
+        self._count_error(what, error, task)
+        self.log(logging.ERROR, "%s: %s raised", self.name, what, exc_info=error, extra=self.log_fields)
+
+    def _count_error(self, what: str, error: BaseException, task: Task | None) -> None:
+        self.last_error = f"{what} raised {class_of(error)}: {text_of(error)}"
+        for pool in self.pools:
+            if pool.task is task:
+                pool.count("errors")
+
+    def log(self, level: int, text: str, *arguments: object, task: Task | None = None, **options: Any) -> None:
+        """Log; what a handler of the user's raises is counted, and does not keep a message from being settled."""
+        try:
+            _LOG.log(level, text, *arguments, **options)
+        except BaseException as error:
+            if must_propagate(error):
+                raise
+            self._count_error("a handler of logging", error, task)
 
     # Stopping.
 
@@ -331,7 +398,7 @@ class Engine:
         self._code = code
         if reason:
             level = logging.ERROR if code else logging.INFO
-            _LOG.log(level, "%s: stopping: %s", self.name, reason, extra=self.log_fields)
+            self.log(level, "%s: stopping: %s", self.name, reason, extra=self.log_fields)
         self.stopping.set()
 
     def finish(self, timeout: float) -> WorkerExit:
@@ -352,18 +419,20 @@ class Engine:
         for slot in unfinished:
             job = slot.job
             if job is not None:
-                job.claim()  # its result is ignored
-                _LOG.error(
-                    "%s: message %r was not finished in time and is redelivered:\n%s",
+                job.claim(self)  # its result is ignored
+                self.log(
+                    logging.ERROR, "%s: message %r was not finished in time and is redelivered:\n%s",
                     self.name, job.message.message_id, slot.stack(),
                     extra={**self.log_fields, "stompy_message_id": job.message.message_id},
                 )  # fmt: skip
+        if self.crashes is not None:
+            self.crashes.close()
         self.finished.set()
         self._monitor.join_until(Deadline(_DISCONNECT))
         self._release(Deadline(_DISCONNECT))
         if unfinished and self._code is WorkerExit.OK:
             self._code = WorkerExit.UNFINISHED
-        _LOG.info("%s: stopped (exit code %d)", self.name, self._code, extra=self.log_fields)
+        self.log(logging.INFO, "%s: stopped (exit code %d)", self.name, self._code, extra=self.log_fields)
         return self._code
 
     def _unfinished(self, deadline: Deadline) -> list[Slot]:

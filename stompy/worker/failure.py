@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import random
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
+from stompy.connection.sending import MessageArguments
+from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
+from stompy.errors import ConfigurationError, ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -32,6 +33,14 @@ DUE = "stompy-due"
 """Header of a parked message: when it is to go back, in milliseconds since the epoch."""
 PARKED_FOR = "stompy-parked-for"
 """Header of a parked message: the queue that it goes back to."""
+PARKED_UNTIL = "stompy-parked-until"
+"""Header of a parked message: when it has waited the seconds of its parking queue, in milliseconds since the epoch."""
+
+PARKING_SECONDS = (0, 1, 4, 16, 64, 256, 1_024, 4_096)
+"""A message is parked in the queue for the largest of these that its delay is not below; see `parking.py`."""
+
+_LONGEST_DELAY = 1e8
+"""Seconds, about three years; brokers cannot express every number."""
 
 _MAX_TEXT = 300
 """Characters of an error message in a header."""
@@ -92,15 +101,17 @@ def decide(task: Task, attempt: int, error: BaseException, jitter: Callable[[], 
         jitter: returns a number from 0 to 1.
     """
     if isinstance(error, Defer):
-        return Decision("defer", error.seconds)
+        return Decision("defer", min(error.seconds, _LONGEST_DELAY))
     if isinstance(error, Reject):
         return Decision("dead-letter", reason="rejected")
     if attempt > task.retries:
         return Decision("dead-letter", reason=f"failed {attempt} times")
     if isinstance(error, Retry) and error.delay is not None:
-        return Decision("retry", error.delay)
+        return Decision("retry", min(error.delay, _LONGEST_DELAY))
     if callable(task.retry_delay):
-        return Decision("retry", max(0.0, task.retry_delay(attempt)))
+        delay = max(0.0, task.retry_delay(attempt))
+        check_seconds(delay, "retry_delay", finite=True, optional=False)
+        return Decision("retry", min(delay, _LONGEST_DELAY))
     first, largest = task.retry_delay
     bound = min(largest, first * 2 ** min(attempt - 1, 60))
     return Decision("retry", bound * (0.5 + 0.5 * jitter()))
@@ -125,8 +136,26 @@ def retry_queues(task: Task) -> list[str]:
 
 
 def parking_queue(task: Task) -> str:
-    """Return where messages wait for their retry, at a broker that does not deliver with a delay."""
-    return f"{queue_named(task.destinations[0])}.parked"
+    """Return where messages wait for their retry, at a broker that does not deliver with a delay.
+
+    This is the queue for delays of less than a second; those for longer ones end with `.SECONDS`.
+
+    Raises:
+        ConfigurationError: the task's own subscription would take the messages from there.
+    """
+    name = queue_named(task.destinations[0])
+    for destination in task.destinations:
+        first = destination.removeprefix("/queue/").partition(".")[0]
+        if destination.startswith("/queue/") and set(first) & set(WILDCARDS):
+            raise ConfigurationError(f"task {task.name!r}: {destination!r} would take the retries that wait too")
+    if set(task.destinations[0]) & set(WILDCARDS):
+        return f"/queue/parked.{name.removeprefix('/queue/')}"  # which the task's own wildcard does not match
+    return f"{name}.parked"
+
+
+def parking_queue_for(parking: str, seconds: int) -> str:
+    """Return one of the queues of a parking queue, for one of `PARKING_SECONDS`."""
+    return f"{parking}.{seconds}" if seconds else parking
 
 
 def dead_letter_queue(task: Task, message: Message) -> str:
@@ -200,13 +229,21 @@ def dead_letter_headers(
         "stompy-task": task.name,
         "stompy-reason": reason,
         "stompy-error": class_of(error),
-        "stompy-error-message": str(error)[:_MAX_TEXT],
+        "stompy-error-message": text_of(error)[:_MAX_TEXT],
         "stompy-traceback": traceback_digest(error),
         "stompy-attempts": str(attempt.number),
         FIRST_FAILURE: attempt.first_failure or failed,
         "stompy-last-failure": failed,
     }
     return {name: printable(value) if name.startswith("stompy-") else value for name, value in made.items()}
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, also of one that cannot make it."""
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"(its text cannot be made: {type(another).__name__})"
 
 
 def class_of(error: BaseException) -> str:
@@ -235,9 +272,9 @@ class Copy:
         body: as for `send`.
         headers: as for `send`.
         content_type: as for `send`.
-        delay: seconds until it is delivered.
-        parking: the queue where it waits if the broker does not deliver with a delay.
+        delay: seconds until the broker delivers it.
         identity: the same whenever this copy is sent again.
+        persistent: as for `send`, if the broker has such an option.
     """
 
     destination: str
@@ -245,18 +282,16 @@ class Copy:
     headers: Mapping[str, object] = field(default_factory=dict)
     content_type: str | None = None
     delay: float = 0.0
-    parking: str = ""
     identity: str = ""
+    persistent: bool | None = True
 
 
-def copy_of(
-    message: Message, destination: str, headers: Mapping[str, object], *, delay: float = 0.0, parking: str = ""
-) -> Copy:
-    """Return a copy of a message."""
+def copy_of(message: Message, destination: str, headers: Mapping[str, object], *, delay: float = 0.0) -> Copy:
+    """Return a copy of a message; it is persistent, as one that failed is not to be lost, whatever it was before."""
     # Artemis begins the id with that of the consumer, which changes with the session.
     identity = f"{message.message_id.rpartition(',')[2]} {headers.get(ATTEMPT, '')} {destination}"
     content_type = message.headers.get("content-type")
-    return Copy(destination, message.body, headers, content_type, delay, parking, identity)
+    return Copy(destination, message.body, headers, content_type, delay, identity)
 
 
 def delays(dialect: Dialect) -> bool:
@@ -264,57 +299,87 @@ def delays(dialect: Dialect) -> bool:
     return dialect.supports("delay") and dialect.durable_delay
 
 
-def parked(copy: Copy) -> Copy:
-    """Return a copy that waits in the parking queue."""
-    due = str(round((time.time() + copy.delay) * 1000))
-    headers = {**copy.headers, DUE: due, PARKED_FOR: copy.destination}
-    return replace(copy, destination=copy.parking, headers=headers, delay=0.0)
+def parked(copy: Copy, parking: str, now: float) -> Copy:
+    """Return a copy that waits in a parking queue instead of being delivered with a delay.
+
+    Args:
+        copy: with the delay.
+        parking: the task's parking queue.
+        now: seconds since the epoch.
+    """
+    seconds = max(each for each in PARKING_SECONDS if each <= copy.delay)
+    due = _milliseconds(now + copy.delay)
+    until = _milliseconds(now + seconds) if seconds else due
+    headers = {**copy.headers, DUE: due, PARKED_UNTIL: until, PARKED_FOR: copy.destination}
+    return replace(copy, destination=parking_queue_for(parking, seconds), headers=headers, delay=0.0)
 
 
-def settle(connection: Connection, message: Message, copy: Copy) -> None:
-    """Send a copy and acknowledge a message, in one transaction if that outlives a crash of the broker.
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
+
+def settle(connection: Connection, *pairs: tuple[Message, Copy]) -> None:
+    """Send a copy of each message and acknowledge it, in one transaction if that outlives a crash of the broker.
 
     Raises:
         AckError: the session that delivered the message has ended; nothing was sent.
-        StompError: the connection was lost, or the broker refused the copy; the message is redelivered.
+        StompError: the connection was lost, or the broker refused a copy; the messages are redelivered.
     """
     dialect = dialect_named(connection.dialect)
-    if copy.delay > 0 and not delays(dialect):
-        copy = parked(copy)
-    options: dict[str, Any] = {"persistent": True} if dialect.supports("persistent") else {}
-    if copy.delay > 0:
-        options["delay"] = copy.delay
     try:
-        _settle(connection, message, copy, options)
+        _settle(connection, dialect, pairs)
     except LocalProtocolError:
         # STOMP 1.0 cannot express every header that another version brought.
-        own = {name: value for name, value in copy.headers.items() if name.startswith("stompy-")}
-        if message.session_ended or own == copy.headers:
+        plain = [(message, _plain(copy)) for message, copy in pairs]
+        if any(message.session_ended for message, _ in pairs) or all(
+            copy.headers == other.headers for (_, copy), (_, other) in zip(pairs, plain, strict=True)
+        ):
             raise
-        headers = {name: str(value).replace(":", " ") for name, value in own.items()}
-        _settle(connection, message, replace(copy, headers=headers), options)
+        _settle(connection, dialect, plain)
+
+
+def _plain(copy: Copy) -> Copy:
+    own = {name: str(value).replace(":", " ") for name, value in copy.headers.items() if name.startswith("stompy-")}
+    return replace(copy, headers=own)
 
 
 def make_redelivered(message: Message, error: StompError) -> None:
     """End the session of a message that was not settled in time, as the broker redelivers only what a session left."""
     if isinstance(error, (StompTimeout, SendTimeout)):
-        message._link.fail(ConnectionLost(f"a message was not settled in time: {error}"))
+        end_session(message, f"a message was not settled in time: {error}")
 
 
-def _settle(connection: Connection, message: Message, copy: Copy, options: dict[str, Any]) -> None:
-    dialect = dialect_named(connection.dialect)
+def end_session(message: Message, reason: str) -> None:
+    """End the session of a message, so that the broker redelivers it."""
+    message._link.fail(ConnectionLost(reason))
+
+
+def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:
     if "ACK" in dialect.transacted and dialect.durable_commit:
         with connection.transaction() as transaction:
-            transaction.ack(message)
-            transaction.send(
-                copy.destination, copy.body, headers=copy.headers, content_type=copy.content_type, **options
-            )
+            for message, copy in pairs:
+                transaction.ack(message)
+                transaction.send(copy.destination, copy.body, **_options(dialect, copy))
         return
-    if message.session_ended:
-        message.ack()  # raises, before anything is sent
-    if dialect.supports("dedupe_id") and copy.identity:
-        options = {**options, "dedupe_id": copy.identity}
-    connection.send(
-        copy.destination, copy.body, headers=copy.headers, content_type=copy.content_type, confirm=True, **options
-    )
-    message.ack()
+    for message, _ in pairs:
+        if message.session_ended:
+            message.ack()  # raises, before anything is sent
+    receipts = []
+    for _, copy in pairs:
+        options = _options(dialect, copy)
+        if dialect.supports("dedupe_id") and copy.identity:
+            options["dedupe_id"] = copy.identity
+        receipts.append(connection.send(copy.destination, copy.body, receipt=True, **options))
+    for receipt in receipts:
+        receipt.wait()
+    for message, _ in pairs:
+        message.ack()
+
+
+def _options(dialect: Dialect, copy: Copy) -> MessageArguments:
+    options: MessageArguments = {"headers": copy.headers, "content_type": copy.content_type}
+    if dialect.supports("persistent"):
+        options["persistent"] = copy.persistent
+    if copy.delay > 0:
+        options["delay"] = copy.delay
+    return options

@@ -24,12 +24,14 @@ class SentMessage:
         body: as given.
         content_type: as given.
         headers: as given.
+        options: the other arguments that were given, such as `persistent`.
     """
 
     destination: str
     body: Any
     content_type: str | None = None
     headers: Mapping[str, object] | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class RanOnce:
 class _Recorder:
     """In the place of a connection and a transaction."""
 
+    dialect = "stompy"
+
     def __init__(self) -> None:
         self.sent: list[SentMessage] = []
 
@@ -66,7 +70,8 @@ class _Recorder:
         headers: Mapping[str, object] | None = None,
         **options: object,
     ) -> None:
-        self.sent.append(SentMessage(destination, body, content_type, headers))
+        given = {name: value for name, value in options.items() if value not in (None, False)}
+        self.sent.append(SentMessage(destination, body, content_type, headers, given))
 
     def __getattr__(self, name: str) -> Any:
         raise NotConnected(f"run_once has no connection, so it has no {name!r}")

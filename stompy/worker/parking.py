@@ -1,4 +1,4 @@
-"""The parking queue: retries that wait, at a broker that does not deliver with a delay.
+"""The parking queues: retries that wait, at a broker that does not deliver with a delay.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
@@ -6,6 +6,14 @@
 
 A parked message stays unacknowledged until it is due; then it goes back to its queue, in one transaction with its
 acknowledgement. If the worker ends, the broker keeps it for the next one.
+
+A broker sends the head of a queue only, up to the prefetch limit, so a message that is due soon must not wait behind
+those that are due late. Therefore there are several parking queues, for delays of at least 0, 1, 4, 16, ... seconds.
+While a queue has sent as many messages as the limit allows, those of them that have waited its number of seconds move
+on: to the tail of this queue or of a shorter one, for the time that is left. So no message waits for another one
+beyond its time. Let it be parked in the queue of S seconds at the time t: it is due at t + S or later. Each message
+before it was parked at t or earlier, so moves on at t + S or earlier. The queue for 0 seconds may keep a message for
+one second too long, as all before it are due within a second.
 """
 
 from __future__ import annotations
@@ -13,8 +21,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import time
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stompy.connection.connection import Connection
@@ -22,17 +31,76 @@ from stompy.connection.message import Message
 from stompy.errors import StompError
 from stompy.locks import make_condition
 from stompy.threads import DaemonThread
-from stompy.worker.failure import DUE, PARKED_FOR, copied_headers, copy_of, make_redelivered, settle
+from stompy.worker.failure import (
+    DUE,
+    PARKED_FOR,
+    PARKED_UNTIL,
+    PARKING_SECONDS,
+    Copy,
+    copied_headers,
+    copy_of,
+    make_redelivered,
+    parked,
+    parking_queue_for,
+    settle,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from stompy.worker.engine import Engine
 
-_LOG = logging.getLogger("stompy.worker")
+_PREFETCH = 200
+"""Unacknowledged messages of each parking queue."""
+
+_MOST = 100
+"""Messages that are moved together."""
 
 _LONGEST = 600.0
 """Seconds that a message is kept unacknowledged; then it is parked again. RabbitMQ closes the session after 1800."""
 
 _PAUSE = 1.0
+"""Seconds before the next attempt to move a message, after the broker refused it."""
+
+
+class _Lane:
+    """The messages of one parking queue that this process has.
+
+    Attributes:
+        parking: the parking queue of the task, without the seconds.
+        limit: messages that the broker sends at most.
+        heap: when to look at a message, by the worker's clock; a number for the order; the message.
+    """
+
+    __slots__ = ("heap", "limit", "parking")
+
+    def __init__(self, parking: str, limit: float) -> None:
+        self.parking = parking
+        self.limit = limit
+        self.heap: list[tuple[float, int, Message]] = []
+
+    def take(self, now: float, most: int) -> list[Message]:
+        """Take out what is to be moved now: what is due, and of a full lane what has waited its seconds."""
+        taken: list[Message] = []
+        while self.heap and self.heap[0][0] <= now and len(taken) < most:
+            taken.append(heapq.heappop(self.heap)[2])
+        if len(self.heap) >= self.limit:
+            # Those of an ended session are sent again; they no longer fill the lane.
+            self.heap = [entry for entry in self.heap if not entry[2].session_ended]
+            heapq.heapify(self.heap)
+        if len(self.heap) >= self.limit:
+            passed = [entry for entry in self.heap if _time(entry[2], PARKED_UNTIL) <= now][: most - len(taken)]
+            numbers = {number for _, number, _ in passed}
+            taken += [message for _, _, message in passed]
+            self.heap = [entry for entry in self.heap if entry[1] not in numbers]
+            heapq.heapify(self.heap)
+        return taken
+
+    def next(self) -> float:
+        """Return when there may be something to take."""
+        times = [self.heap[0][0]] if self.heap else []
+        if len(self.heap) >= self.limit:
+            times += [_time(entry[2], PARKED_UNTIL) for entry in self.heap]
+        return min(times, default=math.inf)
 
 
 class ParkingLot(DaemonThread):
@@ -40,7 +108,7 @@ class ParkingLot(DaemonThread):
 
     Args:
         engine: the running worker.
-        queues: the parking queues.
+        queues: the parking queues of the tasks.
     """
 
     def __init__(self, engine: Engine, queues: Sequence[str]) -> None:
@@ -48,15 +116,31 @@ class ParkingLot(DaemonThread):
         self._engine = engine
         self._queues = queues
         self._condition = make_condition("parking")
-        self._heap: list[tuple[float, int, Message]] = []
+        self._lanes: list[_Lane] = []
         self._numbers = itertools.count()
+        self._most = _MOST
+        self._moving = 0
         self._stopped = False
 
-    def open(self, connection: Connection, *, prefetch: int | None) -> None:
-        """Subscribe to the parking queues and start."""
+    def open(self, connection: Connection, *, limited: bool) -> None:
+        """Subscribe to the parking queues and start.
+
+        Args:
+            connection: of the worker.
+            limited: whether the broker observes a prefetch limit.
+        """
         self.start()
-        for queue in self._queues:
-            connection.subscribe(queue, self._put, ack="client-individual", prefetch=prefetch)
+        for seconds in PARKING_SECONDS:  # the shortest first, also when several have something to move
+            for parking in self._queues:
+                lane = _Lane(parking, _PREFETCH if limited else math.inf)
+                with self._condition:
+                    self._lanes.append(lane)
+                connection.subscribe(
+                    parking_queue_for(parking, seconds),
+                    partial(self._put, lane),
+                    ack="client-individual",
+                    prefetch=_PREFETCH if limited else None,
+                )
 
     def stop(self) -> None:
         """End; what is parked stays at the broker."""
@@ -65,47 +149,80 @@ class ParkingLot(DaemonThread):
             self._condition.notify_all()
 
     def __len__(self) -> int:
-        return len(self._heap)
-
-    def _put(self, message: Message) -> None:
-        now = time.time()
-        due = _due(message)
         with self._condition:
-            heapq.heappush(self._heap, (min(due, now + _LONGEST), next(self._numbers), message))
-            self._condition.notify_all()
+            return self._moving + sum(len(lane.heap) for lane in self._lanes)
+
+    @property
+    def overdue(self) -> int:
+        """Number of messages that are due and not moved yet."""
+        now = self._engine.now()
+        with self._condition:
+            return self._moving + sum(at <= now for lane in self._lanes for at, _, _ in lane.heap)
+
+    def _put(self, lane: _Lane, message: Message, pause: float = 0.0) -> None:
+        now = self._engine.now()
+        at = min(max(_time(message, DUE), now + pause), now + _LONGEST)
+        with self._condition:
+            heapq.heappush(lane.heap, (at, next(self._numbers), message))
+            # The thread looks again only if this changes when it is to look next.
+            if lane.heap[0][2] is message or len(lane.heap) >= lane.limit:
+                self._condition.notify_all()
 
     def run(self) -> None:
-        """Wait for the next message to be due, and move it, until stopped."""
-        while (message := self._next()) is not None:
+        """Wait for messages to be due, and move them, until stopped."""
+        while taken := self._take():
             try:
-                self._move(message)
-            except StompError as error:
-                make_redelivered(message, error)
-                if not message.session_ended:
-                    _LOG.warning("%s: a parked message was not moved: %s", self._engine.name, error)
-                    self._engine.stopping.wait(_PAUSE)
+                self._move(taken)
+                self._most = min(2 * self._most, _MOST)
+            except BaseException as error:
+                # Then one by one, as the broker may have refused one of them.
+                self._most = 1
+                if isinstance(error, StompError):
+                    make_redelivered(taken[0][1], error)
+                left = [(lane, message) for lane, message in taken if not message.session_ended]
+                if left:
+                    self._engine.log(
+                        logging.WARNING, "%s: %d parked message(s) were not moved: %s", self._engine.name, len(left),
+                        text_of(error),
+                    )  # fmt: skip
+                for lane, message in left:
+                    self._put(lane, message, _PAUSE if len(taken) == 1 else 0.0)
 
-    def _next(self) -> Message | None:
+    def _take(self) -> list[tuple[_Lane, Message]]:
+        """Wait until messages are to be moved, and return them; nothing when stopped."""
         with self._condition:
+            self._moving = 0
             while not self._stopped:
                 # The wall clock, as other processes and machines wrote the times.
-                left = self._heap[0][0] - time.time() if self._heap else None
-                if left is not None and left <= 0:
-                    return heapq.heappop(self._heap)[2]
-                self._condition.wait(left)
-            return None
+                now = self._engine.now()
+                taken: list[tuple[_Lane, Message]] = []
+                for lane in self._lanes:
+                    found = lane.take(now, self._most - len(taken))
+                    taken += [(lane, message) for message in found if not message.session_ended]
+                if taken:
+                    self._moving = len(taken)
+                    return taken
+                soonest = min((lane.next() for lane in self._lanes), default=math.inf)
+                left = None if soonest == math.inf else max(0.0, soonest - self._engine.now())
+                self._condition.wait(self._engine.at_most(left))
+            return []
 
-    def _move(self, message: Message) -> None:
-        if message.session_ended:
-            return
-        headers = copied_headers(message, keep_expiry=True)
-        target = message.destination
-        if _due(message) <= time.time():
-            target = message.headers.get(PARKED_FOR) or target.removesuffix(".parked")
-            headers = {name: value for name, value in headers.items() if name not in (DUE, PARKED_FOR)}
-        settle(self._engine.connection, message, copy_of(message, target, headers))
+    def _move(self, taken: Sequence[tuple[_Lane, Message]]) -> None:
+        now = self._engine.now()
+        settle(self._engine.connection, *((message, _moved(lane, message, now)) for lane, message in taken))
 
 
-def _due(message: Message) -> float:
-    value = message.headers.get(DUE, "")
+def _moved(lane: _Lane, message: Message, now: float) -> Copy:
+    """Return the copy of a message that goes back to its queue or, if it is not due, is parked again."""
+    headers = copied_headers(message, keep_expiry=True)
+    target = headers.pop(PARKED_FOR, None) or lane.parking.removesuffix(".parked")
+    for name in (DUE, PARKED_UNTIL):
+        headers.pop(name, None)
+    left = _time(message, DUE) - now
+    copy = copy_of(message, target, headers, delay=max(0.0, left))
+    return copy if left <= 0 else parked(copy, lane.parking, now)
+
+
+def _time(message: Message, header: str) -> float:
+    value = message.headers.get(header, "")
     return int(value) / 1000 if value.isdecimal() and len(value) < 16 else 0.0

@@ -26,7 +26,8 @@ class TaskHealth:
         queued: messages that wait for a thread.
         stuck: threads that run beyond the time limit.
         counts: since the start: `processed`, `failed` (attempts), `retried`, `deferred`, `dead_lettered`, `duplicate`,
-            `unsettled` (messages that are redelivered as the session was lost) and `stuck`.
+            `unsettled` (messages that are redelivered as the session was lost), `stuck`, and `errors`: how often
+            something around the task raised, such as a middleware, a store of ids or a handler of logging.
     """
 
     running: int
@@ -44,8 +45,10 @@ class WorkerHealth:
         connected: whether there is a session.
         parked: messages that wait for their retry in this process.
         tasks: by name.
-        last_error: what the broker refused last, or `None`.
+        last_error: what the broker refused, or what was raised around a task (`errors`), last; or `None`.
         processes: number of child processes that run; 0 without `processes=`.
+        hung: number of child processes that run and have not been heard from for 10 seconds.
+        overdue: parked messages whose time has come and that were not moved yet.
     """
 
     state: str
@@ -54,11 +57,13 @@ class WorkerHealth:
     tasks: Mapping[str, TaskHealth] = field(default_factory=dict)
     last_error: str | None = None
     processes: int = 0
+    hung: int = 0
+    overdue: int = 0
 
     @property
     def ready(self) -> bool:
         """Whether the worker takes messages."""
-        return self.state == "running" and self.connected
+        return self.state == "running" and self.connected and not self.hung
 
     def as_json(self) -> str:
         """Return it as JSON."""
@@ -109,6 +114,7 @@ def metric_families(health: WorkerHealth, name: str) -> list[MetricFamily]:
     return [
         of_worker("connected", "Whether there is a session.", int(health.connected)),
         of_worker("parked", "Messages that wait in this process for their retry.", health.parked),
+        of_worker("overdue", "Messages that wait there though their time has come.", health.overdue),
         of_tasks("running", "Messages that are being handled."),
         of_tasks("queued", "Messages that wait for a thread."),
         of_tasks("stuck", "Threads that run beyond the time limit."),
@@ -186,7 +192,7 @@ class HttpEndpoint(DaemonThread):
         """Return the status, the type and the body for a path."""
         health = self._health()
         if path == "/live":
-            return 200, "application/json", health.as_json()
+            return 503 if health.hung else 200, "application/json", health.as_json()
         if path == "/ready":
             return 200 if health.ready else 503, "application/json", health.as_json()
         if path == "/metrics":

@@ -4,11 +4,13 @@
 |---|---|---|---|
 | slot | the message that it runs | its queue, user code, the broker | holds a lock in user code |
 
-A job is settled by the thread that claims it first: its slot, or the slot that replaces a stuck one.
+A job is settled by the slot that claims it first: the one that runs it, or the one that replaces it as it is stuck.
+Whatever the code around a task raises, a slot ends only with its worker or when it is replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -20,29 +22,36 @@ from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
 from stompy.locks import Rank, make_lock
 from stompy.threads import DaemonThread
+from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
     Attempt,
     Copy,
+    Decision,
     copy_of,
     dead_letter_headers,
     dead_letter_queue,
     decide,
+    end_session,
     make_redelivered,
+    parked,
     parking_queue,
     retry_headers,
     retry_queue,
     settle,
+    text_of,
 )
-from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded
+from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
 from stompy.worker.task_queue import RateLimit, TaskQueue
 
 if TYPE_CHECKING:
-    from stompy.worker.engine import Engine
+    from collections.abc import Callable
 
-_LOG = logging.getLogger("stompy.worker")
+    from stompy.worker.engine import Engine
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 """Seconds that a slot waits after the broker refused a retry, a dead letter or a reply."""
+
+_REFUSED = (AckError, BrokerError)
 
 _COUNTER = {"retry": "retried", "defer": "deferred", "dead-letter": "dead_lettered"}
 
@@ -51,23 +60,27 @@ class Job:
     """One attempt at one message.
 
     Attributes:
+        holder: what has claimed the message, or `None`.
         started: by the monotonic clock.
-        claimed: acquired by the thread that settles the message.
         transaction: of a transactional task.
     """
 
-    __slots__ = ("attempt", "claimed", "message", "started", "transaction")
+    __slots__ = ("_unclaimed", "attempt", "holder", "message", "started", "transaction")
 
     def __init__(self, message: Message, attempt: Attempt | None) -> None:
         self.message = message
         self.attempt = attempt
         self.started = time.monotonic()
-        self.claimed = threading.Lock()
+        self._unclaimed = threading.Lock()
+        self.holder: object = None
         self.transaction: Transaction | None = None
 
-    def claim(self) -> bool:
-        """Return whether the caller may settle the message; `True` once."""
-        return self.claimed.acquire(blocking=False)
+    def claim(self, holder: object) -> bool:
+        """Return whether `holder` is the one that settles the message: the first to ask, however often it asks."""
+        if self._unclaimed.acquire(blocking=False):
+            self.holder = holder
+        # Another one may have acquired it and not be named yet: then this reads `None`, which is not `holder` either.
+        return self.holder is holder
 
     def attempts(self) -> Attempt:
         """Return the number of this attempt; the headers are only parsed when it is needed."""
@@ -97,14 +110,14 @@ class Slot(DaemonThread):
         self._pool = pool
         self._task = pool.task
         self._pause = _FIRST_PAUSE
-        self._noted: int | None = None
+        self._note: Note | None = None
         self.job = overdue
 
     def run(self) -> None:
         """Run messages until the worker stops or the slot is replaced."""
         try:
             if self.job is not None:
-                self._finish_overdue(self.job)
+                self._work(self.job, self._finish_overdue)
             self._loop()
         except _Replaced:
             assert self.job is not None
@@ -112,47 +125,89 @@ class Slot(DaemonThread):
 
     def _loop(self) -> None:
         pool, engine = self._pool, self._engine
+        before = None if engine.crashes is None else self._enter
         while (message := pool.queue.get()) is not None and not engine.stopping.is_set():
             if message.session_ended:
                 pool.queue.done(message)
                 continue
             if not engine.take_ticket() or (pool.rate is not None and engine.stopping.wait(pool.rate.delay())):
                 return
-            self._work(message, None)
+            self._work(Job(message, None), before)
+            del message  # it is not kept while the slot waits
 
-    def _finish_overdue(self, job: Job) -> None:
-        if job.transaction is not None:
-            _abort(job.transaction)
-        following = self._fail(job, TimeLimitExceeded(f"the task ran longer than {self._task.time_limit:g} s"))
-        if following is None:
-            self._end(job.message)
-        else:
-            self._work(job.message, following)
+    def _work(self, first: Job, before: Callable[[Job], Job | None] | None) -> None:
+        """Run a message, of an ordered task until it is settled; whatever is raised, it is settled or redelivered.
 
-    def _work(self, message: Message, attempt: Attempt | None) -> None:
-        """Run a message, of an ordered task until it is settled."""
-        crashes = self._engine.crashes
-        if crashes is not None:
-            if attempt is None and crashes.crashed(message):
-                job = self.job = Job(message, None)
-                job.claim()
-                attempt = self._fail(job, ProcessCrashed("a process died while it ran this message"))
-                if attempt is None:
-                    self._end(message)
-                    return
-            self._noted = crashes.enter(message)
-        while True:
-            job = self.job = Job(message, attempt)
-            if (attempt := self._attempt(job)) is None:
-                break
+        Args:
+            first: the job.
+            before: called first; returns the job to run, or `None` if the message is settled.
+        """
+        message = first.message
+        try:
+            job = first if before is None else before(first)
+            while job is not None and self._may_begin(job):
+                self.job = job
+                following = self._attempt(job)
+                job = None if following is None else Job(message, following)
+        except _Replaced:
+            self._end_note()
+            raise
+        except BaseException as error:
+            self._rescue(first, error)
         self._end(message)
 
+    def _rescue(self, job: Job, error: BaseException) -> None:
+        """Have a message redelivered that could not be settled; raises nothing."""
+        with contextlib.suppress(BaseException):
+            self._engine.broke("the handling of a message", error, self._task)
+        with contextlib.suppress(BaseException):
+            # Nobody acknowledged it: the broker redelivers it when its session has ended.
+            if job.message.settled is None:
+                self._count("unsettled", job)
+                self._wait_longer()
+                end_session(job.message, "a message was not settled")
+
+    def _finish_overdue(self, job: Job) -> Job | None:
+        """Settle the message of a stuck slot as failed."""
+        if job.transaction is not None:
+            try:
+                job.transaction.abort()
+            except StompError as error:
+                self._log(logging.INFO, "a transaction of a stuck task was not aborted: %s", error)
+        following = self._fail(job, TimeLimitExceeded(f"the task ran longer than {self._task.time_limit:g} s"))
+        return None if following is None else Job(job.message, following)
+
+    def _enter(self, job: Job) -> Job | None:
+        """Note a message; if it has crashed a process, settle that attempt as failed."""
+        crashes, message = self._engine.crashes, job.message
+        assert crashes is not None
+        self._note = crashes.note(message)
+        if self._note.crashed is None:
+            return job
+        self.job = job = Job(message, Attempt(self._note.crashed, job.attempts().first_failure))
+        job.claim(self)
+        following = self._fail(job, ProcessCrashed("a process died while it ran this message"))
+        return None if following is None else Job(message, following)
+
+    def _may_begin(self, job: Job) -> bool:
+        """Wait until a message may run beside the others of this process; return whether it is to be run."""
+        if self._note is None:
+            return True
+        self.job = None  # while it waits, no time limit applies
+        if not self._note.begin(job.attempts().number, self._engine.stopping) or job.message.session_ended:
+            return False
+        job.started = time.monotonic()
+        return True
+
     def _end(self, message: Message) -> None:
-        if self._engine.crashes is not None:
-            self._engine.crashes.leave(self._noted)
-            self._noted = None
+        self._end_note()
         self.job = None
         self._pool.queue.done(message)
+
+    def _end_note(self) -> None:
+        note, self._note = self._note, None
+        if note is not None:
+            note.end()
 
     def _attempt(self, job: Job) -> Attempt | None:
         """Run the task once and settle; return the next attempt if it is to run in place."""
@@ -170,29 +225,39 @@ class Slot(DaemonThread):
             raise
         except BaseException as raised:
             error = raised
-        if self._task.transactional and job.claimed.locked():
-            if error is None:
-                self._remember(job)
-                self._processed(job)
-            elif isinstance(error, StompError) and (error.retryable or isinstance(error, (AckError, BrokerError))):
-                self._unsettled(job, error)
-            else:
-                return self._fail(job, error)
-            return None
-        if not job.claim():
+        settling = job.holder is self
+        if not settling and not job.claim(self):
             raise _Replaced
-        return self._succeed(job, value) if error is None else self._fail(job, error)
+        if not self._task.transactional:
+            return self._succeed(job, value) if error is None else self._fail(job, error)
+        if error is None:
+            try:
+                self._remember(job)
+            except BaseException as late:  # the commit stands
+                self._engine.broke("the store of ids", late, self._task)
+            self._processed(job)
+        elif settling and isinstance(error, StompError) and (error.retryable or isinstance(error, _REFUSED)):
+            self._unsettled(job, error)
+        else:
+            return self._fail(job, error)
+        return None
 
     def _call_in_transaction(self, job: Job) -> None:
         """Call the task, and claim and acknowledge its message in the same transaction."""
         with self._engine.connection.transaction() as transaction:
             job.transaction = transaction
             value = self._call(job)
-            if not job.claim():
+            if not job.claim(self):
                 raise _Replaced
             reply = self._reply_to(job, value)
             if reply is not None:
-                transaction.send(reply.destination, reply.body, headers=reply.headers, content_type=reply.content_type)
+                transaction.send(
+                    reply.destination,
+                    reply.body,
+                    headers=reply.headers,
+                    content_type=reply.content_type,
+                    persistent=reply.persistent,
+                )
             transaction.ack(job.message)
 
     def _call(self, job: Job) -> Any:
@@ -215,7 +280,8 @@ class Slot(DaemonThread):
         seen = self._task.seen
         if seen is None or self._task.identity_of(job.message) not in seen:
             return False
-        job.claim()
+        if not job.claim(self):
+            raise _Replaced
         try:
             job.message.ack()
             self._count("duplicate", job)
@@ -228,24 +294,28 @@ class Slot(DaemonThread):
             self._task.seen.add(self._task.identity_of(job.message))
 
     def _reply_to(self, job: Job, value: Any) -> Copy | None:
-        headers = job.message.headers
-        destination = None if value is None else headers.get("reply-to")
+        asked = job.message.headers
+        destination = None if value is None else asked.get("reply-to")
         if not destination or self._engine.was_refused(job.message):
             return None
-        correlation = headers.get("correlation-id")
-        return Copy(destination, value, {} if correlation is None else {"correlation-id": correlation}, identity="")
+        correlation = asked.get("correlation-id")
+        headers = {} if correlation is None else {"correlation-id": correlation}
+        return Copy(destination, value, headers, persistent=persistence(self._engine.connection, job.message))
 
     def _succeed(self, job: Job, value: Any) -> Attempt | None:
         try:
             self._remember(job)
+        except BaseException as error:
+            return self._fail(job, error)
+        try:
             if value is None or (reply := self._reply_to(job, value)) is None:
                 # With a key, alone: a slot that writes for others must not keep the next message of its key waiting.
                 job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
-                settle(self._engine.connection, job.message, reply)
+                settle(self._engine.connection, (job.message, reply))
         except (AckError, ConnectionLost, NotConnected) as error:
             self._unsettled(job, error)
-        except Exception as error:
+        except BaseException as error:
             if isinstance(error, StompError) and error.retryable:
                 self._unsettled(job, error)
             else:
@@ -265,15 +335,15 @@ class Slot(DaemonThread):
         attempt = job.attempts()
         try:
             decision = decide(task, attempt.number, error)
-        except Exception as bug:  # of the user's retry_delay
-            error, decision = bug, decide(task, task.retries + 1, bug)
+        except BaseException as bug:  # of the user's retry_delay
+            error, decision = bug, Decision("dead-letter", reason="retry_delay failed")
         counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
-        _LOG.log(
+        self._log(
             level, "%s: attempt %d at message %r failed, %s: %s: %s", task.name, attempt.number, message.message_id,
             decision.action if decision.action == "dead-letter" else f"{decision.action} in {decision.delay:.1f} s",
-            type(error).__name__, error, exc_info=None if expected else error,
+            type(error).__name__, text_of(error), exc_info=None if expected else error,
             extra=log_fields(task, message, attempt.number),
         )  # fmt: skip
         if decision.action != "defer":
@@ -282,16 +352,21 @@ class Slot(DaemonThread):
         following = Attempt(attempt.number + counts, attempt.first_failure)
         if decision.action != "dead-letter" and task.key is not None:
             self._count(_COUNTER[decision.action], job)
-            return None if engine.stopping.wait(decision.delay) or message.session_ended else following
+            if self._note is not None:
+                self._note.pause()
+            return None if engine.wait(decision.delay) or message.session_ended else following
         try:
             if decision.action == "dead-letter":
                 headers = dead_letter_headers(task, message, attempt, error, decision.reason)
-                settle(engine.connection, message, copy_of(message, dead_letter_queue(task, message), headers))
+                copy = copy_of(message, dead_letter_queue(task, message), headers)
             else:
                 headers = retry_headers(task, message, attempt, counts=counts)
-                queue, parking = retry_queue(task, message), parking_queue(task)
-                copy = copy_of(message, queue, headers, delay=decision.delay, parking=parking)
-                settle(engine.connection, message, copy)
+                if isinstance(error, ProcessCrashed):
+                    headers[CRASHED] = "true"
+                copy = copy_of(message, retry_queue(task, message), headers, delay=decision.delay)
+                if decision.delay > 0 and engine.parks:
+                    copy = parked(copy, parking_queue(task), engine.now())
+            settle(engine.connection, (message, copy))
             self._count(_COUNTER[decision.action], job)
             self._pause = _FIRST_PAUSE
         except StompError as refused:
@@ -302,14 +377,24 @@ class Slot(DaemonThread):
         """Note that a message was not settled, so that the broker redelivers it; wait if the broker refused."""
         make_redelivered(job.message, error)
         self._count("unsettled", job)
-        (_LOG.info if isinstance(error, AckError) else _LOG.warning)(
+        self._log(
+            logging.INFO if isinstance(error, AckError) else logging.WARNING,
             "%s: message %r was not settled and is redelivered: %s", self._task.name, job.message.message_id, error,
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
         if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
             self._engine.refused(job.message, error)
-            self._engine.stopping.wait(self._pause)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._wait_longer()
+        # Some brokers keep the session after an ERROR; the user may have acknowledged the message already.
+        if job.message.settled is None or not isinstance(error, AckError):
+            end_session(job.message, f"a message was not settled: {text_of(error)}")
+
+    def _wait_longer(self) -> None:
+        self._engine.stopping.wait(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _log(self, level: int, text: str, *arguments: object, **options: Any) -> None:
+        self._engine.log(level, text, *arguments, task=self._task, **options)
 
     def _count(self, what: str, job: Job) -> None:
         self._pool.count(what)
@@ -360,32 +445,29 @@ class Pool:
             return
         for index, slot in enumerate(self.slots):
             job = slot.job
-            if job is not None and time.monotonic() - job.started > limit and job.claim():
+            if job is None or job.holder is not None or time.monotonic() - job.started <= limit:
+                continue
+            replacement = Slot(self._engine, self, next(self._numbers), job)
+            if job.claim(replacement):
                 self.stuck[slot] = job
                 self.count("stuck")
-                _LOG.error(
-                    "%s: message %r runs longer than %g s in thread %s, which is left alone:\n%s", self.task.name,
-                    job.message.message_id, limit, slot.name, slot.stack(), extra=log_fields(self.task, job.message),
+                self._engine.log(
+                    logging.ERROR, "%s: message %r runs longer than %g s in thread %s, which is left alone:\n%s",
+                    self.task.name, job.message.message_id, limit, slot.name, slot.stack(), task=self.task,
+                    extra=log_fields(self.task, job.message),
                 )  # fmt: skip
-                self.slots[index] = replacement = Slot(self._engine, self, next(self._numbers), job)
+                self.slots[index] = replacement
                 replacement.start()
 
     def stuck_returned(self, slot: Slot, job: Job) -> None:
         """Note that a replaced slot has ended."""
         self.stuck.pop(slot, None)
-        _LOG.warning(
-            "%s: thread %s has finished message %r after %.1f s; the result is ignored", self.task.name, slot.name,
-            job.message.message_id, time.monotonic() - job.started,
+        self._engine.log(
+            logging.WARNING, "%s: thread %s has finished message %r after %.1f s; the result is ignored",
+            self.task.name, slot.name, job.message.message_id, time.monotonic() - job.started, task=self.task,
         )  # fmt: skip
 
 
 def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
     """Return the `extra` of a log record about a message."""
     return {"stompy_task": task.name, "stompy_message_id": message.message_id, "stompy_attempt": attempt}
-
-
-def _abort(transaction: Transaction) -> None:
-    try:
-        transaction.abort()
-    except StompError as error:
-        _LOG.info("a transaction of a stuck task was not aborted: %s", error)

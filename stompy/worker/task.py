@@ -12,11 +12,15 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
+from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
 
 if TYPE_CHECKING:
     import tenacity
+    from typing_extensions import Unpack
+
+    from stompy.connection.sending import MessageArguments
 
 Decode = Callable[[Message], Any] | Literal["json", "arguments"]
 """How a message becomes the arguments of a task; see `Worker.task`."""
@@ -106,12 +110,37 @@ class TaskContext:
         destination: str,
         body: Body = b"",
         *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
+        confirm: bool = False,
+        timeout: float | None = None,
+        **arguments: Unpack[MessageArguments],
     ) -> None:
-        """Send a message, in the transaction if the task is transactional; for the arguments see `Connection.send`."""
-        target = self.connection if self.transaction is None else self.transaction
-        target.send(destination, body, content_type=content_type, headers=headers)
+        """Send a message, in the transaction if the task is transactional.
+
+        Args:
+            destination: as for `Connection.send`.
+            body: as for `Connection.send`.
+            confirm: as for `Connection.send`; what is in a transaction is confirmed by its commit.
+            timeout: as for `Connection.send`; not of what is in a transaction.
+            arguments: as for `Connection.send`. By default the message is persistent if the task's message is.
+
+        Raises:
+            StompError: as `Connection.send` and `Transaction.send`.
+        """
+        if arguments.get("persistent") is None:
+            arguments["persistent"] = persistence(self.connection, self.message)
+        if self.transaction is None:
+            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **arguments)
+        else:
+            self.transaction.send(destination, body, **arguments)
+
+
+def persistence(connection: Connection, message: Message) -> bool | None:
+    """Return the option `persistent` for what is sent because of a message: `True` if the message is persistent.
+
+    `None` leaves it to the broker.
+    """
+    able = dialect_named(connection.dialect).supports("persistent")
+    return True if able and message.headers.get("persistent", "").lower() == "true" else None
 
 
 class TaskArguments(TypedDict, total=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections import deque
@@ -24,9 +25,10 @@ class TaskQueue:
         self._ready: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._key = task.key
         self._limit = limit
-        self._waiting: dict[Hashable, deque[Message]] = {}
-        """By key: the messages that wait until the one that is ready or running is done."""
-        self._keys: dict[int, Hashable] = {}
+        self._lines: dict[Hashable, _Line] = {}
+        """By key."""
+        self._line_of: dict[int, _Line] = {}
+        """By `id` of each message that is here or running."""
         self._lock = make_condition("task queue")
         self._closed = False
 
@@ -40,16 +42,25 @@ class TaskQueue:
             return
         try:
             key: Hashable = self._key(message)
-            hash(key)
-        except Exception:  # the task then fails for the same reason, in a slot
+        except BaseException:
             key = None
         with self._lock:
-            self._keys[id(message)] = key
-            if key in self._waiting:
-                self._waiting[key].append(message)
+            try:
+                line = self._line(key)
+            except BaseException:  # of the key when it is hashed or compared
+                line = self._line(None)
+            self._line_of[id(message)] = line
+            if line.busy:
+                line.waiting.append(message)
                 return
-            self._waiting[key] = deque()
+            line.busy = True
         self._ready.put(message)
+
+    def _line(self, key: Hashable) -> _Line:
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(key)
+        return line
 
     def get(self) -> Message | None:
         """Return the next message, or `None` after `close`."""
@@ -64,14 +75,15 @@ class TaskQueue:
         if self._key is None:
             return
         with self._lock:
-            key = self._keys.pop(id(message), None)
-            waiting = self._waiting.get(key)
-            if waiting is None:
+            line = self._line_of.pop(id(message), None)
+            if line is None:
                 return
-            if not waiting:
-                del self._waiting[key]
+            if not line.waiting:
+                line.busy = False
+                with contextlib.suppress(BaseException):  # of the key when it is compared; the line can be used again
+                    del self._lines[line.key]
                 return
-            following = waiting.popleft()
+            following = line.waiting.popleft()
         self._ready.put(following)
 
     def close(self, slots: int) -> None:
@@ -87,7 +99,24 @@ class TaskQueue:
             return self._count()
 
     def _count(self) -> int:
-        return self._ready.qsize() + sum(map(len, self._waiting.values()))
+        return self._ready.qsize() + sum(len(line.waiting) for line in self._lines.values())
+
+
+class _Line:
+    """The messages of one key.
+
+    Attributes:
+        key: of the messages.
+        busy: whether one of them is ready or running.
+        waiting: the others.
+    """
+
+    __slots__ = ("busy", "key", "waiting")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.busy = False
+        self.waiting: deque[Message] = deque()
 
 
 class RateLimit:

@@ -33,14 +33,6 @@ _LOG = logging.getLogger("stompy.worker")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class _Interrupted(BaseException):
-    """A signal came that must not wait: while connecting, or the second one."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 class Worker:
     """Runs tasks for messages, in threads, until it is stopped.
 
@@ -54,8 +46,8 @@ class Worker:
         startup_timeout: seconds for the first session; `None` waits for the broker without a limit.
         reconnect: policy for lost sessions; by default without a limit, or that of a `failover:` address.
         max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
-        max_messages: stop in order after this number of messages.
-        max_seconds: stop in order after this time.
+        max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
+        max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
         middleware: objects whose methods are called when something happens; see the guide.
         processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
             starts the program's command line again in each. `None` runs them in this process.
@@ -113,6 +105,7 @@ class Worker:
         self._tasks: list[Task] = []
         self._engine: Engine | None = None
         self._supervisor: Supervisor | None = None
+        self._clock: Callable[[], float] | None = None
 
     @property
     def name(self) -> str:
@@ -131,8 +124,10 @@ class Worker:
         concurrency: int | None = None,
         processes: int | None = None,
         http: str | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Replace settings by those of the command line, or of a test."""
+        """Replace settings by those of the command line, or of a test, which may have the worker use another clock."""
+        self._clock = self._clock if clock is None else clock
         settings = self._settings
         if concurrency is not None:
             settings = replace(settings, concurrency=concurrency)
@@ -296,12 +291,13 @@ class Worker:
         self._engine = engine = Engine(
             settings,
             tasks,
+            clock=self._clock,
             middleware=self._middleware,
             on_tick=on_tick,
             crashes=None if role is None else role.crashes(),
         )
         if role is not None:
-            on_tick += [partial(_watch_parent, engine, role), lambda: role.report(engine.health())]
+            on_tick += [partial(_obey, engine, role), lambda: role.report(engine.health())]
         return engine
 
     # Running as a process.
@@ -341,49 +337,85 @@ class Worker:
 
     def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
         engine = self._new_engine(role, [systemd.tick])
-        with _Signals(engine) as signals:
-            try:
-                try:
-                    engine.start()
-                except NotConnected:
-                    return WorkerExit.OK  # stopped before it was connected
-                except StompError as error:
-                    _LOG.error("%s: not started: %s", engine.name, error)
-                    return exit_of(error)
-                systemd.notify("READY=1")
-                engine.stopping.wait()
-                systemd.notify("STOPPING=1")
-                return engine.finish(engine.settings.stop_timeout)
-            except _Interrupted as interrupted:
-                engine.finish(0.0)
-                return WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
+        signals = _Signals(engine, role)
+        try:
+            signals.install()
+            code = self._run_engine(engine, systemd)
+            signals.raises = False
+        except _Interrupted as interrupted:
+            engine.finish(0.0)
+            code = WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
+        finally:
+            if role is None:
+                signals.restore()
+        if role is not None:
+            role.report(engine.health())
+        return code
+
+    def _run_engine(self, engine: Engine, systemd: Systemd) -> int:
+        try:
+            engine.start()
+        except NotConnected:
+            return WorkerExit.OK  # stopped before it was connected
+        except StompError as error:
+            _LOG.error("%s: not started: %s", engine.name, error)
+            return exit_of(error)
+        systemd.notify("READY=1")
+        engine.stopping.wait()
+        systemd.notify("STOPPING=1")
+        return engine.finish(engine.settings.stop_timeout)
 
 
-def _watch_parent(engine: Engine, role: ChildRole) -> None:
-    if role.orphaned:
-        engine.stop(WorkerExit.FAILED, "the parent process has died")
+def _obey(engine: Engine, role: ChildRole) -> None:
+    if role.told_to_stop:
+        engine.stop(WorkerExit.OK, "the parent process says so, or has died")
+
+
+class _Interrupted(BaseException):
+    """A signal came that must not wait: while connecting, or the second one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class _Signals:
-    """Stops an engine at SIGTERM and SIGINT, while the block runs in the main thread."""
+    """Stops an engine at SIGTERM and SIGINT, and raises `_Interrupted` in the main thread, once, if that must not wait.
 
-    def __init__(self, engine: Engine) -> None:
+    It raises wherever the main thread is, also in `install`.
+
+    Args:
+        engine: to stop.
+        role: of a child process, which ignores signals until its parent has told it to stop.
+
+    Attributes:
+        received: number of signals.
+        raises: whether it may raise.
+    """
+
+    def __init__(self, engine: Engine, role: ChildRole | None) -> None:
         self._engine = engine
+        self._role = role
         self._before: dict[int, Any] = {}
         self.received = 0
+        self.raises = True
 
-    def __enter__(self) -> _Signals:
+    def install(self) -> None:
+        """Begin; only in the main thread, as others get no signals."""
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._handle)
-        return self
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+            for number in self._before:
+                signal.signal(number, self._handle)
 
-    def __exit__(self, *exc: object) -> None:
+    def restore(self) -> None:
+        """End."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._role is not None and (self.received or not self._role.told_to_stop):
+            return
         self.received += 1
         self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
-        if self.received == (2 if self._engine.pools else 1):
+        if self.raises and self.received == (2 if self._engine.pools else 1):
             raise _Interrupted(number)  # the second signal, or the first one while connecting

@@ -341,3 +341,15 @@ def test_a_durable_subscription_collects_until_it_is_deleted(case: Case, version
         subscription = conn.subscribe(topic, durable=name)
         assert rest(subscription) == []
         subscription.unsubscribe(delete=True)
+
+
+def test_a_redelivered_message_has_its_id_and_its_mark(case: Case, queue: str) -> None:
+    with case.connect() as conn:
+        fill(conn, queue, *"abc")
+    with case.connect() as conn:
+        before = taken(conn.subscribe(queue, ack="client-individual"), 3)
+    with case.connect() as conn:
+        after = taken(conn.subscribe(queue, ack="client-individual"), 3)
+    ids = [{message.text: message.message_id.rpartition(",")[2] for message in each} for each in (before, after)]
+    assert (ids[0] == ids[1]) == case.dialect.keeps_message_id
+    assert all(message.redelivered for message in after) == case.dialect.marks_redelivered

@@ -58,10 +58,18 @@ class Strike:
 
     Args:
         place: which of them, from 0 on; `None` only counts them.
-        error: what is raised.
+        error: what is raised; or it sends a signal, whose handler may raise, and returns `None`.
+        within: the beginnings of the files whose code is struck.
     """
 
-    def __init__(self, place: int | None, error: Callable[[], BaseException] = KeyboardInterrupt) -> None:
+    def __init__(
+        self,
+        place: int | None,
+        error: Callable[[], BaseException | None] = KeyboardInterrupt,
+        *,
+        within: tuple[str, ...] = (_HOME,),
+    ) -> None:
+        self._within = within
         self._place = place
         self._error = error
         self._frames: dict[FrameType, tuple[bool, tuple[bool, bool, object] | None]] = {}
@@ -88,7 +96,7 @@ class Strike:
         return bool(self.where)
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if self.where or not frame.f_code.co_filename.startswith(_HOME) or _in_finalizer(frame):
+        if self.where or not frame.f_code.co_filename.startswith(self._within) or _in_finalizer(frame):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -113,6 +121,9 @@ class Strike:
             if self.places == self._place and not self.where:
                 place = f"{frame.f_code.co_filename.removeprefix(_HOME)}:{frame.f_lineno}"
                 self.where = f"{place} {dis.opname[frame.f_code.co_code[frame.f_lasti]]} in {frame.f_code.co_name}"
-                raise self._error()
+                error = self._error()
+                if error is not None:
+                    raise error
+                return None
             self.places += 1
         return self._follow

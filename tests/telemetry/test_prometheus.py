@@ -46,6 +46,7 @@ def test_the_registry_has_what_the_endpoint_has(broker: Broker) -> None:
         assert {name.partition("[")[0] for name in found} == {
             "stompy_worker_connected",
             "stompy_worker_parked",
+            "stompy_worker_overdue",
             "stompy_worker_running",
             "stompy_worker_queued",
             "stompy_worker_stuck",

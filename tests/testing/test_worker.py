@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
 from stompy.testing.worker import RunningWorker
+from tests.worker.conftest import LIKE
 
 Run = Callable[[stompy.Worker], RunningWorker]
+
+
+@pytest.fixture(params=LIKE, ids=lambda like: like or "stompy")
+def stomp_broker_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"like": request.param}
 
 
 def test_a_worker_runs_on_the_embedded_broker_until_it_is_idle(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +87,61 @@ class Seen:
 @pytest.fixture
 def seen() -> Seen:
     return Seen()
+
+
+TOP = Path(__file__).parents[2]
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts `stompy worker`; what still runs at the end is killed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_worker(
+        name: str, *arguments: str, url: str, module: str = "stompy", new_session: bool = False, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, "worker", f"tests.worker.programs:{name}", *arguments],
+            cwd=TOP,
+            env={**os.environ, "STOMPY_URL": url, "STOMPY_TEST_FOLDER": str(tmp_path), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=new_session,
+        )
+        started.append(process)
+        return process
+
+    yield start_worker
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.communicate(timeout=WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Callable[[], list[str]]:
+    """Return what returns the lines that the tasks noted."""
+    path = tmp_path / "noted"
+    return lambda: path.read_text().splitlines() if path.exists() else []
+
+
+def send(url: str, *bodies: str) -> None:
+    with stompy.connect(url) as conn:
+        for body in bodies:
+            conn.send("/queue/a", body, confirm=True)
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WITHIN) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""

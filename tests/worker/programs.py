@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -127,3 +128,45 @@ def ordered(body: dict[str, object], context: stompy.TaskContext) -> None:
     if body["kind"] == "poison" or (body["kind"] == "flaky" and context.attempt == 1):
         raise ValueError(body["kind"])
     note(f"k {context.message.headers['customer']} {body['n']}")
+
+
+def run_task(message: stompy.Message) -> None:
+    """Do what the body says, beside noting when it begins and ends."""
+    what, argument = [*message.text.split(), ""][:2]
+    note(f"begin {os.getpid()} {message.text}")
+    if what == "sleep":
+        time.sleep(float(argument))
+    elif what == "exit":
+        os._exit(int(argument))
+    elif what == "segfault":
+        ctypes.string_at(0)
+    elif what == "once" and not (FOLDER / "struck").exists():
+        (FOLDER / "struck").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what in ("beside", "poison"):
+        # Kills the process when everything else runs that can, the first time.
+        while not (FOLDER / "struck").exists() and len(lines()) < int(argument):
+            time.sleep(0.01)
+        if what == "poison":
+            (FOLDER / "struck").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.1)
+    elif what == "wait":
+        while not (FOLDER / "release").exists():
+            time.sleep(0.01)
+    note(f"end {os.getpid()} {message.text}")
+
+
+def lines() -> list[str]:
+    """Return what was noted."""
+    return (FOLDER / "noted").read_text().splitlines()
+
+
+alone = stompy.Worker(concurrency=1, stop_timeout=20)
+alone.add(run_task, "/queue/a", retries=0)
+supervised = stompy.Worker(concurrency=8, stop_timeout=20)
+supervised.add(run_task, "/queue/a", retries=0)
+keyed = stompy.Worker(concurrency=8, stop_timeout=20)
+keyed.add(run_task, "/queue/a", key=lambda message: "", retries=1, retry_delay=(0.01, 0.01))
+limited = stompy.Worker(concurrency=2, stop_timeout=20, max_messages=3)
+limited.add(run_task, "/queue/a")

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,53 +13,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.worker.conftest import WITHIN, left, wait_until
-
-TOP = Path(__file__).parents[2]
-
-Start = Callable[..., "subprocess.Popen[bytes]"]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Return what starts `stompy worker`; what still runs at the end is killed."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start_worker(
-        name: str, *arguments: str, url: str, module: str = "stompy", **environment: str
-    ) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, "worker", f"tests.worker.programs:{name}", *arguments],
-            cwd=TOP,
-            env={**os.environ, "STOMPY_URL": url, "STOMPY_TEST_FOLDER": str(tmp_path), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        started.append(process)
-        return process
-
-    yield start_worker
-    for process in started:
-        if process.poll() is None:
-            process.terminate()
-        try:
-            process.communicate(timeout=WITHIN)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-
-
-@pytest.fixture
-def noted(tmp_path: Path) -> Callable[[], list[str]]:
-    """Return what returns the lines that the tasks noted."""
-    path = tmp_path / "noted"
-    return lambda: path.read_text().splitlines() if path.exists() else []
-
-
-def send(url: str, *bodies: str) -> None:
-    with stompy.connect(url) as conn:
-        for body in bodies:
-            conn.send("/queue/a", body, confirm=True)
+from tests.worker.conftest import WITHIN, Start, get, left, send, wait_until
 
 
 def redelivered(url: str, count: int) -> dict[str, bool]:
@@ -251,7 +200,7 @@ def test_children_stop_with_the_parent_in_order(
     process.terminate()
     assert process.stderr is not None
     for _ in range(2):
-        wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
+        wait_until(lambda: b"stopping: " in (process.stderr.readline() if process.stderr else b""))
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
     assert len(noted()) == 4
@@ -272,16 +221,6 @@ def test_when_every_child_dies_the_code_says_so(broker: Broker, start: Start, tm
     (tmp_path / "doom").touch()
     process = start("doomed", "--processes", "2", url=broker.url)
     assert process.wait(WITHIN) == stompy.WorkerExit.FAILED
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WITHIN) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")])

@@ -256,3 +256,36 @@ def test_a_record_of_the_log_has_fields(broker: Broker, make_worker: Make, caplo
         wait_until(lambda: broker.depth("/queue/a.dead") == 1)
     (record,) = [vars(record) for record in caplog.records if hasattr(record, "stompy_task")]
     assert (record["stompy_task"], record["stompy_attempt"]) == ("handle", 1)
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("end", ["return", "raise", "send"])
+def test_a_task_past_its_time_limit_is_settled_once(
+    each_broker: Broker, make_worker: Make, transactional: bool, end: str
+) -> None:
+    with stompy.connect(each_broker.url) as conn:
+        if transactional and conn.dialect == "artemis":
+            pytest.skip("Artemis has no transactional tasks")
+    worker = make_worker(each_broker.url, concurrency=2, max_stuck=100)
+    release = threading.Event()
+
+    @worker.task("/queue/a", transactional=transactional, retries=0, time_limit=0.1)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        release.wait(WITHIN)
+        if end == "raise":
+            raise ValueError
+        if end == "send":
+            context.send("/queue/b", message.body)
+
+    with worker:
+        with stompy.connect(each_broker.url) as conn:
+            for number in range(4):
+                conn.send("/queue/a", number, confirm=True)
+        wait_until(lambda: each_broker.depth("/queue/a.dead") == 4)
+        assert worker.health().tasks["handle"].stuck == 4
+        release.set()
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
+        counts = worker.health().tasks["handle"].counts
+        assert counts == {"stuck": 4, "failed": 4, "dead_lettered": 4}
+    assert each_broker.depth("/queue/a.dead") == 4
+    assert left(each_broker) == 0

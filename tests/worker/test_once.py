@@ -20,7 +20,7 @@ def order(body: dict[str, int], context: stompy.TaskContext) -> str:
         raise stompy.Defer(5)
     if body["id"] > 100:
         raise ValueError("too large")
-    context.send("/queue/invoices", body, headers={"customer": context.message.headers["customer"]})
+    context.send("/queue/invoices", body, headers={"customer": context.message.headers["customer"]}, priority=7)
     return "done"
 
 
@@ -32,6 +32,7 @@ def test_a_message_that_is_processed() -> None:
     assert (ran.outcome, ran.value, ran.error) == ("processed", "done", None)
     (sent,) = ran.sent
     assert (sent.destination, sent.body, sent.headers) == ("/queue/invoices", {"id": 1}, {"customer": "c1"})
+    assert sent.options == {"priority": 7}
 
 
 @pytest.mark.parametrize(

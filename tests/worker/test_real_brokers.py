@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -166,3 +167,78 @@ def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: 
     with worker:
         assert receive(real.url(), f"/queue/tx-{outcome}.{ended[0]}").text == outcome
     assert_empty(real.url(), f"/queue/tx-{outcome}", f"/queue/tx-{outcome}.{ended[1]}")
+
+
+def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker, seen: Seen) -> None:
+    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+
+    @worker.task("/queue/waits")
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        if message.text == "long":
+            raise stompy.Defer(300)
+        if context.attempt == 1:
+            raise stompy.Retry(delay=1)
+        seen.add(message.text)
+
+    with worker, stompy.connect(real.url()) as conn:
+        for _ in range(1_200):
+            conn.send("/queue/waits", "long", persistent=True, receipt=True)
+        conn.flush()
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("deferred") == 1_200, within=90)
+        for number in range(20):
+            conn.send("/queue/waits", str(number), persistent=True, confirm=True)
+        assert sorted(map(int, seen.wait(20))) == list(range(20))
+        assert worker.health().tasks["handle"].counts["deferred"] == 1_200
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
+def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: RunningBroker, transactional: bool) -> None:
+    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    queue = f"/queue/forward-{transactional}"
+
+    @worker.task(queue, transactional=transactional)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> str:
+        context.send(f"{queue}.out", message.body)
+        return message.text
+
+    with stompy.connect(real.url()) as conn:
+        if transactional and conn.dialect == "artemis":
+            return
+        for number in range(300):
+            conn.send(queue, number, headers={"reply-to": f"{queue}.replies"}, persistent=True, receipt=True)
+        conn.flush()
+    with worker:
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("processed") == 300, within=60)
+    real.restart()
+    with stompy.connect(real.url()) as conn:
+        for end in ("out", "replies"):
+            subscription = conn.subscribe(f"{queue}.{end}", ack="client-individual")
+            found = set()
+            for _ in range(300):
+                message = subscription.receive(WITHIN)
+                found.add(message.json())
+                message.ack()
+            assert found == set(range(300))
+        conn.disconnect()
+
+
+def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningBroker) -> None:
+    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, stop_timeout=WITHIN)
+    release = threading.Event()
+
+    @worker.task("/queue/overdue", transactional=True, retries=0, time_limit=0.3)
+    def handle(message: stompy.Message) -> None:
+        release.wait(2 * WITHIN)
+
+    with stompy.connect(real.url()) as conn:
+        if conn.dialect == "artemis":
+            return
+        for number in range(4):
+            conn.send("/queue/overdue", number, persistent=True, confirm=True)
+    with worker:
+        wait_until(lambda: worker.health().tasks["handle"].counts.get("dead_lettered") == 4)
+        release.set()
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
+        assert worker.health().tasks["handle"].counts == {"stuck": 4, "failed": 4, "dead_lettered": 4}
+    assert sorted(receive(real.url(), "/queue/overdue.dead").json() for _ in range(4)) == [0, 1, 2, 3]
+    assert_empty(real.url(), "/queue/overdue", "/queue/overdue.dead")

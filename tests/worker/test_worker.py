@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.sending import MessageArguments
 from stompy.testing.proxy import FaultProxy
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
@@ -369,3 +371,89 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
             wait_until(lambda: left(broker) == 0)
             with contextlib.suppress(stompy.ConnectionLost):
                 stuck.result()
+
+
+OPTIONS: dict[str, Any] = {
+    "content_type": "text/x", "headers": {"a": "b"}, "content_length": False, "persistent": True, "priority": 7,
+    "expires": 3_600, "delay": 0.01, "group": "g", "dedupe_id": "d",
+}  # fmt: skip
+
+
+OF_EACH = (
+    "message-id", "ack", "timestamp", "receipt", "transaction", "expires", "destination", "subscription",
+    "scheduledJobId",
+)  # fmt: skip
+"""Headers that differ with each message."""
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
+def test_a_task_sends_with_every_option_of_a_connection(
+    each_broker: Broker, make_worker: Make, transactional: bool
+) -> None:
+    assert set(OPTIONS) == set(MessageArguments.__annotations__)
+    worker = make_worker(each_broker.url)
+
+    @worker.task("/queue/a", transactional=transactional, retries=0)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        context.send("/queue/b", "x", **{message.text: OPTIONS[message.text]})
+
+    with stompy.connect(each_broker.url) as conn:
+        if transactional and conn.dialect == "artemis":
+            pytest.skip("Artemis has no transactional tasks")
+        direct = conn.subscribe("/queue/c", ack="client-individual")
+        by_task = conn.subscribe("/queue/b", ack="client-individual")
+        compared = set()
+        with worker:
+            for name, value in OPTIONS.items():
+                with contextlib.suppress(stompy.ConfigurationError):  # this broker does not support it
+                    conn.send("/queue/c", "x", **{name: value}, confirm=True)
+                    conn.send("/queue/a", name, confirm=True)
+                    expected, found = direct.receive(WITHIN), by_task.receive(WITHIN)
+                    assert {key: value for key, value in found.headers.items() if key not in OF_EACH} == {
+                        key: value for key, value in expected.headers.items() if key not in OF_EACH
+                    }
+                    compared.add(name)
+        assert {"content_type", "headers", "content_length", "persistent", "priority", "expires"} <= compared
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
+@pytest.mark.parametrize("persistent", [True, None])
+def test_what_a_task_sends_is_as_persistent_as_its_message(
+    each_broker: Broker, make_worker: Make, transactional: bool, persistent: bool | None
+) -> None:
+    worker = make_worker(each_broker.url)
+
+    @worker.task("/queue/a", transactional=transactional, retries=0)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> str:
+        context.send("/queue/b", "x")
+        if message.text == "bad":
+            raise ValueError
+        return "reply"
+
+    with stompy.connect(each_broker.url) as conn:
+        if transactional and conn.dialect == "artemis":
+            pytest.skip("Artemis has no transactional tasks")
+        with worker:
+            for text in ("good", "bad"):
+                conn.send("/queue/a", text, headers={"reply-to": "/queue/replies"}, persistent=persistent, confirm=True)
+            for queue, expected in (("/queue/b", persistent), ("/queue/replies", persistent), ("/queue/a.dead", True)):
+                received = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+                assert (received.headers.get("persistent") == "true") is bool(expected), queue
+
+
+def test_a_task_can_wait_until_what_it_sent_is_confirmed(broker: Broker, make_worker: Make, seen: Seen) -> None:
+    worker = make_worker()
+
+    @worker.task("/queue/a")
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        context.send("/queue/b", "x", confirm=True, timeout=WITHIN)
+        seen.add(broker.depth("/queue/b"))
+
+    with worker:
+        send(broker, "/queue/a", "1")
+        assert seen.wait(1) == [1]
+
+
+def test_a_transaction_takes_every_option_of_a_message() -> None:
+    parameters = inspect.signature(stompy.Transaction.send).parameters
+    assert set(parameters) - {"self", "destination", "body"} == set(MessageArguments.__annotations__)

@@ -1,0 +1,24 @@
+"""A worker whose one child process is replaced after a second without a report: `python -m` this module."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stompy.worker.supervisor import Supervisor
+from tests.worker.programs import FOLDER, supervised
+
+
+def note_ready() -> None:
+    """Make the file `ready` when the child takes messages."""
+    if supervisor.health().ready:
+        (FOLDER / "ready").touch()
+
+
+supervisor = Supervisor("worker", 1, 20.0, note_ready, hung=1.0)
+
+if __name__ == "__main__":
+    if "STOMPY_WORKER_CHILD" in os.environ:
+        supervised._override(processes=1)
+        sys.exit(supervised.run())
+    sys.exit(supervisor.run())
