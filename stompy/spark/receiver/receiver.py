@@ -22,7 +22,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
@@ -277,16 +276,7 @@ class Receiver(DaemonThread):
 
 
 def _rows(messages: list[Message], broker: str, identifier: Identifier) -> list[tuple[Record, Identity | None]]:
-    """Return the records of messages, each with its identity.
-
-    A redelivered message without an identity is marked as a possible duplicate.
-    """
+    """Return the records of messages, each with its identity."""
     now = now_us()
-    rows = []
-    for message in messages:
-        record = record_of(message, broker=broker, received_at=now)
-        identity = identifier.of(record)
-        if identity is None and record.redelivered:
-            record = replace(record, possible_duplicate=True)
-        rows.append((record, identity))
-    return rows
+    rows = (record_of(message, broker=broker, received_at=now) for message in messages)
+    return [(row, identifier.of(row)) for row in rows]
