@@ -23,11 +23,10 @@ def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path:
     fill(broker.url, range(100))
     with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
         engine.prepare_available_now()
-        start = engine.initial()
+        end = engine.latest(engine.initial(), BatchLimits(max_messages=70))
+        assert at(end) == 70
         fill(broker.url, range(100, 150))
         spooled(engine, 150)
-        end = engine.latest(start, BatchLimits(max_messages=70))
-        assert at(end) == 70
         end = engine.latest(end, BatchLimits(max_messages=70))
         assert at(end) == 100
         assert engine.latest(end, BatchLimits(max_messages=70)) == end
