@@ -11,28 +11,33 @@ a query that is refused has acknowledged nothing.
 | thread | owns | may block on |
 |---|---|---|
 | Spark's | offsets, the view | the disk; with `prepare_available_now` the broker, in `latest` |
+| `stompy-spool-query` | the heartbeat of the query's claim | the disk |
 | `stompy-spool-<number>` | see `receiver.py` | |
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusy, SpoolDamaged, SpoolMismatch
+from stompy.errors import SpoolBusy, SpoolDamaged, SpoolMismatch, StompError
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
+from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
 from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
+from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -114,6 +119,7 @@ class StreamEngine:
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._fail = options.spool.fail_on_data_loss
+        self._claim: _QueryClaim | None = None
         self._opened: tuple[Spool, SpoolView] | None = None
         self._receivers: Receivers | None = None
         self._checked: tuple[Offset, Segment] | None = None
@@ -141,8 +147,9 @@ class StreamEngine:
         Raises:
             StompError: no messages can arrive; the error says why.
             SpoolMismatch: the start offset is not one of this spool, or of a newer one of which this is a copy.
+            SpoolBusy, SpoolFenced: another query reads the spool.
         """
-        spool, view = self._open()
+        spool, view = self._claimed()
         if self._available_now:
             self._refresh(view)
         readable = view.refresh()
@@ -182,8 +189,9 @@ class StreamEngine:
         Raises:
             SpoolMismatch: the checkpoint belongs to another spool, or to a newer one of which this is a copy.
             SpoolDataLoss: messages are missing (option failOnDataLoss).
+            SpoolBusy, SpoolFenced: another query reads the spool.
         """
-        spool, view = self._open()
+        spool, view = self._claimed()
         self._refresh(view)
         begin, until = self._check(start, spool, view), self._check(end, spool, view)
         pieces = self._pieces(view, begin.next, until.next)
@@ -199,7 +207,7 @@ class StreamEngine:
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that everything before `end` was processed; raises as `plan`."""
-        spool, view = self._open()
+        spool, view = self._claimed()
         done = self._check(end, spool, view).next
         view.note_processed(done, retention=self._options.spool_retention)
         self._valid = {segment: sound for segment, sound in self._valid.items() if segment.end > done}
@@ -217,6 +225,8 @@ class StreamEngine:
         """End the receivers. Idempotent."""
         if self._receivers is not None:
             self._receivers.stop()
+        if self._claim is not None:
+            self._claim.close()
 
     @property
     def url(self) -> str:
@@ -235,10 +245,19 @@ class StreamEngine:
         if self._opened is None:
             options = self._options.spool
             spool = make_spool(open_files(options.spool_dir), options.origin)
+            if self._claim is None:
+                self._claim = _QueryClaim(spool, options)
             view = SpoolView(spool, fail_on_loss=self._fail)
             self._opened = spool, view
             _LOG.info("spool %s has the messages %d to %d", spool.files.url, view.index.low, view.next - 1)
         return self._opened
+
+    def _claimed(self) -> tuple[Spool, SpoolView]:
+        """Return the spool, which no other query has taken over."""
+        opened = self._open()
+        assert self._claim is not None, "the spool is claimed when it is opened"
+        self._claim.check()
+        return opened
 
     def _started(self, view: SpoolView) -> Receivers:
         """Start the receivers at the first call."""
@@ -349,6 +368,31 @@ class StreamEngine:
     @staticmethod
     def _missing(view: SpoolView, start: int, end: int, pieces: list[Piece]) -> int:
         return end - start - sum(piece.rows for piece in pieces)
+
+
+class _QueryClaim(DaemonThread):
+    """The claim of a query, and the thread that shows that it is alive, as Spark does not call for hours in a batch."""
+
+    def __init__(self, spool: Spool, options: SpoolOptions) -> None:
+        super().__init__("stompy-spool-query")
+        patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
+        self._closing = threading.Event()
+        self._claim = Claim(spool.files, patience=patience, closing=self._closing, role=READER)
+        self._claim.begin(0)
+        self.check = self._claim.check
+        self.start()
+
+    def run(self) -> None:
+        """Touch the claim until closed."""
+        while not self._closing.wait(HEARTBEAT_INTERVAL / 2):
+            with contextlib.suppress(StompError):  # Spark's thread has it too, and raises it
+                self._claim.heartbeat()
+
+    def close(self) -> None:
+        """Release the claim. Idempotent."""
+        self._closing.set()
+        self.join_until(Deadline(HEARTBEAT_INTERVAL))
+        self._claim.release()
 
 
 def _receivers_of(options: SpoolOptions, spool: Spool, view: SpoolView) -> Receivers:

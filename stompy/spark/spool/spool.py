@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from stompy.errors import SpoolError, SpoolMismatch
-from stompy.spark.spool.claims import EPOCHS, LOCK
+from stompy.spark.spool.claims import FILLER, READER
 from stompy.spark.spool.files import Files, LocalFiles
 from stompy.spark.spool.names import IDENTITY, Segment, segment_of
 from stompy.spark.spool.segment import decode, merged_digests
@@ -19,7 +19,9 @@ from stompy.spark.spool.suspects import FOLDER
 
 FORMAT = "stompy spool"
 VERSION = 2
-_OURS = frozenset({COUNTS, EPOCHS, LOCK, FOLDER, SETTLED, PLANNED})
+_OURS = frozenset({
+    COUNTS, FILLER.folder, FILLER.lock, FOLDER, PLANNED, READER.folder, READER.lock, SETTLED,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

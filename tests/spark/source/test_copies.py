@@ -21,7 +21,7 @@ from tests.spark.source.test_engine import broker as broker  # the fixture serve
 from tests.spark.spool.builders import spool_files
 from tests.support.seed import SEED_SETTING, chance
 
-OLD, NEW = range(400), range(400, 700)
+OLD, NEW = range(400), range(400, 1000)
 GIVEN = {"segmentmaxmessages": "20"}
 
 

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +15,7 @@ from typing import Any
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolMismatch
+from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolFenced, SpoolMismatch
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
@@ -236,14 +240,73 @@ def test_a_damaged_segment_is_given_up_and_counted_and_the_query_goes_on(
 
 
 @pytest.mark.hard_case("T10")
-def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(broker: Broker, tmp_path: Path) -> None:
-    with engine_on(broker, tmp_path) as first:
+@pytest.mark.parametrize("receivers", ["00", "01", "10", "11"])
+def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(
+    broker: Broker, tmp_path: Path, receivers: str
+) -> None:
+    with contextlib.ExitStack() as running:
+        if receivers[0] == "0":
+            running.enter_context(receiving(broker, tmp_path))
+        first = running.enter_context(engine_on(broker, tmp_path, receivers=receivers[0]))
         start = first.initial()
-        with engine_on(broker, tmp_path, locktimeout="0") as second, pytest.raises(SpoolBusy):
+        with (
+            engine_on(broker, tmp_path, locktimeout="0", receivers=receivers[1]) as second,
+            pytest.raises(SpoolBusy, match=rf"another query reads it \(process {os.getpid()} on "),
+        ):
             second.initial()
         fill(broker.url, range(10))
         spooled(first, 10)
         assert at(first.latest(start, ALL)) == 10
+
+
+@pytest.mark.hard_case("T10")
+def test_a_second_query_is_refused_in_another_process_too_until_the_first_is_killed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    given = {"url": broker.url, "destination": QUEUE, "spoolDir": str(tmp_path / "spool"), "receivers": "0"}
+    command = [sys.executable, "-m", "tests.spark.crashes.filler", json.dumps(given)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[3]) as first:
+        try:
+            eventually(lambda: list(tmp_path.glob("spool/reader/0*")))
+            with (
+                engine_on(broker, tmp_path, locktimeout="0", receivers="0") as second,
+                pytest.raises(SpoolBusy, match=f"another query reads it .process {first.pid} on "),
+            ):
+                second.initial()
+        finally:
+            first.kill()
+            first.wait()
+    with engine_on(broker, tmp_path, locktimeout="0", receivers="0") as second:
+        assert at(second.initial()) == 0
+
+
+def test_a_query_that_hangs_is_taken_over_from_and_removes_nothing_more(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(10))
+    with (
+        receiving(broker, tmp_path) as pool,
+        engine_on(broker, tmp_path, receivers="0") as first,
+        engine_on(broker, tmp_path, receivers="0", takeoverafter="0") as second,
+    ):
+        eventually(lambda: pool.writer.settled == 10)
+        end = first.latest(first.initial(), ALL)
+        assert at(second.initial()) == 0
+        for call in (lambda: first.latest(end, ALL), lambda: first.plan(end, end), lambda: first.commit(end)):
+            with pytest.raises(SpoolFenced, match="another query has taken it over"):
+                call()
+        assert spool_in(tmp_path).low() == 0
+
+
+def test_a_query_in_a_long_batch_is_not_taken_over_from(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.spark.source.engine.HEARTBEAT_INTERVAL", 0.1)
+    monkeypatch.setattr("stompy.spark.spool.claims.HEARTBEAT_INTERVAL", 0.05)
+    given = {"receivers": "0", "locktimeout": "3", "takeoverafter": "2"}
+    with engine_on(broker, tmp_path, **given) as first, engine_on(broker, tmp_path, **given) as second:
+        start = first.initial()
+        with pytest.raises(SpoolBusy):
+            second.initial()
+        assert first.latest(start, ALL) == start
 
 
 @pytest.mark.hard_case("T9")
