@@ -357,7 +357,7 @@ class SpoolDamaged(SpoolError):
 
 
 class SpoolMismatch(SpoolError):
-    """The folder holds the spool of another destination or of another checkpoint."""
+    """The folder holds the spool of another destination or checkpoint, or an older copy of the checkpoint's spool."""
 
 
 class SpoolDataLoss(SpoolError):
@@ -365,11 +365,11 @@ class SpoolDataLoss(SpoolError):
 
 
 class SpoolBusy(SpoolError, retryable=True):
-    """Another live receiver writes to the spool."""
+    """Another live query reads the spool, or another live receiver writes to it."""
 
 
 class SpoolFenced(SpoolError):
-    """A later receiver has taken over the spool; this one must no longer write to it or acknowledge messages."""
+    """A later query or receiver has taken over the spool; this one must no longer use it or acknowledge messages."""
 
 
 class SpoolFull(SpoolError, retryable=True):

@@ -115,9 +115,9 @@ def options_for_stream(
             ActiveMQ, Artemis and the embedded broker are (default: auto).
         fail_on_data_loss: fail if segments are missing; otherwise continue without them, with a warning (default:
             true).
-        lock_timeout: how long to wait until another query's receiver releases the spool (default: 30).
-        take_over_after: a receiver that holds the spool, and has shown no sign of life for so long while another waits
-            for it, is taken over from; what it does later is not acknowledged (default: 20).
+        lock_timeout: how long to wait until another query, or its receivers, release the spool (default: 30).
+        take_over_after: receivers, or a query, that hold the spool, and have shown no sign of life for so long while
+            others wait for it, are taken over from; what they do later is not acknowledged (default: 20).
         max_messages_per_trigger: the most messages in a micro-batch; 0 for no limit (default: 0).
         max_bytes_per_trigger: about the most bytes in a micro-batch; 0 for no limit (default: 0).
         min_messages_per_trigger: wait until there are this many messages; 0 does not wait (default: 0).

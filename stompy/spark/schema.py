@@ -12,7 +12,7 @@ accepts batches whose schema is exactly equal to its own.
 | body | BINARY | the bytes as received |
 | content_type | STRING | header `content-type`, or null |
 | redelivered | BOOLEAN | header `redelivered` is `true` |
-| possible_duplicate | BOOLEAN | whether it may be in the spool twice; see the page on delivery |
+| possible_duplicate | BOOLEAN | whether a copy may be in this spool or another one; see the page on delivery |
 | broker_timestamp | TIMESTAMP | header `timestamp` (milliseconds), or null |
 | received_at | TIMESTAMP | when it was received; stored, so that it is the same when read again |
 | subscription | STRING | header `subscription` |

@@ -50,10 +50,10 @@ class SpoolOptions:
         "Artemis and the embedded broker are")
     fail_on_data_loss: bool = option(kinds.flag, "true", "fail if segments are missing; otherwise continue "
         "without them, with a warning")
-    lock_timeout: float = option(kinds.seconds, "30", "how long to wait until another query's receiver releases "
-        "the spool")
-    take_over_after: float = option(kinds.seconds, "20", "a receiver that holds the spool, and has shown no sign of "
-        "life for so long while another waits for it, is taken over from; what it does later is not "
+    lock_timeout: float = option(kinds.seconds, "30", "how long to wait until another query, or its receivers, "
+        "release the spool")
+    take_over_after: float = option(kinds.seconds, "20", "receivers, or a query, that hold the spool, and have shown "
+        "no sign of life for so long while others wait for it, are taken over from; what they do later is not "
         "acknowledged")
     # fmt: on
 

@@ -2,7 +2,7 @@
 
 | who | does | lock |
 |---|---|---|
-| receiver thread | `subscribed`, `arrived`, `stored`, `lost`, `fail`, `end` | health (leaf) |
+| receiver thread | `subscribed`, `arrived`, `settled`, `lost`, `fail`, `end` | health (leaf) |
 | any thread | `check`, `quiet_for`, `patience` | the same |
 | any thread; it never blocks | `Wakeup.wake` | |
 | one thread, which blocks in it | `Wakeup.watch` | |
@@ -84,12 +84,12 @@ class Health:
         self._changed()
 
     def arrived(self) -> None:
-        """Record that messages arrived: until they are `stored` the receiver is not idle, however slow the disk is."""
+        """Record that messages arrived: until they are `settled` it is not idle, however slow disk and broker are."""
         with self._lock:
             self._quiet_since = None
 
-    def stored(self) -> None:
-        """Record that the messages are stored; idle time starts now, as the broker may have waited for the ACK."""
+    def settled(self) -> None:
+        """Record that the broker has confirmed every ACK; idle time starts now, as it may have waited for them."""
         with self._lock:
             self._quiet_since = time.monotonic()
 
@@ -151,7 +151,7 @@ class Health:
     def quiet_for(self) -> float:
         """Return the seconds since the last message, or since the subscription began.
 
-        Return 0 without a subscription, and while messages are being written to the spool.
+        Return 0 without a subscription, and until messages are in the spool and the broker has confirmed their ACKs.
         """
         with self._lock:
             return 0.0 if self._quiet_since is None else time.monotonic() - self._quiet_since

@@ -22,11 +22,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
+from stompy.deadline import Deadline
 from stompy.dialects.brokers import dialect_named
 from stompy.errors import (
     AckError,
@@ -86,7 +86,7 @@ class Receiver(DaemonThread):
         self._limit = limit
         self._closing = threading.Event()
         self._arrived = threading.Event()
-        self._acks: deque[tuple[Sequence[Receipt], StoredRange]] = deque()
+        self._acks: deque[tuple[Sequence[Receipt], StoredRange, Deadline]] = deque()
         self._round_trip_at = 0.0
         self._unreadable = 0
         self._failures = 0
@@ -190,7 +190,6 @@ class Receiver(DaemonThread):
             if taken:
                 self._health.arrived()
                 self._keep(taken, _rows([message for message, _ in taken], connection.address, identifier))
-                self._health.stored()
             else:
                 self._round_trip(connection)
 
@@ -226,7 +225,7 @@ class Receiver(DaemonThread):
         except AckError as error:
             taken[0][1].receive(_POLL_INTERVAL)  # raises why the link ended
             raise ConnectionLost(f"the connection was lost before the ACK: {error}") from error
-        self._acks.append((receipts, delivery))
+        self._acks.append((receipts, delivery, Deadline(self._options.broker.receipt_timeout)))
 
     def _round_trip(self, connection: Connection) -> None:
         """Make a round trip if it makes other receivers' ids unnecessary; a pending ACK has the same effect."""
@@ -243,19 +242,22 @@ class Receiver(DaemonThread):
         self._round_trip_at = time.monotonic()
 
     def _take_receipts(self) -> None:
-        """Process the receipts that have arrived; wait for the oldest if too many are pending."""
+        """Process the receipts that have arrived; wait for the oldest if too many are pending, or if it is overdue."""
         while self._acks:
-            receipts, delivery = self._acks[0]
-            if not all(receipt.done for receipt in receipts) and len(self._acks) < _MAX_PENDING_ACKS:
+            receipts, delivery, deadline = self._acks[0]
+            few = len(self._acks) < _MAX_PENDING_ACKS and not deadline.expired
+            if few and not all(receipt.done for receipt in receipts):
                 return
             for receipt in receipts:
                 try:
-                    receipt.wait(self._options.broker.receipt_timeout)
+                    receipt.wait(deadline.remaining())
                 except ReceiptTimeout as error:
                     raise ConnectionLost(f"the broker does not confirm an ACK: {error}") from error
             self._acks.popleft()
             self._writer.confirm(delivery)
             self._failures = self._unreadable = 0
+            if not self._acks:
+                self._health.settled()
 
     def _room(self) -> int:
         """Return the number of messages up to the limit."""
@@ -274,16 +276,7 @@ class Receiver(DaemonThread):
 
 
 def _rows(messages: list[Message], broker: str, identifier: Identifier) -> list[tuple[Record, Identity | None]]:
-    """Return the records of messages, each with its identity.
-
-    A redelivered message without an identity is marked as a possible duplicate.
-    """
+    """Return the records of messages, each with its identity."""
     now = now_us()
-    rows = []
-    for message in messages:
-        record = record_of(message, broker=broker, received_at=now)
-        identity = identifier.of(record)
-        if identity is None and record.redelivered:
-            record = replace(record, possible_duplicate=True)
-        rows.append((record, identity))
-    return rows
+    rows = (record_of(message, broker=broker, received_at=now) for message in messages)
+    return [(row, identifier.of(row)) for row in rows]

@@ -1,44 +1,51 @@
 """The driver's side of a streaming query: starts the receivers, and reports offsets and partitions to Spark.
 
-Spark calls it in one thread, in this order: `initial` or `prepare_available_now`, `latest`, and for each micro-batch
+Spark calls it in one thread, in this order: `prepare_available_now`, `initial`, `latest`, and for each micro-batch
 `commit` of the previous one, then `plan`. After a restart with an unfinished batch it begins with `plan`. Whichever
 process fills the spool, the query reads it through a `SpoolView`.
 
+Before an offset of a checkpoint is used, it is compared with the spool, which may have been replaced by an older copy:
+what was received into that one has the numbers of messages that Spark has processed. The receivers start after that, so
+a query that is refused has acknowledged nothing.
+
 | thread | owns | may block on |
 |---|---|---|
-| Spark's | offsets, the view | the disk; in `prepare_available_now` the broker |
+| Spark's | offsets, the view | the disk; with `prepare_available_now` the broker, in `latest` |
+| `stompy-spool-query` | the heartbeat of the query's claim | the disk |
 | `stompy-spool-<number>` | see `receiver.py` | |
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusy, SpoolDamaged, SpoolDataLoss, SpoolMismatch
+from stompy.errors import SpoolBusy, SpoolDamaged, SpoolMismatch, StompError
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
+from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
 from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
+from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Seconds between checks of the spool while waiting."""
-_SKIP_AHEAD_TIMEOUT = 5.0
-"""Seconds to wait until the writer numbers messages above the checkpoint; then Spark gets an empty batch."""
 INLINE_BYTES = 4 << 20
 """Maximum bytes of a partition that the driver sends, as Spark holds several copies of them in memory."""
-_VERSION = 2
+_VERSION = 3
 """The version of the format of offsets."""
 
 
@@ -49,20 +56,20 @@ class Offset:
     Attributes:
         spool: the spool's identity.
         next: the sequence number of the next message.
-        again: start and end of messages that are read again, as the spool is an older copy than the checkpoint.
+        digest: of the segment with the message before that; `None` if it was removed, or there is none.
         lost: number of lost messages before this position.
     """
 
     spool: str
     next: int
-    again: tuple[int, int] | None = None
+    digest: str | None = None
     lost: int = 0
 
     def json(self) -> dict[str, Any]:
         """Return the offset as a JSON object, which Spark stores."""
         stored: dict[str, Any] = {"v": _VERSION, "spool": self.spool, "next": self.next}
-        if self.again is not None:
-            stored["again"] = list(self.again)
+        if self.digest is not None:
+            stored["digest"] = self.digest
         if self.lost:
             stored["lost"] = self.lost
         return stored
@@ -84,9 +91,7 @@ class Offset:
                 "another source or another version. Give the query its own checkpointLocation",
                 path=path,
             )
-        again = stored.get("again")
-        found = None if again is None else (int(again[0]), int(again[1]))
-        return cls(str(stored["spool"]), stored["next"], found, int(stored.get("lost", 0)))
+        return cls(str(stored["spool"]), stored["next"], stored.get("digest"), int(stored.get("lost", 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +119,12 @@ class StreamEngine:
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._fail = options.spool.fail_on_data_loss
-        self._opened: tuple[Spool, SpoolView, Receivers] | None = None
+        self._claim: _QueryClaim | None = None
+        self._opened: tuple[Spool, SpoolView] | None = None
+        self._receivers: Receivers | None = None
+        self._checked: tuple[Offset, Segment] | None = None
         self._position: Offset | None = None
+        self._available_now = False
         self._target: int | None = None
         self._last_batch = time.monotonic()
         self._valid: dict[Segment, bool] = {}
@@ -124,8 +133,9 @@ class StreamEngine:
 
     def initial(self) -> dict[str, Any]:
         """Return the first offset of a query without a checkpoint: that of the oldest message in the spool."""
-        spool, view, _ = self._open()
-        return Offset(spool.identity, view.index.low).json()
+        spool, view = self._open()
+        self._started(view)
+        return self._offset(view.index.low, spool, view).json()
 
     def latest(self, start: Mapping[str, Any] | None, limits: BatchLimits) -> dict[str, Any]:
         """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
@@ -136,27 +146,27 @@ class StreamEngine:
 
         Raises:
             StompError: no messages can arrive; the error says why.
-            SpoolDataLoss: the checkpoint is ahead of the spool.
+            SpoolMismatch: the start offset is not one of this spool, or of a newer one of which this is a copy.
+            SpoolBusy, SpoolFenced: another query reads the spool.
         """
-        spool, view, receivers = self._open()
-        receivers.check()
+        spool, view = self._claimed()
+        if self._available_now:
+            self._refresh(view)
         readable = view.refresh()
-        begin = self._start(start, spool, view)
+        begin = self._start(start, spool, view, readable=readable)
+        receivers = self._started(view)
+        receivers.check()
+        if self._available_now:
+            readable = self._receive_available(view, receivers)
+            self._available_now = False
         if not readable:
             return begin.json()
-        if begin.next > view.next and not self._skip_ahead(begin.next, view, receivers):
+        last = view.next if self._target is None else min(view.next, self._target)
+        last = self._admitted(view, begin.next, last, limits)
+        if last <= begin.next:
             return begin.json()
-        again = None if self._fail or begin.again else view.below_gap(begin.next)
-        if again is not None:
-            _LOG.warning("messages %d to %d are read again: the spool is an older copy", again[0], again[1] - 1)
-            end = replace(begin, again=again)
-        else:
-            last = view.next if self._target is None else min(view.next, self._target)
-            last = self._admitted(view, begin.next, last, limits)
-            if last <= begin.next:
-                return begin.json()
-            lost = begin.lost + self._missing(view, begin.next, last, self._pieces(view, begin.next, last))
-            end = Offset(spool.identity, last, lost=lost)
+        lost = begin.lost + self._missing(view, begin.next, last, self._pieces(view, begin.next, last))
+        end = self._offset(last, spool, view, lost=lost)
         view.note_planned(end.next)
         self._position, self._last_batch = end, time.monotonic()
         return end.json()
@@ -168,7 +178,7 @@ class StreamEngine:
         """
         if self._opened is None:
             return None
-        spool, view, _ = self._opened
+        spool, view = self._opened
         counts = read_counts(spool.files)
         dropped, flagged = (sum(getattr(each, name) for each in counts) for name in ("dropped", "flagged"))
         return {**Offset(spool.identity, view.next).json(), "dropped": dropped, "flagged": flagged}
@@ -177,21 +187,18 @@ class StreamEngine:
         """Return the pieces that each task of a micro-batch reads.
 
         Raises:
-            SpoolMismatch: the checkpoint belongs to another spool.
+            SpoolMismatch: the checkpoint belongs to another spool, or to a newer one of which this is a copy.
             SpoolDataLoss: messages are missing (option failOnDataLoss).
+            SpoolBusy, SpoolFenced: another query reads the spool.
         """
-        spool, view, receivers = self._open()
-        begin, until = self._checked(start, spool), self._checked(end, spool)
-        self._refresh(view, receivers)
-        pieces: list[Piece] = []
-        if until.again is not None and until.again != begin.again:
-            pieces += [replace(piece, again=True) for piece in self._pieces(view, *until.again)]
-        if until.next > begin.next:
-            found = self._pieces(view, begin.next, until.next)
-            missing = self._missing(view, begin.next, until.next, found)
-            if missing:
-                _LOG.warning("%d of the messages %d to %d are lost and skipped", missing, begin.next, until.next - 1)
-            pieces += found
+        spool, view = self._claimed()
+        self._refresh(view)
+        begin, until = self._check(start, spool, view), self._check(end, spool, view)
+        pieces = self._pieces(view, begin.next, until.next)
+        missing = self._missing(view, begin.next, until.next, pieces)
+        if missing:
+            _LOG.warning("%d of the messages %d to %d are lost and skipped", missing, begin.next, until.next - 1)
+        self._started(view)
         view.note_planned(until.next)
         self._position = until
         if self._options.spool_access == "driver":
@@ -199,41 +206,27 @@ class StreamEngine:
         return split(pieces, max_parts=self._options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Record that everything before `end` was processed; raises as `SpoolView.note_processed`."""
-        spool, view, _ = self._open()
-        done = self._checked(end, spool).next
+        """Record that everything before `end` was processed; raises as `plan`."""
+        spool, view = self._claimed()
+        done = self._check(end, spool, view).next
         view.note_processed(done, retention=self._options.spool_retention)
         self._valid = {segment: sound for segment, sound in self._valid.items() if segment.end > done}
 
     def prepare_available_now(self) -> None:
-        """Receive until the queue counts as empty, and make the query end there.
+        """Make the next `latest` receive until the queue counts as empty, and the query end there.
 
-        Wait for a session, then until no message has arrived for `idleTimeout`. `availableNowTimeout` limits this wait,
-        but only once there is a message, as a run without one would imply that the queue was empty.
-
-        Raises:
-            StompError: no messages can arrive; the error says why.
+        It waits for a session, then until no message has arrived for `idleTimeout`. `availableNowTimeout` limits this
+        wait, but only once there is a message, as a run without one would imply that the queue was empty.
         """
-        _, view, receivers = self._open()
-        self._refresh(view, receivers)
-        options = self._options
-        before = view.next
-
-        def left() -> float:
-            view.refresh()
-            quiet = options.idle_timeout - receivers.quiet_for()
-            rest = options.available_now_timeout - receivers.subscribed_for()
-            return min(quiet, rest if rest > 0 or view.next > before else _POLL_INTERVAL)
-
-        receivers.watch(left)
-        receivers.check()
-        view.refresh()
-        self._target = view.next
+        # Only `latest` knows whether the spool is the checkpoint's, and what is received before cannot be given back.
+        self._available_now = True
 
     def stop(self) -> None:
         """End the receivers. Idempotent."""
-        if self._opened is not None:
-            self._opened[2].stop()
+        if self._receivers is not None:
+            self._receivers.stop()
+        if self._claim is not None:
+            self._claim.close()
 
     @property
     def url(self) -> str:
@@ -247,18 +240,33 @@ class StreamEngine:
 
     # Internals.
 
-    def _open(self) -> tuple[Spool, SpoolView, Receivers]:
-        """Open the spool and start the receivers at the first call."""
+    def _open(self) -> tuple[Spool, SpoolView]:
+        """Open the spool at the first call."""
         if self._opened is None:
             options = self._options.spool
             spool = make_spool(open_files(options.spool_dir), options.origin)
+            if self._claim is None:
+                self._claim = _QueryClaim(spool, options)
             view = SpoolView(spool, fail_on_loss=self._fail)
-            self._opened = spool, view, _receivers_of(options, spool, view)
-            view.refresh()
+            self._opened = spool, view
             _LOG.info("spool %s has the messages %d to %d", spool.files.url, view.index.low, view.next - 1)
         return self._opened
 
-    def _refresh(self, view: SpoolView, receivers: Receivers) -> None:
+    def _claimed(self) -> tuple[Spool, SpoolView]:
+        """Return the spool, which no other query has taken over."""
+        opened = self._open()
+        assert self._claim is not None, "the spool is claimed when it is opened"
+        self._claim.check()
+        return opened
+
+    def _started(self, view: SpoolView) -> Receivers:
+        """Start the receivers at the first call."""
+        if self._receivers is None:
+            self._receivers = _receivers_of(self._options.spool, self._open()[0], view)
+            view.refresh()
+        return self._receivers
+
+    def _refresh(self, view: SpoolView) -> None:
         """Refresh the view; wait for an owner that is about to begin.
 
         Raises:
@@ -266,48 +274,70 @@ class StreamEngine:
         """
         deadline = Deadline(self._options.spool.lock_timeout)
         while not view.refresh():
-            receivers.check()
+            # An owner that has died is replaced by ours, before anything can be compared.
+            self._started(view).check()
             if deadline.expired:
                 raise SpoolBusy("a process has claimed it and does not start to fill it", path=self.url)
             time.sleep(_POLL_INTERVAL)
 
-    def _checked(self, stored: Mapping[str, Any], spool: Spool) -> Offset:
-        offset = Offset.from_json(stored, path=self.url)
-        check_identity(spool, offset.spool)
-        return offset
+    def _receive_available(self, view: SpoolView, receivers: Receivers) -> bool:
+        """Receive until the queue counts as empty; return whether there is something to read."""
+        options = self._options
+        before = view.next
 
-    def _start(self, stored: Mapping[str, Any] | None, spool: Spool, view: SpoolView) -> Offset:
-        if stored is not None:
-            return self._checked(stored, spool)
-        # May be somewhat behind, but Spark continues from its own checkpoint in any case.
-        return self._position or Offset(spool.identity, max(view.planned, view.index.low))
+        def left() -> float:
+            view.refresh()
+            quiet = options.idle_timeout - receivers.quiet_for()
+            rest = options.available_now_timeout - receivers.subscribed_for()
+            return min(quiet, rest if rest > 0 or view.next > before else _POLL_INTERVAL)
 
-    def _skip_ahead(self, start: int, view: SpoolView, receivers: Receivers) -> bool:
-        """Make the writer number new messages from the checkpoint on; return whether it does.
+        receivers.watch(left)
+        receivers.check()
+        readable = view.refresh()
+        self._target = view.next
+        return readable
+
+    def _offset(self, position: int, spool: Spool, view: SpoolView, *, lost: int = 0) -> Offset:
+        segment = view.index.holding(position - 1)
+        return Offset(spool.identity, position, None if segment is None else segment.digest, lost)
+
+    def _start(self, stored: Mapping[str, Any] | None, spool: Spool, view: SpoolView, *, readable: bool) -> Offset:
+        if stored is None:
+            # May be somewhat behind, but Spark continues from its own checkpoint in any case.
+            return self._position or self._offset(max(view.planned, view.index.low), spool, view)
+        if readable:
+            return self._check(stored, spool, view)
+        return Offset.from_json(stored, path=self.url)
+
+    def _check(self, stored: Mapping[str, Any], spool: Spool, view: SpoolView) -> Offset:
+        """Return an offset of the checkpoint, if the spool is the one that it was made with.
 
         Raises:
-            SpoolDataLoss: the option failOnDataLoss is true.
+            SpoolMismatch: it is another one, or an older copy, which may have been filled since.
         """
-        if self._fail:
-            raise SpoolDataLoss(
-                f"the checkpoint says that messages up to {start} were processed, the spool ends at {view.next}: "
-                "it is an older copy, or segments are missing. Use the original spoolDir, or a new checkpoint; or "
-                "continue with the option failOnDataLoss=false",
+        offset = Offset.from_json(stored, path=self.url)
+        check_identity(spool, offset.spool)
+        segment = view.index.holding(offset.next - 1)
+        if segment is None:
+            # Processed and removed; or lost, and then the spool's own mark tells that it was there.
+            known = offset.next <= view.index.low or (not self._fail and offset.next <= view.planned)
+        elif (offset, segment) == self._checked or segment.digest == offset.digest:
+            known = True
+        else:
+            # It may have been merged since.
+            damaged = not self._fail and not self._is_valid(segment)
+            known = damaged or spool.merged_from(segment, offset.digest)
+        if not known:
+            raise SpoolMismatch(
+                f"the checkpoint says that the messages before {offset.next} were given to Spark, and the spool, which "
+                f"ends at {view.next}, does not have the last of them: it is an older copy, or lags, or segments are "
+                "missing. Use the original spoolDir. If it is lost, start with a new checkpoint: it begins with the "
+                "oldest message in this spool, and some of its messages may have been processed before",
                 path=self.url,
             )
-        if start > view.planned:
-            _LOG.warning(
-                "the checkpoint says that messages up to %d were processed, the spool ends at %it is an older "
-                "copy, or segments are missingone. New messages are numbered from %d on", start, view.next, start,
-            )  # fmt: skip
-            view.note_planned(start)
-        deadline = Deadline(_SKIP_AHEAD_TIMEOUT)
-        while view.settled() < start:
-            receivers.check()
-            if deadline.expired:
-                return False
-            time.sleep(_POLL_INTERVAL)
-        return view.refresh()
+        if segment is not None:
+            self._checked = offset, segment
+        return offset
 
     def _admitted(self, view: SpoolView, start: int, end: int, limits: BatchLimits) -> int:
         """Return the end of the next micro-batch within the limits; `start` while waiting for more messages."""
@@ -338,6 +368,31 @@ class StreamEngine:
     @staticmethod
     def _missing(view: SpoolView, start: int, end: int, pieces: list[Piece]) -> int:
         return end - start - sum(piece.rows for piece in pieces)
+
+
+class _QueryClaim(DaemonThread):
+    """The claim of a query, and the thread that shows that it is alive, as Spark does not call for hours in a batch."""
+
+    def __init__(self, spool: Spool, options: SpoolOptions) -> None:
+        super().__init__("stompy-spool-query")
+        patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
+        self._closing = threading.Event()
+        self._claim = Claim(spool.files, patience=patience, closing=self._closing, role=READER)
+        self._claim.begin(0)
+        self.check = self._claim.check
+        self.start()
+
+    def run(self) -> None:
+        """Touch the claim until closed."""
+        while not self._closing.wait(HEARTBEAT_INTERVAL / 2):
+            with contextlib.suppress(StompError):  # Spark's thread has it too, and raises it
+                self._claim.heartbeat()
+
+    def close(self) -> None:
+        """Release the claim. Idempotent."""
+        self._closing.set()
+        self.join_until(Deadline(HEARTBEAT_INTERVAL))
+        self._claim.release()
 
 
 def _receivers_of(options: SpoolOptions, spool: Spool, view: SpoolView) -> Receivers:

@@ -87,20 +87,13 @@ def read_pieces(
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces:
-        batch = spool.read(piece.segment).slice(piece.start - piece.segment.first, piece.rows)
-        waiting.append(_flagged(batch) if piece.again else batch)
+        waiting.append(spool.read(piece.segment).slice(piece.start - piece.segment.first, piece.rows))
         rows += piece.rows
         if rows >= _ROWS:
             yield from _joined(waiting, columns)
             waiting, rows = [], 0
     if waiting:
         yield from _joined(waiting, columns)
-
-
-def _flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with all messages marked as possible duplicates."""
-    column = batch.schema.get_field_index("possible_duplicate")
-    return batch.set_column(column, batch.schema.field(column), pa.array([True] * batch.num_rows))
 
 
 def _joined(batches: Sequence[pa.RecordBatch], columns: ColumnOptions | None) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Who may write to a spool: claims with growing numbers, the fence, and the lock.
+"""Who may write to a spool, and which query may read it: claims with growing numbers, the fence, and the lock.
 
 A receiver makes a claim, then lists the segments, then writes to its claim where it begins. Before it acknowledges, a
 receiver writes its segment and *then* looks for a newer claim. Whatever the order in which the two run, one of them
@@ -8,6 +8,8 @@ and is in the successor's listing. This needs neither a clock nor a lock, only a
 A directory also has a lock, so that a second query on one spool is rejected instead of taking it over. A frozen process
 keeps its lock; so the owner also touches its claim regularly, and a process that waits for the lock takes the spool
 over if the claim has not been touched for too long.
+
+A query has a claim of its own, as it removes what it has processed: two of them would remove what the other one needs.
 """
 
 from __future__ import annotations
@@ -29,13 +31,33 @@ from stompy.spark.spool.state import dump, read_document
 
 _LOG = logging.getLogger("stompy.spark")
 
-LOCK = "lock"
-EPOCHS = "epoch"
-"""The folder of claims."""
 HEARTBEAT_INTERVAL = 2.0
 """Seconds between touches of a claim."""
 _POLL_INTERVAL = 0.1
 """Seconds between attempts to take a lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a claim is for.
+
+    Attributes:
+        lock: the name of the file that is locked.
+        folder: of the claims.
+        owner: who may have another claim.
+        does: what that one does with the spool.
+    """
+
+    lock: str
+    folder: str
+    owner: str
+    does: str
+
+
+FILLER = Role("lock", "epoch", "query or receiver", "fills")
+"""The process whose receivers write to the spool."""
+READER = Role("reader.lock", "reader", "query", "reads")
+"""The query that reads the spool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +94,20 @@ class Claim:
         files: of the spool.
         patience: how long to wait for a predecessor.
         closing: ends the wait for a predecessor.
+        role: what the spool is claimed for.
 
     Raises:
-        SpoolBusy: another receiver fills the spool.
+        SpoolBusy: another process has claimed the spool, and is alive.
     """
 
-    def __init__(self, files: Files, *, patience: ClaimTimeouts, closing: threading.Event) -> None:
+    def __init__(self, files: Files, *, patience: ClaimTimeouts, closing: threading.Event, role: Role = FILLER) -> None:
         self._files = files
+        self._role = role
         self._heartbeat_at = time.monotonic()
-        files.make_folder(EPOCHS)
-        self._lock: HeldLock | None = _wait_for_lock(files, patience, closing)
+        files.make_folder(role.folder)
+        self._lock: HeldLock | None = _wait_for_lock(files, role, patience, closing)
         try:
-            self._name = _take(files)
+            self._name = _take(files, role)
         except BaseException:
             self.release()
             raise
@@ -96,9 +120,9 @@ class Claim:
     def begin(self, start: int) -> None:
         """Write where this receiver begins, and remove older claims, which are now obsolete."""
         self._files.write(self._path, dump({**_owner_info(), "start": start}))
-        for claim in claims(self._files):
+        for claim in claims(self._files, self._role):
             if claim.epoch < self.epoch:
-                self._files.remove(f"{EPOCHS}/{claim.name}")
+                self._files.remove(f"{self._role.folder}/{claim.name}")
 
     def check(self) -> None:
         """Look for a newer claim (W4): if there is none, everything written before this call may be acknowledged.
@@ -106,13 +130,13 @@ class Claim:
         Raises:
             SpoolFenced: there is one, or this claim was removed, which only the owner of a newer one does.
         """
-        found = claims(self._files)
+        found = claims(self._files, self._role)
         newest = found[-1] if found else None
         if newest != self._name:
-            owner = _describe(self._files, newest) if newest else "it is gone"
+            owner = _describe(self._files, self._role, newest) if newest else "it is gone"
             raise SpoolFenced(
-                f"another receiver has taken it over ({owner}). Nothing more is acknowledged here. If that is "
-                "unexpected, two queries or receivers use one spool: give each its own",
+                f"another {self._role.owner} has taken it over ({owner}). Here nothing more is acknowledged or "
+                "removed. If this is unexpected, two queries or receivers use one spool: give each its own",
                 path=self._files.url,
             )
 
@@ -124,7 +148,7 @@ class Claim:
         self._heartbeat_at = now
         self._files.touch(self._path)
         if self._lock is None:  # taken over from a frozen predecessor, which may have died since
-            self._lock = self._files.lock(LOCK)
+            self._lock = self._files.lock(self._role.lock)
 
     def withdraw(self) -> None:
         """Remove the claim before `begin`: nothing was written under it, and the predecessor's is valid again."""
@@ -139,12 +163,12 @@ class Claim:
 
     @property
     def _path(self) -> str:
-        return f"{EPOCHS}/{self._name.name}"
+        return f"{self._role.folder}/{self._name.name}"
 
 
-def claims(files: Files) -> list[ClaimName]:
+def claims(files: Files, role: Role = FILLER) -> list[ClaimName]:
     """Return the claims to a spool, the newest last."""
-    names = (claim_of(entry.name) for entry in files.list(EPOCHS))
+    names = (claim_of(entry.name) for entry in files.list(role.folder))
     return sorted(name for name in names if name is not None)
 
 
@@ -161,7 +185,7 @@ def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | No
     for claim in reversed(claims(files)):
         if before is not None and claim.epoch >= before:
             continue
-        document = read_document(files, f"{EPOCHS}/{claim.name}")
+        document = read_document(files, f"{FILLER.folder}/{claim.name}")
         if document is not None and "start" in document:
             return ActiveClaim(claim.epoch, document["start"])
         if before is None:
@@ -169,65 +193,65 @@ def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | No
     return ActiveClaim(0, 0)
 
 
-def _take(files: Files) -> ClaimName:
+def _take(files: Files, role: Role) -> ClaimName:
     """Make a claim that is newer than all others."""
     while True:
-        known = claims(files)
+        known = claims(files, role)
         claim = ClaimName(known[-1].epoch + 1 if known else 1, secrets.token_hex(6))
-        files.write(f"{EPOCHS}/{claim.name}", dump(_owner_info()))
+        files.write(f"{role.folder}/{claim.name}", dump(_owner_info()))
         # Two concurrent claims may have the same number; at least one of the processes sees it and tries a larger one.
-        rivals = [other for other in claims(files) if other.epoch >= claim.epoch and other != claim]
+        rivals = [other for other in claims(files, role) if other.epoch >= claim.epoch and other != claim]
         if not rivals:
             return claim
-        files.remove(f"{EPOCHS}/{claim.name}")
+        files.remove(f"{role.folder}/{claim.name}")
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, patience: ClaimTimeouts, closing: threading.Event) -> HeldLock | None:
+def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: threading.Event) -> HeldLock | None:
     """Return the lock, or `None` if its holder is frozen.
 
     Raises:
         SpoolBusy: its holder is alive.
     """
     deadline = Deadline(patience.wait)
-    seen, since = last_heartbeat(files), time.monotonic()
+    seen, since = last_heartbeat(files, role), time.monotonic()
     warned = patience.wait < math.inf
     while True:
-        lock = files.lock(LOCK)
+        lock = files.lock(role.lock)
         if lock is not None:
             return lock
         if not warned:
             warned = True
             _LOG.warning("spool %s is filled by another process; waiting for it to end", files.url)
-        beat = last_heartbeat(files)
+        beat = last_heartbeat(files, role)
         if beat != seen:
             seen, since = beat, time.monotonic()
         if time.monotonic() - since >= patience.frozen:
             return None
         if deadline.expired or closing.is_set():
             raise SpoolBusy(
-                f"another query or receiver fills it ({owner_of(files) or 'unknown'}). Stop that one, or give this "
-                "one a spool of its own: two queries on one queue share its messages",
+                f"another {role.owner} {role.does} it ({owner_of(files, role) or 'unknown'}). Stop that one, or give "
+                "this one a spool of its own: two queries on one queue share its messages",
                 path=files.url,
             )
         closing.wait(_POLL_INTERVAL)
 
 
-def last_heartbeat(files: Files) -> tuple[str, float] | None:
+def last_heartbeat(files: Files, role: Role = FILLER) -> tuple[str, float] | None:
     """Return a value that changes as long as the newest owner is alive; `None` if there is no claim."""
-    return max(((entry.name, entry.modified) for entry in files.list(EPOCHS)), default=None)
+    return max(((entry.name, entry.modified) for entry in files.list(role.folder)), default=None)
 
 
-def owner_of(files: Files) -> str | None:
+def owner_of(files: Files, role: Role = FILLER) -> str | None:
     """Return a description of the owner of the newest claim; `None` if there is no claim."""
-    found = claims(files)
-    return _describe(files, found[-1]) if found else None
+    found = claims(files, role)
+    return _describe(files, role, found[-1]) if found else None
 
 
 def _owner_info() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
-def _describe(files: Files, claim: ClaimName) -> str:
-    document = read_document(files, f"{EPOCHS}/{claim.name}") or {}
+def _describe(files: Files, role: Role, claim: ClaimName) -> str:
+    document = read_document(files, f"{role.folder}/{claim.name}") or {}
     return f"process {document.get('pid', '?')} on {document.get('host', '?')}"

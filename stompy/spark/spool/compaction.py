@@ -69,7 +69,7 @@ class Compaction:
                     return
                 self._claim.heartbeat()
                 rows.append(spool.read(segment))
-            merged, data = join(rows, spool=spool.identity, first=block[0].first, epoch=self._claim.epoch)
+            merged, data = join(rows, spool=spool.identity, first=block[0].first, epoch=self._claim.epoch, merged=block)
             spool.files.write(merged.name, data)
         except SpoolError as error:
             self._claim.check()  # a successor removes what its predecessor has not finished

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stompy.errors import SpoolDataLoss
+from stompy.errors import SpoolDataLoss, SpoolMismatch
 from stompy.spark.spool.names import Segment
 
 BLOCK = 1000
@@ -30,13 +30,11 @@ class Piece:
         segment: the file.
         start: the first sequence number.
         end: the sequence number after the last one.
-        again: whether the rows may have been read before.
     """
 
     segment: Segment
     start: int
     end: int
-    again: bool = False
 
     @property
     def rows(self) -> int:
@@ -120,15 +118,10 @@ class SegmentIndex:
             ends = segment.end
         return True
 
-    def below_gap(self, position: int) -> tuple[int, int] | None:
-        """Return the first sequence number and the end of the messages before a gap that ends at or after `position`.
-
-        Return `None` if the messages reach `position`, or if there are none below it.
-        """
-        count = bisect.bisect_left(self._segments, position, key=lambda one: one.first)
-        if not count or self._segments[count - 1].end >= position:
-            return None
-        return max(self.low, self._segments[0].first), self._segments[count - 1].end
+    def holding(self, number: int) -> Segment | None:
+        """Return the segment with a message; `None` if there is none, or all of it was processed."""
+        count = bisect.bisect_right(self._segments, number, key=lambda one: one.first)
+        return self._segments[count - 1] if count and number < self._segments[count - 1].end else None
 
     def remove_below(self, low: int) -> list[Segment]:
         """Remove the segments below a new low mark, and return them."""
@@ -185,6 +178,15 @@ def lost(path: str, start: int, end: int) -> SpoolDataLoss:
     return SpoolDataLoss(
         f"the segments with the messages {start} to {end - 1} ({end - start} in all) are missing. They were "
         f"acknowledged to the broker, which will not send them again. {_ADVICE}",
+        path=path,
+    )
+
+
+def stale_claims(path: str) -> SpoolMismatch:
+    """Return the error for segments of a process that came after the newest claim."""
+    return SpoolMismatch(
+        "the claims below `epoch` are older than the segments: a part of the folder was put back from a copy. Put back "
+        "all of it, from one copy",
         path=path,
     )
 

@@ -66,14 +66,16 @@ def record_of(message: Received, *, broker: str, received_at: int) -> Record:
             repeated.append((stored, storable(value)))
         else:
             first[stored] = storable(value)
+    redelivered = first.get("redelivered", "").lower() == "true"
     return Record(
         message_id=first.get("message-id"),
         destination=first.get("destination"),
         headers=tuple(first.items()),
         body=message.body,
         content_type=first.get("content-type"),
-        redelivered=first.get("redelivered", "").lower() == "true",
-        possible_duplicate=False,
+        redelivered=redelivered,
+        # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
+        possible_duplicate=redelivered,
         broker_timestamp=_timestamp(first.get("timestamp")),
         received_at=received_at,
         subscription=first.get("subscription"),

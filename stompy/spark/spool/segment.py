@@ -37,12 +37,23 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
     return join([batch], spool=spool, first=first, epoch=epoch)
 
 
-def join(batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int) -> tuple[Segment, bytes]:
-    """Return the segment of some batches, as `decode` returns them, and the bytes of its file."""
+def join(
+    batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int, merged: Sequence[Segment] = ()
+) -> tuple[Segment, bytes]:
+    """Return the segment of some batches, as `decode` returns them, and the bytes of its file.
+
+    Args:
+        batches: in order.
+        spool: its identity.
+        first: the sequence number of the first row.
+        epoch: of the writer's claim.
+        merged: the segments that had these batches; offsets may have their digests.
+    """
     (batch,) = pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()
     schema = _SCHEMA.with_metadata({
         "stompy.version": _VERSION, "stompy.spool": spool,
         "stompy.first": str(first), "stompy.count": str(batch.num_rows), "stompy.epoch": str(epoch),
+        "stompy.merged": " ".join(segment.digest for segment in merged),
     })  # fmt: skip
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
@@ -78,6 +89,16 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
         raise SpoolDamaged(f"the rows of the segment do not match its name. {_ADVICE}", path=path)
     (batch,) = table.combine_chunks().to_batches()
     return batch.replace_schema_metadata(None)
+
+
+def merged_digests(data: bytes) -> list[str]:
+    """Return the digests of the segments that a segment was merged from.
+
+    Args:
+        data: the whole file, which `decode` accepts.
+    """
+    with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+        return (reader.schema.metadata or {}).get(b"stompy.merged", b"").decode().split()
 
 
 def digest_of(data: bytes) -> str:

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from stompy.errors import SpoolError, SpoolMismatch
-from stompy.spark.spool.claims import EPOCHS, LOCK
+from stompy.spark.spool.claims import FILLER, READER
 from stompy.spark.spool.files import Files, LocalFiles
 from stompy.spark.spool.names import IDENTITY, Segment, segment_of
-from stompy.spark.spool.segment import decode
+from stompy.spark.spool.segment import decode, merged_digests
 from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
 from stompy.spark.spool.suspects import FOLDER
 
 FORMAT = "stompy spool"
 VERSION = 2
-_OURS = frozenset({COUNTS, EPOCHS, LOCK, FOLDER, SETTLED, PLANNED})
+_OURS = frozenset({
+    COUNTS, FILLER.folder, FILLER.lock, FOLDER, PLANNED, READER.folder, READER.lock, SETTLED,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ class Spool:
                 if covers and other.count > segment.count and other.epoch >= segment.epoch:
                     return self.read(other).slice(segment.first - other.first, segment.count)
         return decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
+
+    def merged_from(self, segment: Segment, digest: str | None) -> bool:
+        """Return whether a segment was merged from others, one of which had a digest; raises as `decode`."""
+        data = self.files.read(segment.name)
+        decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
+        return data is not None and digest in merged_digests(data)
 
     def low(self) -> int:
         """Return the mark below which everything was processed.

@@ -14,7 +14,7 @@ from stompy.spark.spool.files import Files
 LOW = "low"
 """The mark below which everything was processed; written by the reader."""
 PLANNED = "planned"
-"""The mark below which messages were given to Spark; written by the reader. New messages are numbered above it."""
+"""The mark below which messages were given to Spark; written by the reader. A later writer begins above it."""
 SETTLED = "settled"
 """The mark below which the broker has confirmed each ACK, or the message is a suspect; written by the writer."""
 COUNTS = "counts"

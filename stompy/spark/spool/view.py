@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import time
 
-from stompy.errors import SpoolDataLoss
 from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
 from stompy.spark.spool.files import Entry
-from stompy.spark.spool.index import SegmentIndex, lost, sound
+from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.names import Segment, segment_of
 from stompy.spark.spool.spool import Spool
-from stompy.spark.spool.state import LOW, PLANNED, SETTLED, read_mark, write_mark
+from stompy.spark.spool.state import LOW, PLANNED, read_mark, write_mark
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -30,6 +29,7 @@ class SpoolView:
 
     Raises:
         SpoolDamaged: a file is corrupt.
+        SpoolMismatch: the claims are those of an older copy.
     """
 
     def __init__(self, spool: Spool, *, fail_on_loss: bool = True) -> None:
@@ -55,10 +55,6 @@ class SpoolView:
     def planned(self) -> int:
         """The mark below which messages were given to Spark."""
         return self._planned
-
-    def settled(self) -> int:
-        """Return the mark of the writer, which numbers new messages above it."""
-        return read_mark(self._files, SETTLED) or 0
 
     def silent_for(self) -> float:
         """Return the seconds since this view saw the heartbeat of a process that fills the spool change."""
@@ -116,6 +112,10 @@ class SpoolView:
         newest = self._newest = active_claim(self._files)
         if newest is None:
             return False
+        # Whoever writes has begun before, and its claim is only removed by who began later.
+        if any(one.epoch > newest.epoch for one in listed):
+            self._newest = None
+            raise stale_claims(self._files.url)
         kept, _ = sound((one for one in listed if one.end > low), epoch=newest.epoch, start=newest.start)
         index = SegmentIndex(low=low, path=self._files.url)
         for segment in kept:
@@ -131,14 +131,6 @@ class SpoolView:
         self.index = index
         return True
 
-    def below_gap(self, position: int) -> tuple[int, int] | None:
-        """Return what lies in the spool below a position and is cut off from it: first number and end.
-
-        A checkpoint is at such a position when the spool was set back to an older copy, and filled since: nobody can
-        tell which of these messages were processed.
-        """
-        return self.index.below_gap(position)
-
     def note_planned(self, end: int) -> None:
         """Record that messages below `end` were given to Spark, so that the writer numbers new ones above it."""
         if end > self._planned:
@@ -151,16 +143,7 @@ class SpoolView:
         Args:
             low: a sequence number.
             retention: seconds for which each segment is kept in any case.
-
-        Raises:
-            SpoolDataLoss: the spool ends before `low`.
         """
-        if low > max(self.next, self._planned):
-            raise SpoolDataLoss(
-                f"Spark has processed messages up to {low}, the spool ends at {self.next}: it is an older copy, "
-                "or segments are missing",
-                path=self._files.url,
-            )
         if retention > 0:
             young = time.time() - retention
             low = min([low, *(segment.first for segment in self.index.segments if segment.modified > young)])

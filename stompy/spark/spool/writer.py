@@ -31,7 +31,7 @@ from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.compaction import Compaction
 from stompy.spark.spool.identity import Identifier
-from stompy.spark.spool.index import SegmentIndex, lost, sound
+from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.record import Record
 from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
@@ -94,6 +94,9 @@ class SpoolWriter:
         predecessor = active_claim(self._files, before=self._claim.epoch) or ActiveClaim(0, 0)
         low = self._spool.low()
         listed = {*self._spool.segments(), *self._spool.segments()}
+        if any(segment.epoch >= self._claim.epoch for segment in listed):
+            self._claim.check()  # else they are a successor's, which this process must not take for orphans
+            raise stale_claims(self._files.url)
         kept, orphans = sound(listed, epoch=predecessor.epoch, start=predecessor.start)
         self._index = SegmentIndex(low=low, path=self._files.url)
         for segment in kept:
@@ -304,12 +307,6 @@ class SpoolWriter:
         self._claim.check()
         self._claim.heartbeat()
         low, planned = self._spool.low(), read_mark(self._files, PLANNED) or 0
-        if planned > self._next:
-            # The reader is ahead of this spool, which is an older copy, so it would ignore new messages as processed.
-            # Or it has seen a segment that is being written, or whose write failed, which is not settled.
-            with self._write_lock:
-                if self._broken is None:
-                    self._next = max(self._next, planned)
         with self._lock:
             self._planned = planned
             self._processed.extend(self._index.remove_below(low))

@@ -32,6 +32,7 @@ from tests.spark.streaming_run import Target, targets
 from tests.support.seed import SEED_SETTING, chance
 
 TOP = Path(__file__).parents[3]
+HOOKS = Path(__file__).parent / "site"
 QUIET = 2.0
 ENOUGH = 120.0
 
@@ -71,7 +72,7 @@ class SpoolProcesses:
         self.processes = [one for one in self.processes if one.poll() is None]
         while len(self.processes) < self.count:
             with (self.path / "log").open("ab") as log:
-                environment = {**os.environ, "PYTHONPATH": str(TOP)}
+                environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TOP), str(HOOKS)))}
                 process = subprocess.Popen(
                     self.command, stdout=log, stderr=log, start_new_session=True, cwd=self.path, env=environment
                 )
@@ -95,28 +96,37 @@ class SpoolProcesses:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def finish(self, count: int) -> Counter[int]:
-        """Take what is left, in this process, and return what the spool holds."""
-        self.kill_all()
-        options = spool_options({**self.given, "receivers": "1", "takeOverAfter": "5"})
-        spool = make_spool(open_files(options.spool_dir), options.origin)
-        pool = ReceiverPool(options, spool)
-        try:
-            # A broker takes its time to find out that a session is dead.
-            eventually(lambda: pool.quiet_for() > QUIET and pool.writer.next >= count, within=ENOUGH)
+
+def finish(runs: list[SpoolProcesses], count: int) -> tuple[Counter[int], Counter[int]]:
+    """Take what is left, in this process; return what the spools hold, and what of it is flagged."""
+    with contextlib.ExitStack() as pools:
+        made = []
+        for run in runs:
+            run.kill_all()
+            options = spool_options({**run.given, "receivers": "1", "takeOverAfter": "5"})
+            made.append(ReceiverPool(options, make_spool(open_files(options.spool_dir), options.origin)))
+            pools.callback(made[-1].stop)
+        # A broker takes its time to find out that a session is dead.
+        eventually(
+            lambda: all(pool.quiet_for() > QUIET for pool in made) and sum(pool.writer.next for pool in made) >= count,
+            within=ENOUGH,
+        )
+        for pool in made:
             pool.check()
-        finally:
-            pool.stop()
-        found: Counter[int] = Counter()
-        flagged: Counter[int] = Counter()
-        for segment in SpoolView(get_spool(spool.files)).index.segments:
+    found: Counter[int] = Counter()
+    flagged: Counter[int] = Counter()
+    for run in runs:
+        spool = get_spool(open_files(run.given["spoolDir"]))
+        for segment in SpoolView(spool).index.segments:
             rows = spool.read(segment)
             bodies = [int(body) for body in rows.column("body").to_pylist()]
             found.update(bodies)
             flags = rows.column("possible_duplicate").to_pylist()
             flagged.update(body for body, flag in zip(bodies, flags, strict=True) if flag)
-        assert all(flagged[body] >= copies - 1 for body, copies in found.items()), "a copy is not flagged"
-        return found
+    unflagged = [body for body, copies in found.items() if flagged[body] < copies - 1]
+    assert not unflagged, f"{len(unflagged)} copies are not flagged: {unflagged[:10]}, {SEED_SETTING}"
+    assert set(found) == set(range(count)), f"lost: {sorted(set(range(count)) - set(found))[:10]}, {SEED_SETTING}"
+    return found, flagged
 
 
 @contextmanager
@@ -164,8 +174,7 @@ def fill_through_faults(
             else:
                 running.kill_all()
         eventually(lambda sent=sent: running.held() >= sent, within=ENOUGH)  # type: ignore[misc]
-        found = running.finish(sent)
-    assert set(found) == set(range(sent)), f"lost: {sorted(set(range(sent)) - set(found))[:10]}, {SEED_SETTING}"
+        found, _ = finish([running], sent)
     assert max(found.values()) == 1, f"twice: {[one for one in found if found[one] > 1][:10]}, {SEED_SETTING}"
 
 
@@ -207,3 +216,46 @@ def test_of_50000_messages_none_is_lost_or_twice_through_twenty_kills(
     kinds = HARDEST.get((killed.name, mode, receivers), FAULTS)
     faults = chance("faults", mode, receivers).choices(kinds, k=20)
     fill_through_faults(killed, tmp_path, mode, receivers, faults, 2500, 2 if receivers == 2 else 1)
+
+
+def share_through_kills(target: Target, path: Path, spools: int, kills: int, count: int) -> None:
+    """Fill several spools from one queue; kill one of them so many times, at moments of chance."""
+    queue = f"/queue/{uuid.uuid4().hex}"
+    chances = chance("apart", spools, target.name)
+    with contextlib.ExitStack() as running:
+        runs = []
+        for number in range(spools):
+            (path / str(number)).mkdir()
+            runs.append(running.enter_context(spool_processes(target, [queue], path / str(number), "thread", 1)))
+        for kill in range(kills):
+            numbers = range(kill * count // kills, (kill + 1) * count // kills)
+            # Half of them between a segment's name and its ACK, if one is written in time; see `site`.
+            order = path / str(chances.randrange(spools)) / "spool.kill-seg-"
+            if kill % 2:
+                order.write_text("SIGKILL")
+            send(target, [queue], numbers)
+            victim = chances.choice(runs)
+            moment = chances.randrange(numbers.start, numbers.stop)
+            eventually(lambda moment=moment: sum(run.held() for run in runs) > moment, within=ENOUGH)  # type: ignore[misc]
+            victim.kill_owner()
+            order.unlink(missing_ok=True)
+        eventually(lambda: sum(run.held() for run in runs) >= count, within=ENOUGH)
+        found, flagged = finish(runs, count)
+    twice = sum(found.values()) - count
+    sys.stdout.write(f"{target.name}, {spools} spools: {twice} copies, {sum(flagged.values())} flagged\n")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("killed", ["embedded"], indirect=True)
+def test_of_several_spools_on_one_queue_each_second_copy_is_flagged(killed: Target, tmp_path: Path) -> None:
+    share_through_kills(killed, tmp_path, 2, 4, 2000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("spools", [2, 4])
+@pytest.mark.parametrize("killed", ["embedded", "activemq"], indirect=True)
+def test_of_20000_messages_in_several_spools_each_second_copy_is_flagged(
+    killed: Target, tmp_path: Path, spools: int
+) -> None:
+    share_through_kills(killed, tmp_path, spools, 20, 20_000)

@@ -48,7 +48,7 @@ def test_it_is_not_quiet_while_messages_are_on_their_way_into_the_spool() -> Non
     health.subscribed()
     health.arrived()
     assert health.quiet_for() == 0.0
-    health.stored()
+    health.settled()
     assert health.quiet_for() > 0.0
 
 

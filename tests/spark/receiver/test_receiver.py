@@ -282,6 +282,22 @@ def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
         first.add(number)
 
 
+def test_what_comes_again_and_is_not_known_here_is_flagged(broker: Broker, tmp_path: Path) -> None:
+    """Another spool may have it: its ids are stable, but only that spool knows them."""
+    fill(broker.url, range(100))
+    with receiving(broker, tmp_path / "other", prefetch="10", maxspoolmessages="1") as pool:
+        eventually(lambda: pool.writer.settled > 0)
+    elsewhere = set(bodies(tmp_path / "other"))
+    with connect(broker.url) as connection:
+        subscription = connection.subscribe(QUEUE, ack="client", prefetch=20)
+        again = {int(subscription.receive(SOON).body) for _ in range(20)}
+    with receiving(broker, tmp_path) as pool:
+        eventually(lambda: pool.writer.settled == 100 - len(elsewhere))
+    rows = dict(zip(bodies(tmp_path), column(tmp_path, "possible_duplicate"), strict=True))
+    assert rows.keys() == set(range(100)) - elsewhere
+    assert again <= {body for body, flagged in rows.items() if flagged}
+
+
 @pytest.mark.hard_case("T15")
 def test_nothing_but_messages_that_come_again_does_not_stop_it(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from stompy.broker import Broker
 from stompy.spark.source.engine import BatchLimits
-from tests.spark.receiver.helpers import QUEUE, eventually, fill
+from stompy.spark.spool.record import Record
+from stompy.spark.spool.redelivery import Identity, StoredRange
+from stompy.spark.spool.writer import SpoolWriter
+from stompy.testing.proxy import FaultProxy
+from tests.spark.receiver.helpers import QUEUE, SOON, eventually, fill, receiving
 from tests.spark.source.test_engine import ALL, at, bodies, engine_on, spooled
 from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
 
@@ -18,11 +23,10 @@ def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path:
     fill(broker.url, range(100))
     with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
         engine.prepare_available_now()
-        start = engine.initial()
+        end = engine.latest(engine.initial(), BatchLimits(max_messages=70))
+        assert at(end) == 70
         fill(broker.url, range(100, 150))
         spooled(engine, 150)
-        end = engine.latest(start, BatchLimits(max_messages=70))
-        assert at(end) == 70
         end = engine.latest(end, BatchLimits(max_messages=70))
         assert at(end) == 100
         assert engine.latest(end, BatchLimits(max_messages=70)) == end
@@ -93,3 +97,52 @@ def test_several_receivers_have_one_sequence_and_their_number_may_change(
         fill(broker.url, range(500, 800))
         spooled(engine, 800)
         assert sorted(bodies(engine, engine.plan(last, engine.latest(last, ALL)))) == list(range(500, 800))
+
+
+def test_a_queue_does_not_count_as_empty_while_the_broker_owes_a_receipt(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker stands still between the first messages and the answer to their ACK, for longer than idleTimeout."""
+    still = threading.Event()
+    keep = SpoolWriter.store
+
+    def stop_the_broker(
+        self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
+    ) -> StoredRange:
+        if not still.is_set():
+            proxy.stall()
+            still.set()
+        return keep(self, receiver, messages)
+
+    monkeypatch.setattr(SpoolWriter, "store", stop_the_broker)
+    fill(broker.url, range(2000))
+    with (
+        FaultProxy(broker.url) as proxy,
+        engine_on(broker, tmp_path, url=proxy.url, idletimeout="1", prefetch="100") as engine,
+    ):
+        found: list[int] = []
+
+        def run() -> None:
+            engine.prepare_available_now()
+            found.append(at(engine.latest(engine.initial(), ALL)))
+
+        query = threading.Thread(target=run)
+        query.start()
+        assert still.wait(SOON)
+        query.join(2.5)
+        assert query.is_alive(), "it took the queue for empty"
+        proxy.heal()
+        query.join(SOON)
+        assert found == [2000]
+
+
+def test_a_broker_that_never_confirms_an_ack_is_left(broker: Broker, tmp_path: Path) -> None:
+    """An ACK that stays open keeps the queue from counting as empty, so it must not stay open forever."""
+    with FaultProxy(broker.url) as proxy, receiving(proxy.url, tmp_path, receipttimeout="0.5") as pool:
+        eventually(lambda: pool.subscribed_for() > 0)
+        for link in proxy.running:
+            link.stall("up")
+        fill(broker.url, range(3))
+        eventually(lambda: len(proxy.links) > 1)
+        proxy.heal()
+        eventually(lambda: pool.writer.settled == 3)

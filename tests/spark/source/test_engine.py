@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +15,7 @@ from typing import Any
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolMismatch
+from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolFenced, SpoolMismatch
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
@@ -202,10 +206,10 @@ def test_a_deleted_segment_is_data_loss_unless_it_is_given_up(broker: Broker, tm
         assert engine.latest(start, ALL)["lost"] == count, "the progress of the query tells it"
 
 
-def test_a_checkpoint_ahead_of_the_spool_is_data_loss(broker: Broker, tmp_path: Path) -> None:
+def test_a_checkpoint_ahead_of_the_spool_is_refused(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path) as engine:
         ahead = {**engine.initial(), "next": 50}
-        with pytest.raises(SpoolDataLoss, match=r"messages up to 50 were processed, the spool ends at 0"):
+        with pytest.raises(SpoolMismatch, match=r"the messages before 50 were given to Spark, and .* ends at 0"):
             engine.latest(ahead, ALL)
 
 
@@ -235,62 +239,74 @@ def test_a_damaged_segment_is_given_up_and_counted_and_the_query_goes_on(
         assert bodies(engine, engine.plan(end, later)) == [300]
 
 
-@pytest.mark.parametrize("filled_before", [False, True])
-def test_with_an_older_copy_nothing_that_is_acknowledged_stays_unseen(
-    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, filled_before: bool
-) -> None:
-    """Ten messages, a copy, forty more that are processed; the copy put back, and ten new ones before the query."""
-    fill(broker.url, range(10))
-    with receiving(broker, tmp_path) as pool:
-        eventually(lambda: pool.writer.settled == 10)
-    shutil.copytree(tmp_path / "spool", tmp_path / "copy")
-    fill(broker.url, range(10, 50))
-    with engine_on(broker, tmp_path) as engine:
-        start = engine.initial()
-        spooled(engine, 50)
-        checkpoint = engine.latest(start, ALL)
-        eventually(lambda: broker.depth(QUEUE) == 0)
-    shutil.rmtree(tmp_path / "spool")
-    shutil.copytree(tmp_path / "copy", tmp_path / "spool")
-    fill(broker.url, range(50, 60))
-    if filled_before:
-        with receiving(broker, tmp_path) as pool:
-            eventually(lambda: pool.writer.settled == 20)
-    with engine_on(broker, tmp_path, failondataloss="false") as engine:
-        seen: list[int] = []
-        flagged: list[int] = []
-        position = checkpoint
-
-        def seen_up_to(number: int) -> bool:
-            nonlocal position
-            end = engine.latest(position, ALL)
-            if end != position:
-                parts = engine.plan(position, end)
-                seen.extend(bodies(engine, parts))
-                flagged.extend(bodies(engine, [[piece for part in parts for piece in part if piece.again]]))
-                engine.commit(end)
-                position = end
-            return set(range(50, number)) <= set(seen)
-
-        eventually(lambda: seen_up_to(60))
-        fill(broker.url, range(60, 65))
-        eventually(lambda: seen_up_to(65))
-        assert at(position) >= 55
-        twice = [number for number in seen if number < 50]
-        assert set(twice) <= set(flagged), "what may have been processed before is flagged"
-        assert len(seen) == len(set(seen))
-    assert "New messages are numbered from 50 on" in caplog.text
-
-
 @pytest.mark.hard_case("T10")
-def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(broker: Broker, tmp_path: Path) -> None:
-    with engine_on(broker, tmp_path) as first:
+@pytest.mark.parametrize("receivers", ["00", "01", "10", "11"])
+def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(
+    broker: Broker, tmp_path: Path, receivers: str
+) -> None:
+    with contextlib.ExitStack() as running:
+        if receivers[0] == "0":
+            running.enter_context(receiving(broker, tmp_path))
+        first = running.enter_context(engine_on(broker, tmp_path, receivers=receivers[0]))
         start = first.initial()
-        with engine_on(broker, tmp_path, locktimeout="0") as second, pytest.raises(SpoolBusy):
+        with (
+            engine_on(broker, tmp_path, locktimeout="0", receivers=receivers[1]) as second,
+            pytest.raises(SpoolBusy, match=rf"another query reads it \(process {os.getpid()} on "),
+        ):
             second.initial()
         fill(broker.url, range(10))
         spooled(first, 10)
         assert at(first.latest(start, ALL)) == 10
+
+
+@pytest.mark.hard_case("T10")
+def test_a_second_query_is_refused_in_another_process_too_until_the_first_is_killed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    given = {"url": broker.url, "destination": QUEUE, "spoolDir": str(tmp_path / "spool"), "receivers": "0"}
+    command = [sys.executable, "-m", "tests.spark.crashes.filler", json.dumps(given)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[3]) as first:
+        try:
+            eventually(lambda: list(tmp_path.glob("spool/reader/0*")))
+            with (
+                engine_on(broker, tmp_path, locktimeout="0", receivers="0") as second,
+                pytest.raises(SpoolBusy, match=f"another query reads it .process {first.pid} on "),
+            ):
+                second.initial()
+        finally:
+            first.kill()
+            first.wait()
+    with engine_on(broker, tmp_path, locktimeout="0", receivers="0") as second:
+        assert at(second.initial()) == 0
+
+
+def test_a_query_that_hangs_is_taken_over_from_and_removes_nothing_more(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(10))
+    with (
+        receiving(broker, tmp_path) as pool,
+        engine_on(broker, tmp_path, receivers="0") as first,
+        engine_on(broker, tmp_path, receivers="0", takeoverafter="0") as second,
+    ):
+        eventually(lambda: pool.writer.settled == 10)
+        end = first.latest(first.initial(), ALL)
+        assert at(second.initial()) == 0
+        for call in (lambda: first.latest(end, ALL), lambda: first.plan(end, end), lambda: first.commit(end)):
+            with pytest.raises(SpoolFenced, match="another query has taken it over"):
+                call()
+        assert spool_in(tmp_path).low() == 0
+
+
+def test_a_query_in_a_long_batch_is_not_taken_over_from(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.spark.source.engine.HEARTBEAT_INTERVAL", 0.1)
+    monkeypatch.setattr("stompy.spark.spool.claims.HEARTBEAT_INTERVAL", 0.05)
+    given = {"receivers": "0", "locktimeout": "3", "takeoverafter": "2"}
+    with engine_on(broker, tmp_path, **given) as first, engine_on(broker, tmp_path, **given) as second:
+        start = first.initial()
+        with pytest.raises(SpoolBusy):
+            second.initial()
+        assert first.latest(start, ALL) == start
 
 
 @pytest.mark.hard_case("T9")
@@ -354,17 +370,17 @@ def test_a_process_that_has_claimed_the_spool_and_not_begun_is_waited_for(broker
 
 @pytest.mark.parametrize(
     ("offset", "more"),
-    [(Offset("s", 20), {}), (Offset("s", 20, again=(3, 9), lost=7), {"again": [3, 9], "lost": 7})],
+    [(Offset("s", 20), {}), (Offset("s", 20, digest="5f", lost=7), {"digest": "5f", "lost": 7})],
 )
 def test_it_comes_back_from_a_checkpoint(offset: Offset, more: dict[str, object]) -> None:
     stored = json.loads(json.dumps(offset.json()))
-    assert stored == {"v": 2, "spool": "s", "next": 20, **more}
+    assert stored == {"v": 3, "spool": "s", "next": 20, **more}
     assert Offset.from_json(stored, path="/spool") == offset
 
 
 @pytest.mark.parametrize(
     "stored",
-    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 2, "next": 5}, {"v": 3, "spool": "s", "next": 5}],
+    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 3, "next": 5}, {"v": 2, "spool": "s", "next": 5}],
 )
 def test_another_sources_offset_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(SpoolMismatch, match="its own checkpointLocation"):

@@ -37,14 +37,6 @@ def test_rows_are_read_in_order_as_few_batches(spool: tuple[str, str, list[Piece
     assert batch.column("sequence").to_pylist() == [7, 8, 9, 10, 11]
 
 
-def test_rows_that_may_have_been_read_before_are_flagged(spool: tuple[str, str, list[Piece]]) -> None:
-    url, identity, pieces = spool
-    (batch,) = read_pieces(
-        url, identity, [pieces[0], replace(pieces[1], again=True)], columns=ColumnOptions(body_as="text")
-    )
-    assert batch.column("possible_duplicate").to_pylist() == [False] * 10 + [True] * 2
-
-
 def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]]) -> None:
     (batch,) = read_pieces(*spool, columns=ColumnOptions(body_as="text"))
     assert batch.schema.equals(arrow_schema(text=True))

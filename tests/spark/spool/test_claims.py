@@ -60,7 +60,7 @@ def test_a_frozen_owner_is_taken_over_from_and_fenced(files: LocalFiles) -> None
     frozen = claim(files)
     frozen.begin(0)
     successor = claim(files, wait=60.0, frozen=0.2)
-    with pytest.raises(SpoolFenced, match=r"another receiver has taken it over \(process"):
+    with pytest.raises(SpoolFenced, match=r"another query or receiver has taken it over \(process"):
         frozen.check()
     successor.begin(5)
     with pytest.raises(SpoolFenced):

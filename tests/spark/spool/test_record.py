@@ -52,9 +52,12 @@ def test_every_text_can_be_stored(text: str) -> None:
     storable(text.encode("utf-8", "replace").decode("utf-8")).encode()
 
 
-def test_redelivered_is_what_the_header_says() -> None:
-    assert record_of(Message(Headers([("redelivered", "TRUE")])), broker="b", received_at=5).redelivered
-    assert not record_of(Message(Headers([])), broker="b", received_at=5).redelivered
+@pytest.mark.parametrize(("headers", "is_so"), [([("redelivered", "TRUE")], True), ([], False)])
+def test_redelivered_is_what_the_header_says_and_makes_a_possible_duplicate(
+    headers: list[tuple[str, str]], is_so: bool
+) -> None:
+    record = record_of(Message(Headers(headers)), broker="b", received_at=5)
+    assert (record.redelivered, record.possible_duplicate) == (is_so, is_so)
 
 
 def test_the_fingerprint_tells_destination_from_body() -> None:

@@ -15,7 +15,7 @@ from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import dump, read_mark, write_mark
+from stompy.spark.spool.state import dump, read_mark
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.builders import records, seal, settle, spool_files, spool_writer
 
@@ -100,8 +100,6 @@ def test_a_segment_that_vanishes_is_an_error_or_given_up(files: LocalFiles) -> N
     os.unlink(files.path(name))
     with pytest.raises(SpoolDataLoss, match="the messages 0 to 9 "):
         strict.refresh()
-    with pytest.raises(SpoolDataLoss, match="up to 500, the spool ends at 10"):
-        strict.note_processed(500)
     lenient.refresh()
     assert lenient.next == 0
     writer.close()
@@ -112,23 +110,6 @@ def test_the_writer_learns_how_far_spark_was_told(files: LocalFiles) -> None:
     view.note_planned(10)
     view.note_planned(5)
     assert (read_mark(files, "planned"), view.planned) == (10, 10)
-
-
-def test_what_a_checkpoint_is_cut_off_from_is_found(files: LocalFiles) -> None:
-    writer = spool_writer(files)
-    settle(writer, records(range(10)))
-    settle(writer, records(range(10, 20)))
-    view = viewed(files)
-    assert [view.below_gap(position) for position in (0, 5, 20)] == [None, None, None]
-    assert view.below_gap(30) == (0, 20)
-    write_mark(files, "planned", 30)
-    writer.maintain()
-    settle(writer, records(range(30, 40)))
-    write_mark(files, "low", 5)
-    view.refresh()
-    assert view.below_gap(30) == (5, 20)
-    assert view.below_gap(40) is None
-    writer.close()
 
 
 def test_a_process_that_lives_is_not_silent(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
