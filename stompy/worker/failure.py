@@ -272,7 +272,7 @@ def parked(copy: Copy) -> Copy:
 
 
 def settle(connection: Connection, message: Message, copy: Copy) -> None:
-    """Send a copy and acknowledge a message, in one transaction if that outlives a crash of the broker.
+    """Send a copy and acknowledge a message, in one transaction if the broker applies that as a whole.
 
     Raises:
         AckError: the session that delivered the message has ended; nothing was sent.
@@ -303,7 +303,7 @@ def make_redelivered(message: Message, error: StompError) -> None:
 
 def _settle(connection: Connection, message: Message, copy: Copy, options: dict[str, Any]) -> None:
     dialect = dialect_named(connection.dialect)
-    if "ACK" in dialect.transacted and dialect.durable_commit:
+    if "ACK" in dialect.transacted and dialect.atomic_commit:
         with connection.transaction() as transaction:
             transaction.ack(message)
             transaction.send(
