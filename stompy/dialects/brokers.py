@@ -184,11 +184,11 @@ def dialect_of(server: str | None) -> Dialect:
         return ARTEMIS
     for start, dialect in _BY_SERVER:
         if name.startswith(start):
-            return limited(dialect, server)
+            return with_limits(dialect, server)
     return replace(GENERIC, product=f"broker {server!r}") if server else GENERIC
 
 
-def limited(dialect: Dialect, server: str | None) -> Dialect:
+def with_limits(dialect: Dialect, server: str | None) -> Dialect:
     """Return a dialect with the limits of the release in the `server` header.
 
     RabbitMQ has limits of transactions from 4.4 on, by its source (`rabbit_stomp_processor.erl`); 3.10 and 4.3 have none.

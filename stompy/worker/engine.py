@@ -24,7 +24,7 @@ from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect, retry
 from stompy.deadline import Deadline
-from stompy.dialects.brokers import dialect_named
+from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     BrokerError,
     ClientCertificateRefused,
@@ -40,7 +40,7 @@ from stompy.worker.crashes import Crashes
 from stompy.worker.failure import delays, fingerprint, parking_queue, retry_queues
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
-from stompy.worker.slot import Pool, Slot
+from stompy.worker.slot import Commits, Pool, Slot
 from stompy.worker.task import Task
 
 _LOG = logging.getLogger("stompy.worker")
@@ -168,7 +168,8 @@ class Engine:
         self._code = WorkerExit.OK
         self._tickets = settings.max_messages
         self._lock = make_lock(Rank.LEAF, "engine")
-        self._refused: set[bytes] = set()
+        self._refused: dict[bytes, tuple[int, StompError]] = {}
+        self.commits = Commits()
         self._connection: Connection | None = None
         self._parking: ParkingLot | None = None
         self._monitor = _Monitor(self)
@@ -228,7 +229,11 @@ class Engine:
             raise
 
     def _subscribe(self, connection: Connection) -> None:
-        dialect = dialect_named(connection.dialect)
+        dialect = with_limits(dialect_named(connection.dialect), connection.server)
+        slots = sum(task.concurrency or self.settings.concurrency for task in self.tasks if task.transactional)
+        most = dialect.max_open_transactions
+        if most is not None and slots > most // 2:
+            raise ConfigurationError(f"{dialect.product} takes {most // 2} transactional tasks at once, not {slots}")
         for task in self.tasks:
             if task.transactional and "ACK" not in dialect.transacted:
                 raise ConfigurationError(f"task {task.name!r}: {dialect.product} cannot acknowledge in a transaction")
@@ -238,7 +243,6 @@ class Engine:
             ordered = task.key is not None and dialect.supports("exclusive")
             pool = Pool(self, task, size, limit=None if limited else prefetch)
             self.pools.append(pool)
-            pool.start()
             for destination in dict.fromkeys((*task.destinations, *retry_queues(task))):
                 user = destination in task.destinations
                 # A limit in bytes (Artemis) is no limit in messages, but several consumers with one message each are.
@@ -260,6 +264,9 @@ class Engine:
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))
             self._parking.open(connection, prefetch=1_000 if dialect.supports("prefetch") else None)
+        for pool in self.pools:
+            # Last: what the broker refuses of a task ends the session, which would look like a refused subscription.
+            pool.start()
 
     # Running.
 
@@ -296,11 +303,17 @@ class Engine:
         with self._lock:
             if len(self._refused) >= _MAX_REFUSALS:
                 self._refused.clear()
-            self._refused.add(fingerprint(message))
+            times, _ = self._refused.get(fingerprint(message), (0, error))
+            self._refused[fingerprint(message)] = times + 1, error
 
     def was_refused(self, message: Message) -> bool:
         """Return whether the broker refused something for this message when it was delivered before."""
         return bool(self._refused) and fingerprint(message) in self._refused
+
+    def refusal_alone(self, message: Message) -> StompError | None:
+        """Return why the broker refused the transaction of a message again, when no other was committed beside it."""
+        times, error = self._refused.get(fingerprint(message), (0, None)) if self._refused else (0, None)
+        return error if times > 1 else None
 
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""

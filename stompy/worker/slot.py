@@ -9,16 +9,18 @@ A job is settled by the thread that claims it first: its slot, or the slot that 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
-from stompy.locks import Rank, make_lock
+from stompy.locks import Condition, Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.failure import (
     Attempt,
@@ -74,6 +76,35 @@ class Job:
         if self.attempt is None:
             self.attempt = Attempt.of(self.message)
         return self.attempt
+
+
+class Commits:
+    """Lets transactions be committed side by side, or one alone, as an ERROR may not say which of them it is about.
+
+    Called with no other lock held; what is waited for ends by the receipt timeout.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._running = 0
+        self._alone = False
+
+    @contextlib.contextmanager
+    def turn(self, *, alone: bool) -> Iterator[None]:
+        """Commit one in the block, which ends by the receipt timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = alone
+            self._changed.wait_for(lambda: not (alone and self._running))
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                if alone:
+                    self._alone = False
+                self._changed.notify_all()
 
 
 class _Replaced(Exception):
@@ -160,6 +191,10 @@ class Slot(DaemonThread):
         error: BaseException | None = None
         try:
             self._engine.notify("before", self._task, job.message)
+            refusal = self._engine.refusal_alone(job.message) if self._task.transactional else None
+            if refusal is not None:
+                # Its transaction would be refused again, and the session ended with those of all other slots.
+                return self._fail(job, refusal) if job.claim() else None
             if self._task.seen is not None and self._is_duplicate(job):
                 return None
             if self._task.transactional:
@@ -170,6 +205,8 @@ class Slot(DaemonThread):
             raise
         except BaseException as raised:
             error = raised
+        if self._task.transactional and isinstance(error, BrokerError) and job.message.session_ended:
+            job.claim()  # a frame was refused that left before the commit
         if self._task.transactional and job.claimed.locked():
             if error is None:
                 self._remember(job)
@@ -194,6 +231,8 @@ class Slot(DaemonThread):
             if reply is not None:
                 transaction.send(reply.destination, reply.body, headers=reply.headers, content_type=reply.content_type)
             transaction.ack(job.message)
+            with self._engine.commits.turn(alone=self._engine.was_refused(job.message)):
+                transaction.commit()
 
     def _call(self, job: Job) -> Any:
         """Call the task, again as often as `retry_in_place` says."""
