@@ -162,8 +162,8 @@ class Profile:
         transacted: the acknowledgements that wait for COMMIT.
         refuses_transacted: those that are refused in a transaction, with the message of that.
         implied_begin: a SEND begins the transaction that it names.
-        found_at_commit: what is wrong with a SEND in a transaction and only found at COMMIT, which takes effect up to there
-            and is confirmed; then the session is ended.
+        found_at_commit: what is wrong with a SEND in a transaction and only found at COMMIT, which takes effect up to
+            there and is confirmed; then the session is ended.
         rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
         max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Transaction:
     """A transaction, returned by `Connection.transaction` and used as a context manager. One thread at a time.
 
-    The end of the block commits and waits for the broker's receipts; an exception aborts. Frames are written in batches,
-    at the latest with the commit. A transaction ends with the session that it began in.
+    The end of the block commits and waits for the broker's receipts; an exception aborts. Frames are written in
+    batches, at the latest with the commit. A transaction ends with the session that it began in.
 
     Attributes:
         id: the `transaction` header.
@@ -53,6 +53,8 @@ class Transaction:
         """Of its frames, where the broker does not answer for them by a receipt of a later one."""
         self._later: list[bytes] = []
         """ACKs and NACKs, without their last lines, which are committed after the broker has confirmed the SENDs."""
+        self._last: Receipt | None = None
+        """Of what is written before COMMIT."""
         self._frames = 0
         self._second = False
         """Whether a second transaction, of `_later`, is open."""
@@ -105,8 +107,8 @@ class Transaction:
             ConfigurationError: the broker does not support an option; nothing was sent.
             TransactionError: the transaction has ended.
             LocalProtocolError: the frame cannot be encoded.
-            LimitExceeded: the broker takes no more frames in a transaction, or too many receipts are pending; nothing was
-                sent.
+            LimitExceeded: the broker takes no more frames in a transaction, or too many receipts are pending; nothing
+                was sent.
             ConnectionLost: the connection was lost, and the transaction with it.
         """
         self._check_room()
@@ -158,10 +160,16 @@ class Transaction:
         return receipt, self._line + receipt._line
 
     def _add(self, data: Encoded, receipt: Receipt | None) -> None:
-        self._buffer.add(data, receipt)
+        if receipt is None:
+            self._buffer.add(data)
+        else:
+            self._receipts.append(receipt)  # first, so that one that a signal interrupts is forgotten with the others
+            try:
+                self._buffer.add(data, receipt)
+            except StompError:
+                self._receipts.remove(receipt)
+                raise
         self._frames += 1
-        if receipt is not None:
-            self._receipts.append(receipt)
 
     def commit(self, *, timeout: float | None = None) -> None:
         """Commit and wait for the broker's receipts.
@@ -224,18 +232,18 @@ class Transaction:
         link, buffer = self._link, self._buffer
         receipts = self._receipts
         if self._frames and self._dialect.transacted_receipts != "at once":
-            # The receipt of one more frame: of the last acknowledgement, if they have a transaction of their own, or of the
-            # BEGIN of an empty one, as the receipt of a SEND may not come before COMMIT. The record of the session does
-            # not have this second transaction, which must not meet the limit of those that are open.
-            check = link.receipts.make()
+            # The receipt of one more frame: of the last acknowledgement, if they have a transaction of their own, or of
+            # the BEGIN of an empty one, as the receipt of a SEND may not come before COMMIT. The record of the session
+            # does not have this second transaction, which must not meet the limit of those that are open.
+            check = self._last = link.receipts.make()
             receipts = [check]
             if self._later:
                 *others, last = [b"%btransaction:%b-2\n" % (head, self.id.encode("ascii")) for head in self._later]
+                self._second = True
                 buffer.add(self._frame_of_second("BEGIN"))
                 for each in others:
                     buffer.add(each + b"\n\0")
                 buffer.add(b"%b%b\n\0" % (last, check._line), check)
-                self._second = True
             else:
                 buffer.add(self._frame_of_second("BEGIN", check), check)
                 buffer.add(self._frame_of_second("ABORT"))
@@ -284,15 +292,17 @@ class Transaction:
         self._end = "aborted"
         for message in self._acked:
             self._acker.give_back(message, self)
-        for receipt in self._receipts:
-            self._link.receipts.forget(receipt)
+        for receipt in (*self._receipts, self._last):
+            if receipt is not None:
+                self._link.receipts.forget(receipt)
         if not self._buffer.flushed:
             # The broker does not know it, but our record of open transactions does.
             self._link.writer.encode("ABORT", {"transaction": self.id})
             return
-        self._link.writer.request("ABORT", {"transaction": self.id})
         if self._second:
+            self._buffer.flush()  # its BEGIN may not have left
             self._drop_second()
+        self._link.writer.request("ABORT", {"transaction": self.id})
 
     def _check(self) -> None:
         if not self._begun:

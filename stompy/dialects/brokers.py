@@ -130,8 +130,8 @@ RABBITMQ = Dialect(
     ack_reaches="connection",
     ack_after_unsubscribe=False,
     nack="requeued",
-    # COMMIT runs the frames one by one, after its RECEIPT: each SEND has its own when its message is stored, and the first
-    # that fails ends the session.
+    # COMMIT runs the frames one by one, after its RECEIPT: each SEND has its own when its message is stored, and the
+    # first that fails ends the session.
     transacted_receipts="after commit",
     atomic_commit=False,
 )
@@ -191,7 +191,8 @@ def dialect_of(server: str | None) -> Dialect:
 def with_limits(dialect: Dialect, server: str | None) -> Dialect:
     """Return a dialect with the limits of the release in the `server` header.
 
-    RabbitMQ has limits of transactions from 4.4 on, by its source (`rabbit_stomp_processor.erl`); 3.10 and 4.3 have none.
+    RabbitMQ has limits of transactions from 4.4 on, by its source (`rabbit_stomp_processor.erl`); 3.10 and 4.3 have
+    none.
     """
     if dialect is RABBITMQ and _RABBITMQ_4_4.match(server or ""):
         return replace(RABBITMQ, max_transaction_frames=1024, max_open_transactions=16)

@@ -1,8 +1,8 @@
 """A transaction takes effect as a whole or not at all, or its error says that this is not known.
 
-Each case is a transaction whose frames are drawn, of which the broker refuses one, or whose session is cut before a frame
-of either side. A relay between client and broker makes the refused frame, so that stompy cannot know of it. What took
-effect is counted on a connection of its own.
+Each case is a transaction whose frames are drawn, of which the broker refuses one, or whose session is cut before a
+frame of either side. A relay between client and broker makes the refused frame, so that stompy cannot know of it. What
+took effect is counted on a connection of its own.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Case:
     Attributes:
         frames: their commands.
         fault: `""`, the name of a refusal, `"up"` or `"down"` for a cut.
-        at: the frame that is refused, or the one before which the session is cut; COMMIT and what is around it count too.
+        at: the frame that is refused, or the one before which the session is cut, where COMMIT counts too.
     """
 
     frames: tuple[str, ...]

@@ -44,7 +44,7 @@ class FrameRelay:
     @property
     def url(self) -> str:
         """The address for the client."""
-        return "stomp://127.0.0.1:%d" % self._listener.getsockname()[1]
+        return f"stomp://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
