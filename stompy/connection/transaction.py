@@ -46,6 +46,8 @@ class Transaction:
         self._content_length = content_length
         self._link = sender.live_link()
         self._dialect = self._link.dialect
+        self._each = self._dialect.transacted_receipts != "later"
+        """Whether each frame needs a receipt of its own."""
         self._encoder = sender.encoder(self._link)
         self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
@@ -114,10 +116,14 @@ class Transaction:
         self._check_room()
         values = (persistent, priority, expires, delay, group, dedupe_id)
         options = None if values == NOTHING_ASKED else SendOptions(*values)
-        receipt, line = self._receipt()
-        self._add(
-            self._encoder.send(destination, body, content_type, headers, options, self._content_length, line), receipt
-        )
+        receipt = self._receipt() if self._each else None
+        line = self._line if receipt is None else self._line + receipt._line
+        data = self._encoder.send(destination, body, content_type, headers, options, self._content_length, line)
+        if receipt is None:
+            self._buffer.add(data)
+            self._frames += 1
+        else:
+            self._add(data, receipt)
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message when the transaction commits; also raises as `Message.ack` and `send` do.
@@ -141,34 +147,31 @@ class Transaction:
         try:
             head = self._acker.claim(message, command, self, transaction=True)
             if self._dialect.atomic_commit:
-                receipt, line = self._receipt()
-                self._add(b"%b%b\n\0" % (head, line), receipt)
+                if self._each:
+                    receipt = self._receipt()
+                    self._add(b"%b%b%b\n\0" % (head, self._line, receipt._line), receipt)
+                    return
+                self._buffer.add(b"%b%b\n\0" % (head, self._line))
             else:
                 self._later.append(head)
-                self._frames += 1
+            self._frames += 1
         except StompError:
             self._acked.remove(message)
             self._acker.give_back(message, self)
             raise
 
-    def _receipt(self) -> tuple[Receipt | None, bytes]:
-        """Return the receipt that the next frame needs, and its header lines."""
-        if self._dialect.transacted_receipts == "later":
-            return None, self._line
+    def _receipt(self) -> Receipt:
         receipt = self._link.receipts.make()
         receipt._deferred = True
-        return receipt, self._line + receipt._line
+        return receipt
 
-    def _add(self, data: Encoded, receipt: Receipt | None) -> None:
-        if receipt is None:
-            self._buffer.add(data)
-        else:
-            self._receipts.append(receipt)  # first, so that one that a signal interrupts is forgotten with the others
-            try:
-                self._buffer.add(data, receipt)
-            except StompError:
-                self._receipts.remove(receipt)
-                raise
+    def _add(self, data: Encoded, receipt: Receipt) -> None:
+        self._receipts.append(receipt)  # first, so that one that a signal interrupts is forgotten with the others
+        try:
+            self._buffer.add(data, receipt)
+        except StompError:
+            self._receipts.remove(receipt)
+            raise
         self._frames += 1
 
     def commit(self, *, timeout: float | None = None) -> None:
