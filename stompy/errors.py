@@ -29,10 +29,10 @@
     │   ├── AckError                         it was acknowledged before, needs no ACK, or its connection was lost
     │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
     ├── StompTimeout (TimeoutError)
-    │   ├── ReceiptTimeout (.receipt_id)     the broker did not confirm in time
+    │   ├── ReceiptTimeout (.receipt_id .outcome)   the broker did not confirm in time
     │   ├── ReceiveTimeout                   no message arrived in time
     │   └── UnconfirmedFull (.limit_name .limit)   too many sends wait for confirmation by the broker
-    ├── TransactionError                     the transaction has ended
+    ├── TransactionError                     the transaction has ended, or is open already
     ├── OutboxError (.path)                  a store-and-forward outbox failed
     │   ├── OutboxDamaged                    its file is corrupt
     │   ├── OutboxBusy                       its file is open elsewhere
@@ -196,7 +196,8 @@ class ConnectionLost(StompError, ConnectionError, retryable=True):
     """The connection to the broker was lost.
 
     Attributes:
-        outcome: `"not-sent"` if no byte of the frame was written, `"unknown"` if the broker may have received it.
+        outcome: `"not-sent"` if no byte of the frame was written, `"unknown"` if the broker may have received it; of a
+            transaction, `"not-sent"` if nothing of it took effect.
     """
 
     def __init__(self, message: str, *, outcome: Outcome = "unknown") -> None:
@@ -287,10 +288,12 @@ class ReceiptTimeout(StompTimeout):
 
     Attributes:
         receipt_id: the value of the `receipt` header that was sent.
+        outcome: `"unknown"`, or `"not-sent"` of a transaction whose COMMIT was therefore not sent.
     """
 
-    def __init__(self, message: str, *, receipt_id: str) -> None:
+    def __init__(self, message: str, *, receipt_id: str, outcome: Outcome = "unknown") -> None:
         self.receipt_id = receipt_id
+        self.outcome: Outcome = outcome
         super().__init__(message)
 
 
@@ -313,7 +316,7 @@ class UnconfirmedFull(StompTimeout):
 
 
 class TransactionError(StompError):
-    """The transaction has ended, or its connection was lost."""
+    """The transaction has ended, or is open already."""
 
 
 class OutboxError(StompError):

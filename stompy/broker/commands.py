@@ -20,6 +20,7 @@ from stompy.broker.options import (
 from stompy.broker.repeated import RepeatedFrames
 from stompy.broker.transactions import Transaction
 from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
 from stompy.protocol.rules import Fault, FaultyFrame, shown
 from stompy.protocol.state import subscription_key, unknown_transaction
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
-    from stompy.frames.frame import Frame
 
 _KNOWN = 16 * 1024 * 1024
 """About how many bytes the destinations take of which it is remembered what they name."""
 _LONGEST_KNOWN = 256
 _DESTINATION = 512
 """About how many bytes each of them takes beside its text."""
+
+_COMMIT = Frame("COMMIT")
+"""In the place of the frame that is found wrong at COMMIT, as it gets no RECEIPT."""
 
 _OBJECTS = 1024
 """About how many bytes a transaction takes, whatever its id."""
@@ -81,8 +84,12 @@ class Commands:
         """
         self._handlers[frame.command](session, frame)
         receipt = frame.headers._peek("receipt")
-        if receipt is None:
-            return
+        if receipt is not None:
+            self._confirm(session, frame, receipt)
+        if session.failure is not None:
+            self._router.fail(session, session.failure, _COMMIT)
+
+    def _confirm(self, session: SessionState, frame: Frame, receipt: str) -> None:
         data = session.protocol.send("RECEIPT", {"receipt-id": receipt})
         name = frame.headers._peek("transaction") if self._profile.late_receipts and frame.command == "SEND" else None
         if name is not None and name in session.transactions:
@@ -99,7 +106,15 @@ class Commands:
         now = router.clock.now()
         plain = SEND_HEADERS.isdisjoint([name for name, _ in frame.headers.pairs])
         options = PLAIN if plain else send_options(header, now, self._profile)
-        targets = self._targets(session, "write", frame)
+        name = header("transaction")
+        try:
+            targets = self._targets(session, "write", frame)
+        except FaultyFrame as error:
+            if name is None or error.fault not in self._profile.found_at_commit:
+                raise
+            transaction = self._open(session, name)
+            transaction.failure = transaction.failure or error
+            return
         if not plain:
             check_routing("SEND", header, targets)
         reply_to = None if plain else header("reply-to")
@@ -110,7 +125,6 @@ class Commands:
             replaced = (*replaced, ("original-destination", header("destination") or ""))
         for target in targets if owned is None else (*targets, owned):
             router.subscriptions.own(session, target)
-        name = header("transaction")
         added = self._profile.added(options, now)
         for target in targets:
             message = Message.of(
@@ -130,6 +144,11 @@ class Commands:
                 if self._profile.implied_begin and name not in session.transactions:
                     self._open_new(session, name)
                 transaction = self._open(session, name, adding=message.size)
+                try:
+                    router.publisher.check_owner(target.name)
+                except RemoteProtocolError:
+                    transaction.rollback_only |= self._profile.rollback_only and header("receipt") is None
+                    raise
                 transaction.send(message)
                 if options.dedupe_id is not None and router.publisher.has_seen(target.name, options.dedupe_id):
                     transaction.has_duplicate = True

@@ -12,7 +12,7 @@ from stompy.broker.destinations import Names
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import parse_accept_version
+from stompy.protocol.rules import Fault, parse_accept_version
 
 if TYPE_CHECKING:
     from stompy.broker.options import SendOptions
@@ -162,6 +162,9 @@ class Profile:
         transacted: the acknowledgements that wait for COMMIT.
         refuses_transacted: those that are refused in a transaction, with the message of that.
         implied_begin: a SEND begins the transaction that it names.
+        found_at_commit: what is wrong with a SEND in a transaction and only found at COMMIT, which takes effect up to
+            there and is confirmed; then the session is ended.
+        rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
         max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.
         prioritized: messages are ordered by priority.
@@ -212,6 +215,8 @@ class Profile:
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     refuses_transacted: Mapping[str, str] = field(default_factory=dict)
     implied_begin: bool = False
+    found_at_commit: frozenset[Fault] = frozenset()
+    rollback_only: bool = False
     late_receipts: bool = False
     max_deliveries: int | None = None
     prioritized: bool = True

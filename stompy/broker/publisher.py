@@ -98,11 +98,9 @@ class Publisher:
                 return
             self._remember(message.target, options.dedupe_id)
         if options.due is None:
-            self._deliver(message, sender)
+            self._deliver(message, sender, committed=committed)
             return
-        if self._schedule.waiting >= self._settings.max_queue_messages:
-            limit = self._settings.max_queue_messages
-            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
+        self._check_delayed(1)
         self._schedule.add(options.due, message)
 
     def has_seen(self, target: str, identity: str) -> bool:
@@ -114,7 +112,45 @@ class Publisher:
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
 
-    def _deliver(self, message: Message, sender: str | None, *, forced: bool = False) -> None:
+    def check_owner(self, name: str) -> None:
+        """Check that a temporary queue still has an owner, where the broker refuses messages to others.
+
+        Raises:
+            RemoteProtocolError: it has none.
+        """
+        if name.startswith(REMOTE) and name not in self._topology.queues and self._settings.profile.ends_late_replies:
+            raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
+
+    def check_commit(self, messages: Iterable[Message], sender: str) -> None:
+        """Check that the messages of a transaction can be published, but for those to queues.
+
+        Raises:
+            LimitExceeded: there are too many delayed messages, or a durable subscription without a subscriber is full.
+        """
+        delayed = 0
+        needed: dict[Feed, tuple[int, int]] = {}
+        for message in messages:
+            if message.options.due is not None:
+                delayed += 1
+            elif is_topic(message.target):
+                for feed in self._topology.followers(message.target).matching(message.shared.lookup):
+                    if feed.consumer is None and (feed.no_local is None or feed.no_local != sender):
+                        count, size = needed.get(feed, (0, 0))
+                        needed[feed] = count + 1, size + message.size
+        if delayed:
+            self._check_delayed(delayed)
+        for feed, (count, size) in needed.items():
+            if not feed.queue.fits(count, size):
+                self.hand_out(feed.queue)
+            if not feed.queue.fits(count, size):
+                self._refuse_full(feed.queue, count)
+
+    def _check_delayed(self, messages: int) -> None:
+        limit = self._settings.max_queue_messages
+        if self._schedule.waiting + messages > limit:
+            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
+
+    def _deliver(self, message: Message, sender: str | None, *, forced: bool = False, committed: bool = False) -> None:
         name = message.target
         if is_topic(name):
             for feed in self._topology.followers(name).matching(message.shared.lookup):
@@ -122,8 +158,8 @@ class Publisher:
                     self._feed(feed, message, forced=forced)
             return
         if name.startswith(REMOTE) and name not in self._topology.queues:
-            if self._settings.profile.ends_late_replies and not forced:
-                raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
+            if not forced and not committed:
+                self.check_owner(name)
             return  # its owner is gone: a reply that nobody waits for
         queue = self._topology.queue(name, forced=forced)
         if not forced and not queue.fits(1, message.size):

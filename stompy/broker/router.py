@@ -297,29 +297,37 @@ class Router:
 
         Raises:
             LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
-            RemoteProtocolError: a message in it was sent before; it was aborted.
+            RemoteProtocolError: a message in it was sent before, or one was refused; it was aborted.
         """
         transaction = session.transactions[name]
         if transaction.has_duplicate:
             self.abort(session, session.transactions.pop(name))
             raise RemoteProtocolError("a message of the transaction is a duplicate: it has the id of an earlier one")
+        if transaction.rollback_only:
+            self.abort(session, session.transactions.pop(name))
+            raise RemoteProtocolError("COMMIT FAILED: Transaction marked rollback only xaErrorCode:100")
         needed = transaction.needed()
         self.topology.check_room(needed)
         for name_, (count, size) in needed.items():
             self.publisher.must_fit(name_, count, size)
+        self.publisher.check_commit(transaction.messages, session.name)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
         del session.transactions[name]
-        session.late_receipts += transaction.receipts
+        session.failure = transaction.failure
+        if session.failure is None:
+            session.late_receipts += transaction.receipts
         session.budget.take(-transaction.kept)
         for message in transaction.messages:
             self.publisher.publish(message, session.name, committed=True)
         for entries, refused in transaction.settled:
             self.settle(entries, refused=refused)
+        for entries in transaction.lost:
+            session.ledger.restore(entries)
 
     def abort(self, session: SessionState, transaction: Transaction) -> None:
         """Forget what a transaction holds; its messages wait for their ACK again."""
         session.budget.take(-transaction.kept)
-        for entries, _ in transaction.settled:
+        for entries in [*(entries for entries, _ in transaction.settled), *transaction.lost]:
             session.ledger.restore(entries)
 
     # What is seen from outside

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stompy.errors import RemoteProtocolError
+from stompy.errors import ProtocolError, RemoteProtocolError
 from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import shown
 
@@ -84,6 +84,8 @@ class SessionState:
         self.transactions: dict[str, Transaction] = {}
         self.late_receipts: list[bytes] = []
         """RECEIPTs that follow that of the current COMMIT."""
+        self.failure: ProtocolError | None = None
+        """What ends the session after the RECEIPT of the current COMMIT."""
         self.ledger: Ledger[Delivery] = Ledger()
         """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
 

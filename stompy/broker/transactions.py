@@ -8,13 +8,14 @@ from stompy.broker.destinations import REMOTE, is_topic
 
 if TYPE_CHECKING:
     from stompy.broker.message import Delivery, Message
+    from stompy.errors import ProtocolError
     from stompy.protocol.ack import Entry
 
 
 class Transaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
-    __slots__ = ("has_duplicate", "kept", "messages", "receipts", "settled", "size")
+    __slots__ = ("failure", "has_duplicate", "kept", "lost", "messages", "receipts", "rollback_only", "settled", "size")
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
@@ -27,6 +28,12 @@ class Transaction:
         """RECEIPTs of SENDs that come after that of COMMIT."""
         self.has_duplicate = False
         """Whether it cannot be committed, as it has a message that was sent before."""
+        self.rollback_only = False
+        """Whether it cannot be committed, as a frame without a receipt was refused."""
+        self.failure: ProtocolError | None = None
+        """What is found wrong at COMMIT, after what it holds; frames after that have no effect."""
+        self.lost: list[list[Entry[Delivery]]] = []
+        """What those of them settled."""
         self.size = 0
         """Bytes of the messages."""
 
@@ -46,9 +53,13 @@ class Transaction:
 
     def send(self, message: Message) -> None:
         """Hold a SEND."""
-        self.messages.append(message)
-        self.size += message.size
+        if self.failure is None:
+            self.messages.append(message)
+            self.size += message.size
 
     def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
         """Hold an ACK or NACK."""
-        self.settled.append((entries, refused))
+        if self.failure is None:
+            self.settled.append((entries, refused))
+        else:
+            self.lost.append(entries)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stompy.connection.reconnect import Reconnect, ResendLimits
 from stompy.deadline import check_seconds
-from stompy.dialects.brokers import dialect_named, dialect_of
+from stompy.dialects.brokers import dialect_named, dialect_of, with_limits
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
 from stompy.frames.grammar import Version, parse_version
@@ -105,7 +105,7 @@ class Config(LinkSettings):
 
     def dialect_for(self, server: str | None) -> Dialect:
         """Return the configured dialect, or else that of the broker whose CONNECTED has the header `server`."""
-        return dialect_of(server) if self.dialect is None else dialect_named(self.dialect)
+        return dialect_of(server) if self.dialect is None else with_limits(dialect_named(self.dialect), server)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the passcode, as another process needs it to connect."""

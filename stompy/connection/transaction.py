@@ -11,9 +11,19 @@ from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
 from stompy.connection.message import Message
-from stompy.deadline import check_seconds
+from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions
-from stompy.errors import LocalProtocolError, StompError, TransactionError
+from stompy.errors import (
+    ConnectionLost,
+    LimitExceeded,
+    LocalProtocolError,
+    ReceiptTimeout,
+    StompError,
+    TransactionError,
+)
+from stompy.frames.encoder import Encoded, encode
+from stompy.link.link import for_caller
+from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
     from stompy.connection.sending import Sender
@@ -22,8 +32,8 @@ if TYPE_CHECKING:
 class Transaction:
     """A transaction, returned by `Connection.transaction` and used as a context manager. One thread at a time.
 
-    The end of the block commits and waits for the broker's receipt; an exception aborts. Frames are written in batches,
-    at the latest with the commit. A transaction ends with the session that it began in.
+    The end of the block commits and waits for the broker's receipts; an exception aborts. Frames are written in
+    batches, at the latest with the commit. A transaction ends with the session that it began in.
 
     Attributes:
         id: the `transaction` header.
@@ -35,13 +45,27 @@ class Transaction:
         self._acker = acker
         self._content_length = content_length
         self._link = sender.live_link()
+        self._dialect = self._link.dialect
+        self._each = self._dialect.transacted_receipts != "later"
+        """Whether each frame needs a receipt of its own."""
         self._encoder = sender.encoder(self._link)
         self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
+        self._receipts: list[Receipt] = []
+        """Of its frames, where the broker does not answer for them by a receipt of a later one."""
+        self._later: list[bytes] = []
+        """ACKs and NACKs, without their last lines, which are committed after the broker has confirmed the SENDs."""
+        self._last: Receipt | None = None
+        """Of what is written before COMMIT."""
+        self._frames = 0
+        self._second = False
+        """Whether a second transaction, of `_later`, is open."""
         self._begun = False
         self._end: str | None = None
 
     def __enter__(self) -> Transaction:
+        if self._begun:
+            raise TransactionError(f"transaction {self.id!r} is already {self._end or 'open'}")
         try:
             self._begun = True
             self._buffer.add(self._link.writer.encode("BEGIN", {"transaction": self.id}))
@@ -86,16 +110,25 @@ class Transaction:
             ConfigurationError: the broker does not support an option; nothing was sent.
             TransactionError: the transaction has ended.
             LocalProtocolError: the frame cannot be encoded.
+            LimitExceeded: the broker takes no more frames in a transaction, or too many receipts are pending; nothing
+                was sent.
             ConnectionLost: the connection was lost, and the transaction with it.
         """
-        self._check()
+        self._check_room()
         values = (persistent, priority, expires, delay, group, dedupe_id)
         options = None if values == NOTHING_ASKED else SendOptions(*values)
+        receipt = self._receipt() if self._each else None
+        line = self._line if receipt is None else self._line + receipt._line
         length = self._content_length if content_length is None else content_length
-        self._buffer.add(self._encoder.send(destination, body, content_type, headers, options, length, self._line))
+        data = self._encoder.send(destination, body, content_type, headers, options, length, line)
+        if receipt is None:
+            self._buffer.add(data)
+            self._frames += 1
+        else:
+            self._add(data, receipt)
 
     def ack(self, message: Message) -> None:
-        """Acknowledge a message when the transaction commits; also raises as `Message.ack` does.
+        """Acknowledge a message when the transaction commits; also raises as `Message.ack` and `send` do.
 
         Raises:
             ConfigurationError: the broker (Artemis) would not wait for the commit; nothing was sent.
@@ -103,7 +136,7 @@ class Transaction:
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Reject a message when the transaction commits; also raises as `Message.nack` does.
+        """Reject a message when the transaction commits; also raises as `Message.nack` and `send` do.
 
         Raises:
             ConfigurationError: the broker (ActiveMQ, Artemis) does not support this; nothing was sent.
@@ -111,45 +144,143 @@ class Transaction:
         self._settle(message, "NACK")
 
     def _settle(self, message: Message, command: str) -> None:
-        self._check()
+        self._check_room()
         self._acked.append(message)
         try:
             head = self._acker.claim(message, command, self, transaction=True)
-            self._buffer.add(b"%b%b\n\0" % (head, self._line))
+            if self._dialect.atomic_commit:
+                if self._each:
+                    receipt = self._receipt()
+                    self._add(b"%b%b%b\n\0" % (head, self._line, receipt._line), receipt)
+                    return
+                self._buffer.add(b"%b%b\n\0" % (head, self._line))
+            else:
+                self._later.append(head)
+            self._frames += 1
         except StompError:
             self._acked.remove(message)
             self._acker.give_back(message, self)
             raise
 
+    def _receipt(self) -> Receipt:
+        receipt = self._link.receipts.make()
+        receipt._deferred = True
+        return receipt
+
+    def _add(self, data: Encoded, receipt: Receipt) -> None:
+        self._receipts.append(receipt)  # first, so that one that a signal interrupts is forgotten with the others
+        try:
+            self._buffer.add(data, receipt)
+        except StompError:
+            self._receipts.remove(receipt)
+            raise
+        self._frames += 1
+
     def commit(self, *, timeout: float | None = None) -> None:
-        """Commit and wait for the broker's receipt.
+        """Commit and wait for the broker's receipts.
+
+        COMMIT leaves when the broker has taken every frame before it. Where COMMIT does not take effect as a whole
+        (RabbitMQ), acknowledgements are committed when the broker has confirmed every message. An error with the
+        outcome `"not-sent"` says that nothing took effect; one with `"unknown"`, that the broker may have committed.
 
         Args:
-            timeout: seconds; `None` uses the receipt timeout.
+            timeout: seconds in total; `None` uses the receipt timeout.
 
         Raises:
             TransactionError: the transaction has ended.
+            BrokerError: the broker refused a frame.
             ReceiptTimeout: the broker did not confirm in time.
-            ConnectionLost: the connection was lost; `outcome` says whether the broker may have committed.
+            ConnectionLost: the connection was lost.
         """
         check_seconds(timeout)
         self._check()
+        deadline = Deadline(self._link.receipt_timeout if timeout is None else timeout)
         try:
-            self._buffer.flush()
-            receipt = self._link.writer.request(
-                "COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed
-            )
-        except BaseException:
-            if self._end is None:
-                self._abort_quietly()
+            for receipt in self._write_all():
+                receipt.wait(deadline.remaining())
+        except BaseException as error:
+            self._abort_quietly()
+            if isinstance(error, (ConnectionLost, ReceiptTimeout)):
+                raise for_caller(error, "not-sent", f"nothing of the transaction took effect: {error}") from error
             raise
-        assert receipt is not None
-        receipt.wait(timeout)
+        done = self._unknown
+        try:
+            request = self._link.writer.request
+            committed = request("COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed)
+            assert committed is not None
+            for receipt in (committed, *self._receipts):
+                receipt.wait(deadline.remaining())
+            if self._second:
+                done = "its messages are stored, and its acknowledgements may have taken effect"
+                receipt = self._link.receipts.make()
+                self._link.writer.write(self._frame_of_second("COMMIT", receipt), receipt=receipt)
+                self._second = False
+                receipt.wait(deadline.remaining())
+        except BaseException as error:
+            if self._end is None and getattr(error, "outcome", "not-sent") == "not-sent":
+                self._abort_quietly()  # COMMIT was not written
+                raise
+            if self._second:
+                with contextlib.suppress(StompError):
+                    self._drop_second()
+            if not isinstance(error, StompError):
+                raise
+            text = f"the outcome of the transaction is unknown, {done}: {error}"
+            if isinstance(error, (ConnectionLost, ReceiptTimeout)):
+                raise for_caller(error, "unknown", text) from error
+            raise ConnectionLost(text) from error
         for message in self._acked:
             message._cover()
 
+    def _write_all(self) -> list[Receipt]:
+        """Write what is in the buffer; return the receipts that say that the broker has taken it."""
+        link, buffer = self._link, self._buffer
+        receipts = self._receipts
+        if self._frames and self._dialect.transacted_receipts != "at once":
+            # The receipt of one more frame: of the last acknowledgement, if they have a transaction of their own, or of
+            # the BEGIN of an empty one, as the receipt of a SEND may not come before COMMIT. The record of the session
+            # does not have this second transaction, which must not meet the limit of those that are open.
+            check = self._last = link.receipts.make()
+            receipts = [check]
+            if self._later:
+                *others, last = [b"%btransaction:%b-2\n" % (head, self.id.encode("ascii")) for head in self._later]
+                self._second = True
+                buffer.add(self._frame_of_second("BEGIN"))
+                for each in others:
+                    buffer.add(each + b"\n\0")
+                buffer.add(b"%b%b\n\0" % (last, check._line), check)
+            else:
+                buffer.add(self._frame_of_second("BEGIN", check), check)
+                buffer.add(self._frame_of_second("ABORT"))
+        buffer.flush()
+        return receipts
+
+    def _frame_of_second(self, command: str, receipt: Receipt | None = None) -> bytes:
+        pairs = [("transaction", f"{self.id}-2")]
+        if receipt is not None:
+            pairs.append(("receipt", receipt.id))
+        return encode(command, pairs, grammar=self._link.protocol.grammar)
+
+    def _drop_second(self) -> None:
+        """Abort the transaction of the acknowledgements; raises as `Writer.write` does."""
+        self._second = False
+        for message in self._acked:
+            self._acker.give_back(message, self)
+        self._link.writer.write(self._frame_of_second("ABORT"))
+
+    @property
+    def _unknown(self) -> str:
+        """What may have happened when COMMIT was not confirmed."""
+        if not self._dialect.atomic_commit:
+            return "some or all of its messages may be stored, and none of its acknowledgements took effect"
+        if self._dialect.transacted_receipts == "after commit":
+            return "all, some or none of its frames took effect"
+        return "all of its frames took effect, or none"
+
     def _committed(self) -> None:
         self._end = "committed"
+        for receipt in self._receipts:
+            receipt._deferred = False
 
     def _abort_quietly(self) -> None:
         with contextlib.suppress(StompError):
@@ -166,10 +297,16 @@ class Transaction:
         self._end = "aborted"
         for message in self._acked:
             self._acker.give_back(message, self)
+        for receipt in (*self._receipts, self._last):
+            if receipt is not None:
+                self._link.receipts.forget(receipt)
         if not self._buffer.flushed:
             # The broker does not know it, but our record of open transactions does.
             self._link.writer.encode("ABORT", {"transaction": self.id})
             return
+        if self._second:
+            self._buffer.flush()  # its BEGIN may not have left
+            self._drop_second()
         self._link.writer.request("ABORT", {"transaction": self.id})
 
     def _check(self) -> None:
@@ -177,6 +314,14 @@ class Transaction:
             raise LocalProtocolError(f"transaction {self.id!r} is not open: use it in a `with` block")
         if self._end is not None:
             raise TransactionError(f"transaction {self.id!r} is already {self._end}")
+
+    def _check_room(self) -> None:
+        if self._end is not None or not self._begun:
+            self._check()
+        limit = self._dialect.max_transaction_frames
+        if limit is not None and self._frames >= limit:
+            what = f"{self._dialect.product} takes no more frames in transaction {self.id!r}"
+            raise LimitExceeded(what, limit_name="max_transaction_frames", limit=limit)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id!r} {self._end or 'open'}>"

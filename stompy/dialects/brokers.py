@@ -6,6 +6,7 @@ Every fact was observed on the wire; the frames are in `docs/reference/brokers.m
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -41,6 +42,9 @@ ACTIVEMQ = Dialect(
     nack="dead letter",
     nack_is_individual=True,
     transacted=frozenset({"ACK"}),
+    # It refuses the COMMIT of a transaction in which it refused a frame without a receipt; with a receipt it would not,
+    # and a SEND that waits for room in its queue would not keep the COMMIT waiting.
+    transacted_receipts="later",
     # Its scheduler lost some messages that were confirmed shortly before a kill.
     durable_delay=False,
     keeps_message_id=True,
@@ -77,6 +81,8 @@ ARTEMIS = Dialect(
     ack_after_unsubscribe=False,
     nack="discarded",
     transacted=frozenset(),
+    # Its ERROR may come after the RECEIPT of a later frame.
+    transacted_receipts="at once",
     drops_idle=60.0,
     # But for the number of the consumer, with which the id begins. Of what a session had, only the first is marked.
     keeps_message_id=True,
@@ -128,9 +134,11 @@ RABBITMQ = Dialect(
     ack_reaches="connection",
     ack_after_unsubscribe=False,
     nack="requeued",
-    # It runs the frames of a transaction one by one, and confirms before what they send is on its disk.
-    durable_commit=False,
     marks_redelivered=True,
+    # COMMIT runs the frames one by one, after its RECEIPT: each SEND has its own when its message is stored, and the
+    # first that fails ends the session.
+    transacted_receipts="after commit",
+    atomic_commit=False,
 )
 
 EMBEDDED = Dialect(
@@ -152,6 +160,7 @@ EMBEDDED = Dialect(
     nack="redelivered",
     keeps_message_id=True,
     marks_redelivered=True,
+    transacted_receipts="later",
 )
 
 GENERIC = Dialect(name="generic", product="a broker unknown to stompy")
@@ -159,6 +168,7 @@ GENERIC = Dialect(name="generic", product="a broker unknown to stompy")
 
 _KNOWN = {dialect.name: dialect for dialect in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED, GENERIC)}
 _BY_SERVER = (("rabbitmq/", RABBITMQ), ("activemq/", ACTIVEMQ), ("stompy-broker", EMBEDDED))
+_RABBITMQ_4_4 = re.compile(r"rabbitmq/(4\.([4-9]|\d{2,})|[5-9]|\d{2,})\b", re.IGNORECASE)
 
 
 def dialect_named(name: str) -> Dialect:
@@ -181,8 +191,19 @@ def dialect_of(server: str | None) -> Dialect:
         return ARTEMIS
     for start, dialect in _BY_SERVER:
         if name.startswith(start):
-            return dialect
+            return with_limits(dialect, server)
     return replace(GENERIC, product=f"broker {server!r}") if server else GENERIC
+
+
+def with_limits(dialect: Dialect, server: str | None) -> Dialect:
+    """Return a dialect with the limits of the release in the `server` header.
+
+    RabbitMQ has limits of transactions from 4.4 on, by its source (`rabbit_stomp_processor.erl`); 3.10 and 4.3 have
+    none.
+    """
+    if dialect is RABBITMQ and _RABBITMQ_4_4.match(server or ""):
+        return replace(RABBITMQ, max_transaction_frames=1024, max_open_transactions=16)
+    return dialect
 
 
 def leniency_of(server: str | None) -> Leniency:

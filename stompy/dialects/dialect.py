@@ -81,7 +81,13 @@ class Dialect:
         nack_is_individual: whether a NACK in mode `client` settles its own message only, unlike an ACK.
         transacted: the commands, of ACK and NACK, that can be part of a transaction.
         drops_idle: seconds after which the broker, by default, ends a session that is idle and has no heartbeats.
-        durable_commit: whether what was sent in a confirmed transaction outlives a crash of the broker.
+        transacted_receipts: which receipts show, in a transaction, that the broker has taken its frames: that of a
+            later frame; those of the frames, which come at once; those of the frames, which may come after that of
+            COMMIT.
+        atomic_commit: whether COMMIT takes effect as a whole, on disk too; else acknowledgements wait until the broker
+            has confirmed every message.
+        max_transaction_frames: the frames of one transaction that the broker takes.
+        max_open_transactions: the open transactions of one session that the broker takes.
         durable_delay: whether what it delivers with a delay does.
         keeps_message_id: whether a redelivered message has the message-id of before.
         marks_redelivered: whether every redelivered message says `redelivered:true`.
@@ -109,7 +115,10 @@ class Dialect:
     nack_is_individual: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
     drops_idle: float | None = None
-    durable_commit: bool = True
+    transacted_receipts: Literal["later", "at once", "after commit"] = "after commit"
+    atomic_commit: bool = True
+    max_transaction_frames: int | None = None
+    max_open_transactions: int | None = None
     durable_delay: bool = True
     keeps_message_id: bool = False
     marks_redelivered: bool = False

@@ -22,7 +22,16 @@ from collections.abc import Sequence
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
 from stompy.dialects.dialect import Dialect
-from stompy.errors import BrokerError, ConcurrencyError, ConnectionLost, NotConnected, Outcome, SendTimeout, StompError
+from stompy.errors import (
+    BrokerError,
+    ConcurrencyError,
+    ConnectionLost,
+    NotConnected,
+    Outcome,
+    ReceiptTimeout,
+    SendTimeout,
+    StompError,
+)
 from stompy.frames.frame import Frame
 from stompy.link.flow import FlowControl
 from stompy.link.handshake import OpenedSession
@@ -61,6 +70,10 @@ class Link:
     ) -> None:
         assert opened.protocol.version is not None
         self.protocol = opened.protocol
+        if dialect.max_open_transactions is not None:
+            # A commit may open a second one, see `Transaction.commit`.
+            most = dialect.max_open_transactions // 2
+            self.protocol.max_transactions = min(self.protocol.max_transactions, most)
         self.version = opened.protocol.version
         self.dialect = dialect
         self.transport = opened.transport
@@ -115,7 +128,7 @@ class Link:
         if isinstance(self._end, ConcurrencyError):
             raise self._end.with_traceback(None)
         if self._end is not None:
-            raise _for_caller(self._end, "not-sent")
+            raise for_caller(self._end, "not-sent")
 
     def write_failed(self, error: ConnectionLost) -> StompError:
         """End the link after a failed write and return the error to raise; called without locks."""
@@ -128,7 +141,7 @@ class Link:
             finally:
                 self.flow.holders.discard(holder)
         self.fail(error)
-        return _for_caller(self._end or error, error.outcome)
+        return for_caller(self._end or error, error.outcome)
 
     @property
     def end_reason(self) -> StompError | None:
@@ -218,7 +231,7 @@ class Link:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         closed = ConnectionLost("the connection was closed before the broker confirmed")
-        self.receipts.fail_all(closed if self._expected_end else _for_caller(reason, "unknown"))
+        self.receipts.fail_all(closed if self._expected_end else for_caller(reason, "unknown"))
         try:
             self.owner.ended(self, None if self._expected_end else reason)
         finally:
@@ -234,14 +247,17 @@ class Link:
         return f"<Link {self.name} to {self.address} {'alive' if self.alive else 'ended'}>"
 
 
-def _for_caller(reason: StompError, outcome: Outcome) -> StompError:
-    """Return a copy of the reason, with the outcome of one caller's frame."""
+def for_caller(reason: StompError, outcome: Outcome, message: str | None = None) -> StompError:
+    """Return a copy of the reason, with the outcome of one caller's frames, and what to say of it."""
     copy: StompError
+    text = str(reason) if message is None else message
     if isinstance(reason, BrokerError):
-        copy = BrokerError(str(reason), frame=reason.frame, receipt_id=reason.receipt_id, outcome=outcome)
+        copy = BrokerError(text, frame=reason.frame, receipt_id=reason.receipt_id, outcome=outcome)
     elif isinstance(reason, ConnectionLost):
-        copy = type(reason)(str(reason), outcome=outcome)
+        copy = type(reason)(text, outcome=outcome)
+    elif isinstance(reason, ReceiptTimeout):
+        copy = ReceiptTimeout(text, receipt_id=reason.receipt_id, outcome=outcome)
     else:
-        copy = NotConnected(str(reason))
+        copy = NotConnected(text)
     copy.__cause__ = reason
     return copy

@@ -60,6 +60,7 @@ class Receipt:
     __slots__ = (
         "_before_wait",
         "_callbacks",
+        "_deferred",
         "_error",
         "_event",
         "_link",
@@ -82,6 +83,8 @@ class Receipt:
         self._store = store
         self._before_wait: Callable[[], object] | None = None
         """Called first by `wait`, to write a frame that is still in a batch."""
+        self._deferred = False
+        """Whether the broker may confirm it after a later COMMIT only, so that nobody else may wait for it now."""
         self._outcome: ReceiptOutcome = "pending"
         self._error: StompError | None = None
         # Made by `wait`, as most receipts are never waited for one by one.
@@ -274,6 +277,6 @@ class Receipts:
                 receipt._resolve("unknown", error)
 
     def outstanding(self) -> list[Receipt]:
-        """Return the pending receipts."""
+        """Return the pending receipts, but for those of transactions whose COMMIT has not left yet."""
         with self._lock:
-            return list(self._pending.copy().values())
+            return [receipt for receipt in self._pending.copy().values() if not receipt._deferred]

@@ -83,7 +83,8 @@ class ClientProtocol:
         """The negotiated heartbeat intervals."""
         self._ids = SessionIds()
         self._max_subscriptions = max_subscriptions
-        self._max_transactions = max_transactions
+        self.max_transactions = max_transactions
+        """The maximum number of open transactions."""
         self.server: str | None = None
         self.session: str | None = None
         self.error: ProtocolError | VersionMismatch | None = None
@@ -169,7 +170,7 @@ class ClientProtocol:
         if wrong is not None:
             raise LocalProtocolError(wrong.message)
         self._ids.check_limits(
-            command, max_subscriptions=self._max_subscriptions, max_transactions=self._max_transactions
+            command, max_subscriptions=self._max_subscriptions, max_transactions=self.max_transactions
         )
         crlf = self._crlf and version is Version.V1_2
         data = encode(command, headers.items(), body, grammar=self.grammar, content_length=content_length, crlf=crlf)

@@ -25,7 +25,7 @@ from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect, retry
 from stompy.deadline import Deadline
-from stompy.dialects.brokers import dialect_named
+from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     BrokerError,
     ClientCertificateRefused,
@@ -41,7 +41,7 @@ from stompy.worker.crashes import Crashes, identity
 from stompy.worker.failure import class_of, delays, parking_queue, retry_queues, text_of
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
-from stompy.worker.slot import Pool, Slot
+from stompy.worker.slot import NO_REFUSALS, Commits, Pool, Refusals, Slot
 from stompy.worker.task import Task
 
 _LOG = logging.getLogger("stompy.worker")
@@ -182,7 +182,8 @@ class Engine:
         self._code = WorkerExit.OK
         self._tickets = settings.max_messages
         self._lock = make_lock(Rank.LEAF, "engine")
-        self._refused: set[bytes] = set()
+        self._refused: dict[bytes, Refusals] = {}
+        self.commits = Commits()
         self._connection: Connection | None = None
         self._parking: ParkingLot | None = None
         self._monitor = _Monitor(self)
@@ -264,7 +265,11 @@ class Engine:
             raise
 
     def _subscribe(self, connection: Connection) -> None:
-        dialect = dialect_named(connection.dialect)
+        dialect = with_limits(dialect_named(connection.dialect), connection.server)
+        slots = sum(task.concurrency or self.settings.concurrency for task in self.tasks if task.transactional)
+        most = dialect.max_open_transactions
+        if most is not None and slots > most // 2:
+            raise ConfigurationError(f"{dialect.product} takes {most // 2} transactional tasks at once, not {slots}")
         for task in self.tasks:
             if task.transactional and "ACK" not in dialect.transacted:
                 raise ConfigurationError(f"task {task.name!r}: {dialect.product} cannot acknowledge in a transaction")
@@ -274,7 +279,6 @@ class Engine:
             ordered = task.key is not None and dialect.supports("exclusive")
             pool = Pool(self, task, size, limit=None if limited else prefetch)
             self.pools.append(pool)
-            pool.start()
             for destination in dict.fromkeys((*task.destinations, *retry_queues(task))):
                 user = destination in task.destinations
                 # A limit in bytes (Artemis) is no limit in messages, but several consumers with one message each are.
@@ -297,6 +301,9 @@ class Engine:
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))
             self._parking.open(connection, limited=dialect.supports("prefetch"))
+        for pool in self.pools:
+            # Last: what the broker refuses of a task ends the session, which would look like a refused subscription.
+            pool.start()
 
     # Running.
 
@@ -330,21 +337,18 @@ class Engine:
         except BaseException as error:
             self.broke("the monitor", error)
 
-    def refused(self, message: Message, error: StompError) -> None:
-        """Note that the broker refused what was sent for a message."""
+    def refused(self, message: Message, times: int, error: StompError) -> None:
+        """Note how often the broker has refused what was sent for a message, delivery by delivery, and why."""
         self.last_error = str(error)
         with self._lock:
             if len(self._refused) >= _MAX_REFUSALS:
                 self._refused.clear()
-            self._refused.add(identity(message))
+            self._refused[identity(message)] = times, error
 
-    def was_refused(self, message: Message) -> bool:
-        """Return whether the broker refused something for this message when it was delivered before; once."""
+    def refusals(self, message: Message) -> Refusals:
+        """Return what `refused` noted when this message was delivered before, and forget it."""
         with self._lock:
-            if not self._refused or (mark := identity(message)) not in self._refused:
-                return False
-            self._refused.remove(mark)
-            return True
+            return self._refused.pop(identity(message), NO_REFUSALS) if self._refused else NO_REFUSALS
 
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""

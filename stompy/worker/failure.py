@@ -319,7 +319,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def settle(connection: Connection, *pairs: tuple[Message, Copy]) -> None:
-    """Send a copy of each message and acknowledge it, in one transaction if that outlives a crash of the broker.
+    """Send a copy of each message and acknowledge it, in one transaction if the broker applies that as a whole.
 
     Raises:
         AckError: the session that delivered the message has ended; nothing was sent.
@@ -355,7 +355,7 @@ def end_session(message: Message, reason: str) -> None:
 
 
 def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:
-    if "ACK" in dialect.transacted and dialect.durable_commit:
+    if "ACK" in dialect.transacted and dialect.atomic_commit:
         with connection.transaction() as transaction:
             for message, copy in pairs:
                 transaction.ack(message)

@@ -15,12 +15,13 @@ import itertools
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
-from stompy.locks import Rank, make_lock
+from stompy.locks import Condition, Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
@@ -56,6 +57,11 @@ _REFUSED = (AckError, BrokerError)
 _COUNTER = {"retry": "retried", "defer": "deferred", "dead-letter": "dead_lettered"}
 
 
+Refusals = tuple[int, "StompError | None"]
+"""How often the broker refused something for a message in its last deliveries, and why."""
+NO_REFUSALS: Refusals = (0, None)
+
+
 class Job:
     """One attempt at one message.
 
@@ -89,6 +95,35 @@ class Job:
         return self.attempt
 
 
+class Commits:
+    """Lets transactions be committed side by side, or one alone, as an ERROR may not say which of them it is about.
+
+    Called with no other lock held; what is waited for ends by the receipt timeout.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._running = 0
+        self._alone = False
+
+    @contextlib.contextmanager
+    def turn(self, *, alone: bool) -> Iterator[None]:
+        """Commit one in the block, which ends by the receipt timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = alone
+            self._changed.wait_for(lambda: not (alone and self._running))
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                if alone:
+                    self._alone = False
+                self._changed.notify_all()
+
+
 class _Replaced(Exception):
     """The slot was stuck beyond the time limit, and another one has its place."""
 
@@ -111,6 +146,7 @@ class Slot(DaemonThread):
         self._task = pool.task
         self._pause = _FIRST_PAUSE
         self._note: Note | None = None
+        self._refusals = NO_REFUSALS
         self.job = overdue
 
     def run(self) -> None:
@@ -132,6 +168,7 @@ class Slot(DaemonThread):
                 continue
             if not engine.take_ticket() or (pool.rate is not None and engine.stopping.wait(pool.rate.delay())):
                 return
+            self._refusals = engine.refusals(message)
             self._work(Job(message, None), before)
             del message  # it is not kept while the slot waits
 
@@ -215,6 +252,13 @@ class Slot(DaemonThread):
         error: BaseException | None = None
         try:
             self._engine.notify("before", self._task, job.message)
+            times, refusal = self._refusals
+            if self._task.transactional and times > 1 and refusal is not None:
+                # It was refused again when no other was committed beside it; once more would end the session with the
+                # transactions of all other slots.
+                if job.claim(self):
+                    return self._fail(job, refusal)
+                raise _Replaced
             if self._task.seen is not None and self._is_duplicate(job):
                 return None
             if self._task.transactional:
@@ -225,6 +269,8 @@ class Slot(DaemonThread):
             raise
         except BaseException as raised:
             error = raised
+        if self._task.transactional and isinstance(error, BrokerError) and job.message.session_ended:
+            job.claim(self)  # a frame was refused that left before the commit
         settling = job.holder is self
         if not settling and not job.claim(self):
             raise _Replaced
@@ -259,6 +305,8 @@ class Slot(DaemonThread):
                     persistent=reply.persistent,
                 )
             transaction.ack(job.message)
+            with self._engine.commits.turn(alone=self._refusals[0] > 0):
+                transaction.commit()
 
     def _call(self, job: Job) -> Any:
         """Call the task, again as often as `retry_in_place` says."""
@@ -296,7 +344,7 @@ class Slot(DaemonThread):
     def _reply_to(self, job: Job, value: Any) -> Copy | None:
         asked = job.message.headers
         destination = None if value is None else asked.get("reply-to")
-        if not destination or self._engine.was_refused(job.message):
+        if not destination or self._refusals[0]:
             return None
         correlation = asked.get("correlation-id")
         headers = {} if correlation is None else {"correlation-id": correlation}
@@ -383,7 +431,7 @@ class Slot(DaemonThread):
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
         if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
-            self._engine.refused(job.message, error)
+            self._engine.refused(job.message, self._refusals[0] + 1, error)
             self._wait_longer()
         # Some brokers keep the session after an ERROR; the user may have acknowledged the message already.
         if job.message.settled is None or not isinstance(error, AckError):

@@ -228,9 +228,9 @@ def test_what_is_settled_on_a_new_link_settles_nothing_of_the_old_one(
         with conn.transaction() as transaction:
             transaction.ack(new[3])
             committing = calling(transaction.commit)
-            peer.expect("BEGIN")
-            peer.expect("ACK")
-            peer.expect_and_confirm("COMMIT")
+            frames = peer.until_commit()
+            assert [frame.command for frame in frames] == ["BEGIN", "ACK", "BEGIN", "ABORT", "COMMIT"]
+            peer.receipt(frames[-1])
             committing.result()
     else:
         getattr(new[3], settle)()

@@ -181,6 +181,15 @@ class Peer:
         self.receipt(frame)
         return frame
 
+    def until_commit(self) -> list[Frame]:
+        """Confirm what the client sends until its COMMIT comes, which is not confirmed; return those frames."""
+        frames = [self.frame()]
+        while frames[-1].command != "COMMIT":
+            if "receipt" in frames[-1].headers:
+                self.receipt(frames[-1])
+            frames.append(self.frame())
+        return frames
+
     def await_beats(self, count: int) -> None:
         """Wait for so many further heartbeats; other frames that come meanwhile are kept."""
         wanted = self.beats + count

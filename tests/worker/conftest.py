@@ -38,6 +38,49 @@ def left(broker: Broker, queue: str = "/queue/a") -> int:
     return 0 if depth is None else depth.total
 
 
+REFUSED = {
+    "stompy": ["/queue/*"],
+    "activemq": ["/remote-temp-queue/ID:none-1-1:1:1"],
+    "rabbitmq": ["/nonsense/out", "/exchange/nope/x"],
+}
+"""Destinations that a broker refuses, by dialect."""
+
+
+def orders_to_refused(url: str, dialect: str, name: str) -> None:
+    """Check that of orders, those whose output is refused become dead letters, and the others are processed."""
+    refused = REFUSED[dialect]
+    worker = stompy.Worker(url, concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.01))
+    good, bad = [f"good-{number}" for number in range(8)], [f"bad-{number}" for number in range(2 * len(refused))]
+
+    @worker.task(f"/queue/{name}", transactional=True, retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        number = int(message.text.rpartition("-")[2])
+        context.send(f"/queue/{name}.out" if message.text in good else refused[number % len(refused)], message.body)
+
+    with stompy.connect(url) as conn:
+        for text in [*bad, *good]:
+            conn.send(f"/queue/{name}", text, headers={"persistent": "true"}, confirm=True)
+        outputs = conn.subscribe(f"/queue/{name}.out")
+        letters = conn.subscribe(f"/queue/{name}.dead")
+        with worker:
+            # What was interrupted on RabbitMQ may be sent once more, but is not lost.
+            found: set[str] = set()
+            while found != set(good):
+                text = outputs.receive(3 * WITHIN).text
+                assert dialect == "rabbitmq" or text not in found, "sent twice"
+                found.add(text)
+            dead = [letters.receive(3 * WITHIN) for _ in bad]
+            while {message.text for message in dead} != set(bad):
+                assert dialect == "rabbitmq", "a dead letter twice"
+                dead.append(letters.receive(3 * WITHIN))
+            wait_until(lambda: worker.health().tasks["handle"].running == 0)
+        assert {message.headers["stompy-error"] for message in dead} == {"stompy.errors.BrokerError"}
+        assert {message.headers["stompy-attempts"] for message in dead} == {"2"}
+        rest = conn.subscribe(f"/queue/{name}", ack="client-individual")
+        with pytest.raises(stompy.ReceiveTimeout):
+            rest.receive(0.5)
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as broker:

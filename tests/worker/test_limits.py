@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.broker.profiles import known
 from stompy.worker.seen import SqliteSeen
 from stompy.worker.task_queue import RateLimit
-from tests.worker.conftest import WITHIN, Seen, left, wait_until
+from tests.worker.conftest import WITHIN, Seen, left, orders_to_refused, wait_until
 
 Make = Callable[..., stompy.Worker]
 
@@ -135,6 +137,23 @@ def test_a_transaction_sends_all_or_nothing(broker: Broker, make_worker: Make, s
         wait_until(lambda: left(broker) == 0)
     assert [message.text for message in broker.browse("/queue/b")] == ["good"]
     assert [message.text for message in broker.browse("/queue/replies")] == ["reply"]
+
+
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5", "rabbitmq"])
+def test_an_order_whose_output_is_refused_becomes_a_dead_letter(like: Any) -> None:
+    with Broker(like=like) as broker:
+        orders_to_refused(broker.url, "activemq" if like == "activemq5" else like or "stompy", "a")
+
+
+def test_more_transactional_tasks_than_the_broker_has_transactions_are_refused(
+    make_worker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(known._KNOWN, "rabbitmq", replace(known.RABBITMQ, server="RabbitMQ/4.4.0"))
+    with Broker(like="rabbitmq") as broker:
+        worker = make_worker(broker.url, concurrency=9)
+        worker.add(print, "/queue/a", transactional=True)
+        with pytest.raises(stompy.ConfigurationError, match="8 transactional tasks"):
+            worker.start()
 
 
 def test_a_stuck_transaction_sends_nothing(broker: Broker, make_worker: Make) -> None:

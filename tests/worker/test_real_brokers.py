@@ -13,7 +13,7 @@ import stompy
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.required import broker_or_skip
 from tests.support.needs import each
-from tests.worker.conftest import WITHIN, Seen, wait_until
+from tests.worker.conftest import WITHIN, Seen, orders_to_refused, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -145,6 +145,14 @@ def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None
             message.ack()
         conn.flush()
     assert found == set(range(100))
+
+
+@pytest.mark.timeout(300)
+def test_an_order_whose_output_is_refused_becomes_a_dead_letter(real: RunningBroker) -> None:
+    with stompy.connect(real.url()) as conn:
+        dialect = conn.dialect
+    if dialect != "artemis":  # which has no transactional tasks
+        orders_to_refused(real.url(), dialect, "refused")
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])

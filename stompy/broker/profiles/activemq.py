@@ -123,6 +123,7 @@ ACTIVEMQ = Profile(
     ack_after_unsubscribe=False,
     unsubscribe_returns=True,
     refuses_transacted={"NACK": "Poison ack cannot be transacted: {id}"},
+    rollback_only=True,
     prioritized=False,
     keeps_by_default=False,
     counts=False,

@@ -248,6 +248,7 @@ RABBITMQ = Profile(
     nack="requeued",
     ack_reaches_connection=True,
     ack_after_unsubscribe=False,
+    found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE}),
     late_receipts=True,
     prioritized=False,
     keeps_by_default=False,
