@@ -9,6 +9,7 @@ import pytest
 import stompy
 from tests.scenarios.acts import REFUSED, SOON, acked, left, seen, send_all, texts, until_end
 from tests.scenarios.conftest import Connect, Expect, Raw
+from tests.scenarios.expected.model import ARTEMIS, CLASSIC, LIKE, RABBITMQ
 
 pytestmark = [pytest.mark.broker, pytest.mark.scenario("transactions")]
 
@@ -182,6 +183,35 @@ def test_a_frame_that_fails_in_a_transaction(raw: Raw, connect: Connect, queue: 
     frames, up = client.ask(client.encoded("COMMIT", {"transaction": "t", "receipt": "c"}), _answers("c"))
     said = " ".join(frame.command for frame in frames)
     expect("tx-failed-frame", f"{said}{'' if up else ' closed'}; left: {seen(left(connect(), queue))}", *frames)
+
+
+@pytest.mark.once
+def test_a_frame_that_is_found_wrong_later(raw: Raw, connect: Connect, queue: str, expect: Expect) -> None:
+    client = raw()
+    kind = LIKE.get(expect.kind, expect.kind)
+    wrong = {
+        "embedded": {"destination": "/queue/*"},
+        "artemis": {"destination": queue, "priority": "abc"},
+        "rabbitmq3": {"destination": "/exchange/nope/x"},
+        "rabbitmq4": {"destination": "/exchange/nope/x"},
+    }.get(kind, {"destination": "/remote-temp-queue/ID:none-1-1:1:1"})
+    client.say("BEGIN", {"transaction": "t"})
+    client.say("SEND", {"destination": queue, "transaction": "t"}, b"good")
+    client.say("SEND", {**wrong, "transaction": "t"}, b"wrong")
+    client.say("SEND", {"destination": queue, "transaction": "t"}, b"good too")
+    frames, up = client.ask(client.encoded("BEGIN", {"transaction": "t2", "receipt": "b"}), _answers("b"))
+    if kind in CLASSIC and "ERROR" not in [frame.command for frame in frames]:
+        frames += client.until(lambda frame: frame.command == "ERROR")[0]
+    elif kind in ARTEMIS:
+        frames, up = [*frames, *client.rest()], False
+    said = " ".join(sorted({frame.command for frame in frames}))
+    if up:
+        more, up = client.ask(client.encoded("COMMIT", {"transaction": "t", "receipt": "c"}), _answers("c"))
+        if kind in RABBITMQ:
+            more, up = [*more, *client.rest()], False
+        said += ", " + " ".join(frame.command for frame in more)
+        frames += more
+    expect("tx-refused-behind", f"{said}{'' if up else ' closed'}; left: {seen(left(connect(), queue))}", *frames)
 
 
 def _answers(receipt: str) -> Callable[[stompy.Frame], bool]:

@@ -337,6 +337,32 @@ SETTLING: tuple[Fact, ...] = (
         on((*CLASSIC, *RABBITMQ), "ERROR RECEIPT; left: good", "a COMMIT that follows commits the rest", grade="own"),
     ),
     fact(
+        "tx-refused-behind",
+        _TX,
+        "And if the fault of a SEND is found late: an exchange that does not exist, a temporary queue without an owner, a "
+        "priority that is no number?",
+        on(EMBEDDED, "ERROR closed; left: nothing", "as above"),
+        on(
+            CLASSIC,
+            "ERROR RECEIPT, ERROR; left: nothing",
+            "COMMIT is refused, unless that SEND had a receipt; its ERROR may come after the RECEIPT of a later frame",
+            "ERROR\nmessage:COMMIT FAILED: Transaction marked rollback only *\nreceipt-id:c",
+        ),
+        on(
+            ARTEMIS,
+            either("ERROR closed; left: nothing", "ERROR RECEIPT closed; left: nothing"),
+            "as above; the ERROR may come after the RECEIPT of a later frame",
+            grade="own",
+        ),
+        on(
+            RABBITMQ,
+            "RECEIPT, RECEIPT ERROR closed; left: good",
+            "COMMIT gets its RECEIPT and takes effect up to that frame; then ERROR",
+            "ERROR\nmessage:not_found",
+            grade="own",
+        ),
+    ),
+    fact(
         "receipts-order",
         _RECEIPTS,
         "In which order do the RECEIPTs of many SENDs arrive?",
