@@ -77,7 +77,7 @@ class FrameRelay:
         try:
             while data := source.recv(1 << 16):
                 *frames, rest = (rest + data).split(b"\0")
-                edited = []
+                edited: list[bytes] = []
                 for frame in frames:
                     passed = edit(frame + b"\0")
                     if passed is None:

@@ -13,6 +13,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.broker.profiles import known
+from stompy.broker.profiles.rabbitmq import RABBITMQ
 from stompy.worker.seen import SqliteSeen
 from stompy.worker.task_queue import RateLimit
 from tests.worker.conftest import WITHIN, Seen, left, orders_to_refused, wait_until
@@ -148,7 +149,7 @@ def test_an_order_whose_output_is_refused_becomes_a_dead_letter(like: Any) -> No
 def test_more_transactional_tasks_than_the_broker_has_transactions_are_refused(
     make_worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(known._KNOWN, "rabbitmq", replace(known.RABBITMQ, server="RabbitMQ/4.4.0"))
+    monkeypatch.setitem(known._KNOWN, "rabbitmq", replace(RABBITMQ, server="RabbitMQ/4.4.0"))
     with Broker(like="rabbitmq") as broker:
         worker = make_worker(broker.url, concurrency=9)
         worker.add(print, "/queue/a", transactional=True)
