@@ -40,6 +40,8 @@ _SIZE = 32
 _MARK = 3
 """Where the mark begins."""
 
+_NOTHING = bytes(_SIZE - 1)
+
 _PLACES = 1_024
 """More messages than these are not noted."""
 
@@ -116,15 +118,17 @@ class Crashes:
         """Return a note for a message to run. If a child that had it is dying, wait until the parent knows."""
         mark = identity(message)[: _SIZE - _MARK]
         record = self._find(message, mark)
-        with self._lock:
-            place = self._free.pop() if self._free else None
+        try:
+            place = self._free.pop()  # a step that no other thread divides, as is `append`
+        except IndexError:
+            place = None
         return Note(self, message, mark, place, record)
 
     def close(self) -> None:
         """Clear the notes of what still runs, as this process ends in order and nothing has crashed it."""
         for place in range(_PLACES):
             if self._map[place * _SIZE] == State.RUNNING:
-                self.write(place, bytes(_SIZE))
+                self.clear(place)
 
     def _find(self, message: Message, mark: bytes) -> Record | None:
         """Take the record of a message, if there is one."""
@@ -166,28 +170,35 @@ class Crashes:
         """Count a message as no longer running."""
         with self._lock:
             self._running -= 1
-            self._alone -= alone
-            self._lock.notify_all()
+            if self._alone:
+                self._alone -= alone
+                self._lock.notify_all()
 
-    def write(self, place: int | None, data: bytes) -> None:
-        """Write a note, or zeros to clear it."""
+    def write(self, place: int | None, state: State, attempt: int, mark: bytes) -> None:
+        """Write a note."""
         if place is not None:
             start = place * _SIZE
             # The process may die at any byte: the state says last that there is a note, and first that there is none.
-            if not data[0]:
-                self._map[start] = State.FREE
-            self._map[start + 1 : start + _SIZE] = data[1:]
-            self._map[start] = data[0]
+            self._map[start + 1 : start + _SIZE] = min(attempt, 65_535).to_bytes(2, "big") + mark
+            self._map[start] = state
 
-    def free(self, place: int | None, mark: bytes, record: Record | None) -> None:
-        """Clear a note; keep the record for the next child that gets the message, if there is one."""
-        if record is not None:
-            with contextlib.suppress(OSError):  # without it, the message is run as any other
-                _keep(self._folder, mark, record)
+    def clear(self, place: int | None) -> None:
+        """Clear a note."""
         if place is not None:
-            self.write(place, bytes(_SIZE))
-            with self._lock:
-                self._free.append(place)
+            start = place * _SIZE
+            self._map[start] = State.FREE
+            self._map[start + 1 : start + _SIZE] = _NOTHING
+
+    def free(self, place: int | None) -> None:
+        """Clear a note for another message."""
+        if place is not None:
+            self.clear(place)
+            self._free.append(place)
+
+    def keep(self, mark: bytes, record: Record) -> None:
+        """Leave a record for the next child that gets the message."""
+        with contextlib.suppress(OSError):  # without it, the message is run as any other
+            _keep(self._folder, mark, record)
 
 
 class Note:
@@ -207,33 +218,37 @@ class Note:
         self._alone = record is not None or CRASHED in message.headers
         self._begun = False
         self._record = record
-        self.crashed = record.attempt if record is not None and record.state is State.CRASHED else None
-        self.pause()
+        self.crashed: int | None = None
+        if record is not None:
+            crashes.write(place, record.state, record.attempt, mark)
+            self.crashed = record.attempt if record.state is State.CRASHED else None
 
     def begin(self, attempt: int, stopping: Event) -> bool:
         """Wait until the message may run, and note that it does; return `False` if the worker stops meanwhile."""
         self._begun = self._crashes.begin(stopping, alone=self._alone)
         if self._begun:
-            self._write(State.RUNNING, attempt)
+            self._crashes.write(self._place, State.RUNNING, attempt, self._mark)
         return self._begun
 
     def pause(self) -> None:
         """Note that the message does not run, and may later."""
         if self._record is None:
-            self._crashes.write(self._place, bytes(_SIZE))
+            self._crashes.clear(self._place)
         else:
-            self._write(self._record.state, self._record.attempt)
-        if self._begun:
-            self._begun = False
-            self._crashes.finish(alone=self._alone)
+            self._crashes.write(self._place, self._record.state, self._record.attempt, self._mark)
+        self._finish()
 
     def end(self) -> None:
         """Note that this child is done with the message. If it was not settled, its record is kept."""
-        self.pause()
-        self._crashes.free(self._place, self._mark, self._record if self._message.settled is None else None)
+        if self._record is not None and self._message.settled is None:
+            self._crashes.keep(self._mark, self._record)
+        self._crashes.free(self._place)
+        self._finish()
 
-    def _write(self, state: State, attempt: int) -> None:
-        self._crashes.write(self._place, bytes([state]) + min(attempt, 65_535).to_bytes(2, "big") + self._mark)
+    def _finish(self) -> None:
+        if self._begun:
+            self._begun = False
+            self._crashes.finish(alone=self._alone)
 
 
 # The parent.

@@ -1,4 +1,4 @@
-"""A worker whose one child process is replaced after a second without a report: `python -m` this module."""
+"""A worker whose one child process is replaced after three seconds without a report: `python -m` this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def note_ready() -> None:
         (FOLDER / "ready").touch()
 
 
-supervisor = Supervisor("worker", 1, 20.0, note_ready, hung=1.0)
+supervisor = Supervisor("worker", 1, 20.0, note_ready, hung=3.0)
 
 if __name__ == "__main__":
     if "STOMPY_WORKER_CHILD" in os.environ:

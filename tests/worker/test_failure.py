@@ -152,6 +152,20 @@ def test_a_reply_that_cannot_be_sent_is_a_failure_of_the_task(broker: Broker, ma
         wait_until(lambda: broker.depth("/queue/a.dead") == 1)
 
 
+def test_a_refused_reply_is_left_out_of_one_message_and_not_of_equal_ones(make_worker: Make) -> None:
+    with Broker(max_queues=2) as broker:
+        worker = make_worker(broker.url)
+        worker.add(lambda message: "yes", "/queue/a", name="t")
+        with stompy.connect(broker.url) as conn:
+            conn.send("/queue/full", "x", confirm=True)
+        with worker:
+            send(broker, "x", headers={"reply-to": "/queue/answers"})
+            wait_until(lambda: worker.health().tasks["t"].counts.get("processed") == 1)
+            broker.purge("/queue/full")
+            send(broker, "x", headers={"reply-to": "/queue/answers"})
+            assert receive(broker, "/queue/answers").text == "yes"
+
+
 def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
     make_worker: Make, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,7 +13,7 @@ import stompy
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.required import broker_or_skip
 from tests.support.needs import each
-from tests.worker.conftest import WITHIN, Seen, orders_to_refused, wait_until
+from tests.worker.conftest import WITHIN, Seen, Start, orders_to_refused, send, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -24,9 +24,9 @@ def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
         yield broker
 
 
-def receive(url: str, queue: str) -> stompy.Message:
+def receive(url: str, queue: str, within: float = WITHIN) -> stompy.Message:
     with stompy.connect(url) as conn:
-        message = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+        message = conn.subscribe(queue, ack="client-individual").receive(within)
         message.ack(receipt=True).wait()
         return message
 
@@ -270,3 +270,23 @@ def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBr
             conn.flush()
         wait_until(lambda: len(seen.items) >= 20, within=70)
     assert all(text.startswith("short") for text in seen.items[:20])
+
+
+@pytest.mark.parametrize(
+    ("worker", "bodies", "dead"),
+    [
+        ("alone", ["once"] * 10, "once"),
+        ("supervised", ["poison 8", *(f"beside 8 {number}" for number in range(7))], "poison 8"),
+    ],
+    ids=["equal messages", "messages that run together"],
+)
+def test_of_several_messages_one_crashes(
+    real: RunningBroker, start: Start, noted: Callable[[], list[str]], worker: str, bodies: list[str], dead: str
+) -> None:
+    send(real.url(), *bodies)
+    process = start(worker, "--processes", "1", url=real.url())
+    assert receive(real.url(), "/queue/a.dead", 60).text == dead
+    wait_until(lambda: sum(line.startswith("end") for line in noted()) == len(bodies) - 1, 60)
+    process.terminate()
+    assert process.wait(WITHIN) == 0
+    assert_empty(real.url(), "/queue/a", "/queue/a.dead")
