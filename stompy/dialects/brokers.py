@@ -76,6 +76,7 @@ ARTEMIS = Dialect(
     nack="discarded",
     transacted=frozenset(),
     drops_idle=60.0,
+    invalid_destination=("AMQ229216",),
 )
 
 RABBITMQ = Dialect(
@@ -126,6 +127,7 @@ RABBITMQ = Dialect(
     nack="requeued",
     # It runs the frames of a transaction one by one, and confirms before what they send is on its disk.
     durable_commit=False,
+    invalid_destination=("Invalid destination", "Unknown destination"),
 )
 
 EMBEDDED = Dialect(

@@ -83,6 +83,8 @@ class Dialect:
         drops_idle: seconds after which the broker, by default, ends a session that is idle and has no heartbeats.
         durable_commit: whether what was sent in a confirmed transaction outlives a crash of the broker.
         durable_delay: whether what it delivers with a delay does.
+        invalid_destination: with what the `message` of its ERROR begins if no message can ever be sent to that
+            destination, whatever exists at the broker.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Dialect:
     drops_idle: float | None = None
     durable_commit: bool = True
     durable_delay: bool = True
+    invalid_destination: tuple[str, ...] = ()
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

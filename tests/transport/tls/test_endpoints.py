@@ -30,7 +30,6 @@ from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
 from tests.transport.conftest import Call, Calling, ample
 
-
 OURS = f"127.1.{os.getpid() >> 8 & 255}.{os.getpid() & 255}" if sys.platform == "linux" else "127.0.0.1"
 """The address of this process's clients: one of another process may still look for its own server at the same port."""
 
