@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import stompy
+from stompy.broker import Broker
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.required import broker_or_skip
 from tests.support.needs import each
@@ -39,7 +40,7 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 
 def received(url: str, queue: str, count: int) -> list[str]:
-    """Take the messages of a queue until `count` different ones have come; return them in the order of their arrival."""
+    """Take the messages of a queue until `count` different ones have come; return them in their order."""
     found: dict[str, None] = {}
     with stompy.connect(url) as conn:
         subscription = conn.subscribe(queue)
@@ -70,18 +71,21 @@ def test_a_message_does_not_wait_for_those_of_a_refused_destination(
 
 
 def test_a_destination_that_is_taken_again_has_lost_and_reordered_nothing(tmp_path: Path) -> None:
-    with stompy.broker.Broker(max_queue_messages=10) as broker, stompy.connect(broker.url) as conn:
-        with stompy.Outbox(tmp_path / "a", broker.url, max_tries=None, retry_delay=(0.01, 0.1)) as outbox:
-            for number in range(50):
-                outbox.put("/queue/full", str(number))
-                outbox.put(f"/queue/other-{number % 7}", str(number))
-            until(lambda: outbox.stats().waiting == 40)  # the full queue's; the others have not waited for it
-            subscription = conn.subscribe("/queue/full")
-            outbox.drain(WITHIN)
-            found: dict[str, None] = {}
-            while len(found) < 50:
-                found[subscription.receive(WITHIN).text] = None
-            assert outbox.dead_letters() == []
+    with (
+        Broker(max_queue_messages=10) as broker,
+        stompy.connect(broker.url) as conn,
+        stompy.Outbox(tmp_path / "a", broker.url, max_tries=None, retry_delay=(0.01, 0.1)) as outbox,
+    ):
+        for number in range(50):
+            outbox.put("/queue/full", str(number))
+            outbox.put(f"/queue/other-{number % 7}", str(number))
+        until(lambda: outbox.stats().waiting == 40)  # the full queue's; the others have not waited for it
+        subscription = conn.subscribe("/queue/full")
+        outbox.drain(WITHIN)
+        found: dict[str, None] = {}
+        while len(found) < 50:
+            found[subscription.receive(WITHIN).text] = None
+        assert outbox.dead_letters() == []
     assert list(found) == [str(number) for number in range(50)]
 
 
