@@ -380,7 +380,7 @@ class Forwarder(DaemonThread):
         except OutboxFull as error:
             # What is on disk must be able to leave it nevertheless.
             if not self._unremoved:
-                _LOG.warning("confirmed messages are removed later, as %s", error)
+                _LOG.warning("%s; what the broker confirms is removed later", error)
             self._unremoved |= dict.fromkeys(row.seq for row in self._confirmed)
             self._remove_at = time.monotonic() + self._how.retry_delay[1]
         except OutboxError:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from stompy.errors import OutboxError
+from stompy.errors import OutboxError, OutboxFull
 from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
 from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
@@ -143,8 +143,11 @@ def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sql
     """
     db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
-    _settle(db, path)
-    ledger = _check_all(db, path, marked)
+    try:
+        _settle(db, path)
+        ledger = _check_all(db, path, marked)
+    except sqlite3.OperationalError as error:
+        raise OutboxFull("the disk is too full to open it", path=path) from error
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(db))
     return db, ledger
 
@@ -184,7 +187,7 @@ def _settle(db: sqlite3.Connection, path: str) -> None:
     for name, (value, answer) in _SETTINGS.items():
         db.execute(f"PRAGMA {name}={value}")
         if (found := db.execute(f"PRAGMA {name}").fetchone()) != (answer,):
-            raise OutboxError(f"SQLite answers {found} for {name}, {answer!r} is needed", path=path)
+            raise OutboxError(f"SQLite answered {found} for {name}, and {answer!r} is needed", path=path)
 
 
 def _check_header(path: str) -> None:
@@ -246,8 +249,8 @@ def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
     if found != ledger:
         raise damaged(
             path,
-            f"{found.waiting} and {found.dead_letters} messages are in it, its ledger says {ledger.waiting} and "
-            f"{ledger.dead_letters}, or others",
+            f"{found.waiting} waiting messages and {found.dead_letters} dead letters are in it, and its ledger says "
+            f"{ledger.waiting} and {ledger.dead_letters}, or has others in their place",
         )
 
 

@@ -218,10 +218,10 @@ class Store:
             raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
         if room.size is not None and ledger.size + row.size > room.size:
             raise Refused(OutboxFull(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path))
-        if shutil.disk_usage(self._folder).free < room.keep_free + row.size:
-            raise Refused(
-                OutboxFull(f"less than {room.keep_free} bytes of free disk space would remain", path=self.path)
-            )
+        free = shutil.disk_usage(self._folder).free
+        if free < room.keep_free + row.size:
+            message = f"the disk has {free} bytes free: too few for {row.size} bytes and keep_free={room.keep_free}"
+            raise Refused(OutboxFull(message, path=self.path))
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
