@@ -146,7 +146,7 @@ def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> No
     asked = header(_ROUTING[command])
     kind = {"ANYCAST": "queue", "MULTICAST": "topic"}.get(asked or "")
     if asked is not None and any(target.kind != kind for target in targets):
-        raise RemoteProtocolError(f"{_ROUTING[command]} is not that of the destination, which its name tells")
+        raise RemoteProtocolError(f"{_ROUTING[command]} does not match the destination, whose name says what it is")
 
 
 def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> None:

@@ -87,7 +87,7 @@ def load(target: str) -> Worker:
     from stompy.worker.worker import Worker  # the other commands do not need it
 
     if not isinstance(found, Worker):
-        raise Failure(f"{target} is no stompy.Worker but {type(found).__name__}", Exit.USAGE)
+        raise Failure(f"{target} is a {type(found).__name__}, not a stompy.Worker", Exit.USAGE)
     return found
 
 

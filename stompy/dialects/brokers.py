@@ -86,6 +86,7 @@ ARTEMIS = Dialect(
     drops_idle=60.0,
     # But for the number of the consumer, with which the id begins. Of what a session had, only the first is marked.
     keeps_message_id=True,
+    invalid_destination=("AMQ229216",),
 )
 
 RABBITMQ = Dialect(
@@ -139,6 +140,7 @@ RABBITMQ = Dialect(
     # first that fails ends the session.
     transacted_receipts="after commit",
     atomic_commit=False,
+    invalid_destination=("Invalid destination", "Unknown destination"),
 )
 
 EMBEDDED = Dialect(

@@ -91,6 +91,8 @@ class Dialect:
         durable_delay: whether what it delivers with a delay does.
         keeps_message_id: whether a redelivered message has the message-id of before.
         marks_redelivered: whether every redelivered message says `redelivered:true`.
+        invalid_destination: with what the `message` of its ERROR begins if no message can ever be sent to that
+            destination, whatever exists at the broker.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Dialect:
     durable_delay: bool = True
     keeps_message_id: bool = False
     marks_redelivered: bool = False
+    invalid_destination: tuple[str, ...] = ()
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

@@ -36,11 +36,13 @@ class RefusedRow:
         row: the message.
         error_message: why.
         permanent: whether retrying is useless, such as if this session's version cannot express the message.
+        invalid_destination: whether that is so for every message to this destination.
     """
 
     row: Row
     error_message: str
     permanent: bool = False
+    invalid_destination: bool = False
 
 
 class Verdict(Enum):
@@ -63,7 +65,8 @@ class Delivery:
 
     def __init__(self, connection: Connection, *, alone: bool, on_done: Callable[[], None]) -> None:
         self._connection = connection
-        self._alone = alone
+        self.alone = alone
+        """See `alone`; to be changed only while nothing is in flight."""
         self._on_done = on_done
         self._dialect = dialect_named(connection.dialect)
         # A confirmed message must survive a restart of the broker.
@@ -75,13 +78,11 @@ class Delivery:
         self._progress = time.monotonic()
         self.last_seq = 0
         """The sequence number of the last message that was sent."""
+        self.unsettled: list[int] = []
+        """The sequence numbers of those in flight that were not confirmed, after `settle`."""
 
     def __len__(self) -> int:
         return len(self._sent)
-
-    def allow_several(self) -> None:
-        """Record that from now on several messages may be in flight."""
-        self._alone = False
 
     def send(self, rows: Sequence[Row]) -> list[RefusedRow]:
         """Send messages in one write, and return those that cannot be encoded.
@@ -153,18 +154,24 @@ class Delivery:
         outcomes = self._outcomes()
         self._sent, self._interrupted = deque(), None
         confirmed = [row for row, outcome, _ in outcomes if outcome == "confirmed"]
-        refused = [RefusedRow(row, error_text(error)) for row, outcome, error in outcomes if outcome == "rejected"]
+        self.unsettled = [row.seq for row, outcome, _ in outcomes if outcome != "confirmed"]
+        refused = [self._refused(row, error) for row, outcome, error in outcomes if outcome == "rejected"]
         unknown = [(row, error) for row, outcome, error in outcomes if outcome == "unknown"]
         if refused or not unknown:
             return confirmed, refused, Verdict.REFUSED if refused else Verdict.NONE
         row, error = unknown[0]
-        alone = [RefusedRow(row, error_text(error))] if self._alone and len(unknown) == 1 else []
+        alone = [self._refused(row, error)] if self.alone and len(unknown) == 1 else []
         if isinstance(error, BrokerError):
             if error.receipt_id is not None:
                 return confirmed, [], Verdict.NONE
             return confirmed, alone, Verdict.REFUSED if alone else Verdict.SUSPECT
         # Not its subclasses: a timeout says nothing about a message.
         return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLost else (confirmed, [], Verdict.NONE)
+
+    def _refused(self, row: Row, error: StompError | None) -> RefusedRow:
+        text = error_text(error)
+        invalid = isinstance(error, BrokerError) and text.startswith(self._dialect.invalid_destination)
+        return RefusedRow(row, text, permanent=invalid, invalid_destination=invalid)
 
     def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:
         """Return outcome and error of each message that was in flight."""

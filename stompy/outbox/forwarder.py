@@ -9,23 +9,30 @@ flight, and deletes confirmed messages from disk. When the connection ends, all 
 next one, in order and with the same dedupe ids. The delay between connections grows while nothing is confirmed; closing
 interrupts it.
 
-After an ERROR has ended a connection, the messages that were in flight are sent one at a time until all are settled: an
-ERROR without `receipt-id` can then only be about one message, and no message overtakes a rejected one. The same is done
-after a connection was lost without an ERROR before anything was confirmed; see `_SilentLosses`.
+After an ERROR that does not name a message, those that were in flight are sent one at a time until all are settled: the
+next ERROR can then only be about one message. The same is done after a connection was lost without an ERROR before
+anything was confirmed.
+
+A destination whose message was refused, or was in flight alone when the connection was lost, is a suspect. Its messages
+wait, in their order, and those of other destinations go on. Its first message is tried again after a delay of its own,
+alone, until one is confirmed: so a refusal ends a session in which nothing else is in flight.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import operator
+import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, StompError
+from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, OutboxFull, StompError
 from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
@@ -40,6 +47,9 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _DISCONNECT_TIMEOUT = 1.0
 """Seconds for disconnecting after an error."""
 
+_CHUNK = 100
+"""Messages that become dead letters, or are removed late, in one transaction."""
+
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
@@ -49,7 +59,8 @@ class Forwarding:
         connect: opens a connection with the given listener.
         batch: limit of messages in flight.
         max_tries: number of rejections after which a message becomes a dead letter; `None` for no limit.
-        retry_delay: upper bounds of the random delay before a new connection: the first one, and the largest.
+        retry_delay: upper bounds of the random delay before a new connection, and before a suspect is tried again: the
+            first one, and the largest.
         receipt_timeout: time without a confirmation after which the connection is closed.
     """
 
@@ -71,44 +82,21 @@ class _Ended(ConnectionListener):
         self._wake.set()
 
 
-class _SilentLosses:
-    """Counts connections that are lost without an ERROR, as some brokers do after a frame that is too large.
+@dataclass(slots=True)
+class _Suspect:
+    """A destination that refused a message, or whose message was in flight alone when the connection was lost.
 
-    The cause may also be the network or the broker, so a message only becomes a dead letter after twice as many losses
-    as ERRORs would be needed, in a row, each while it was in flight alone, with nothing confirmed and the broker
-    reachable in between. If the next message has the same problem, the broker is the likelier cause: each message needs
-    twice as many losses as the one before, until something is confirmed.
-
-    Args:
-        max_tries: the number of ERRORs after which a message becomes a dead letter; `None` for never.
+    Attributes:
+        since: no message of it that waits has a smaller sequence number.
+        failures: how often in a row its first message failed.
+        losses: how many of them in a row were lost connections.
+        due: when to try again, by `time.monotonic`.
     """
 
-    def __init__(self, max_tries: int | None) -> None:
-        self._first = None if max_tries is None else 2 * max_tries
-        self._most = self._first
-        self._losses = 0
-
-    def confirmed(self) -> None:
-        """Record that the broker confirmed a message."""
-        self._losses, self._most = 0, self._first
-
-    def unreachable(self) -> None:
-        """Record that no connection could be opened."""
-        self._losses = 0
-
-    def judge(self, alone: list[RefusedRow]) -> list[RefusedRow]:
-        """Count a loss, and return the message that was in flight alone if it now becomes a dead letter."""
-        self._losses = self._losses + 1 if alone else 0
-        if not alone or self._most is None or self._losses < self._most:
-            return []
-        error_message = (
-            f"the connection was lost without a reason {self._losses} times in a row, each time while only this "
-        )
-        self._most, self._losses = 2 * self._most, 0
-        return [
-            RefusedRow(refusal.row, f"{error_message}message was in flight: {refusal.error_message}", permanent=True)
-            for refusal in alone
-        ]
+    since: int
+    failures: int = 0
+    losses: int = 0
+    due: float = 0.0
 
 
 class Forwarder(DaemonThread):
@@ -130,8 +118,17 @@ class Forwarder(DaemonThread):
         self._connection: Connection | None = None
         self._delivery: Delivery | None = None
         self._confirmed: list[Row] = []
+        self._after = 0
+        """Every waiting message up to this number is in flight, confirmed, or one of a suspect."""
         self._alone_up_to = 0
-        self._silent_losses = _SilentLosses(forwarding.max_tries)
+        """The number of the last message that is sent alone, as one up to it was refused or lost."""
+        self._suspects: dict[str, _Suspect] = {}
+        self._probe: str | None = None
+        """The suspect whose first message is in flight now, and nothing else."""
+        self._since_probe = 0
+        self._most_losses = self._first_losses = None if forwarding.max_tries is None else 2 * forwarding.max_tries
+        self._unremoved: dict[int, None] = {}
+        self._remove_at = 0.0
         self._abandoned = False
         self.sent = 0
         """Number of messages confirmed."""
@@ -155,6 +152,11 @@ class Forwarder(DaemonThread):
         """Number of messages that were sent and are not known to be confirmed."""
         delivery = self._delivery
         return 0 if delivery is None else len(delivery)
+
+    @property
+    def unremoved(self) -> int:
+        """Number of messages that are confirmed, and still on a disk without room to note it."""
+        return len(self._unremoved)
 
     def stop(self, deadline: Deadline) -> None:
         """Send nothing more, and disconnect before the deadline; does not wait."""
@@ -182,6 +184,8 @@ class Forwarder(DaemonThread):
         try:
             while self._await_work():
                 self._forward_until_progress()
+            self._remove_at = 0.0
+            self._remove_late()
         except OutboxError as error:
             if not self._closing.is_set():
                 _LOG.error("sending has stopped: %s", error)
@@ -194,9 +198,16 @@ class Forwarder(DaemonThread):
         """Wait until there is a message to send; return `False` when closing."""
         while not self._closing.is_set():
             self._wake.clear()
-            if self._store.ledger.waiting:
+            now = time.monotonic()
+            try:
+                self._remove_late()
+                ready = self._has_more() and (not self._suspects or self._due(now) or self._read(limit=1))
+            except OutboxError as error:
+                self._note_unless_fatal(error)
+                ready = True  # a session meets it again, after a delay that grows
+            if ready:
                 return not self._closing.is_set()
-            self._wake.wait()  # set by a put and by closing
+            self._wake.wait(self._pause(now))  # ended by a put and by closing
         return False
 
     def _forward_until_progress(self) -> None:
@@ -214,80 +225,151 @@ class Forwarder(DaemonThread):
         )(self._session)
 
     def _session(self) -> bool:
-        """Use one connection until it ends; return whether anything was confirmed or dead-lettered.
+        """Use one connection until it ends; return whether anything was confirmed, or is known of a message.
 
         Raises:
             OutboxDamaged: the file is corrupt.
         """
         before = self.sent
-        dead = 0
+        self._since_probe = 0
         try:
             self._remove_confirmed()
             self._connection = connection = self._how.connect(_Ended(self._wake))
         except StompError as error:
             self._note_unless_fatal(error)
-            self._silent_losses.unreachable()
+            for suspect in self._suspects.values():
+                suspect.losses = 0
             return False
         delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
         self._delivery = delivery
-        lost = False
+        lost = known = False
         try:
-            dead += self._send_all(delivery)
+            self._send_all(delivery)
         except StompError as error:
             self._note_unless_fatal(error)
             lost = type(error) is ConnectionLost  # not a timeout, after which we close it ourselves
         finally:
             connection.disconnect(timeout=self._disconnect_timeout(connection))
         try:
-            dead += self._settle(delivery, lost=lost, sent_before=before)
+            known = self._settle(delivery, lost=lost, sent_before=before)
         except StompError as error:
             self._note_unless_fatal(error)
         finally:
-            self._delivery = self._connection = None
-        return self.sent > before or dead > 0
+            self._delivery = self._connection = self._probe = None
+        return self.sent > before or known
 
     def _disconnect_timeout(self, connection: Connection) -> float:
         """Return the seconds for disconnecting: when closing, longer, so that pending receipts can arrive."""
         remaining = self._closing_by.remaining()
         return _DISCONNECT_TIMEOUT if not self._closing.is_set() or remaining is None else remaining * 0.8
 
-    def _send_all(self, delivery: Delivery) -> int:
-        """Send messages and remove confirmed ones until closing; return how many became dead letters.
+    def _send_all(self, delivery: Delivery) -> None:
+        """Send messages and remove confirmed ones until closing.
 
         Raises:
             StompError: the connection was lost.
         """
-        dead = 0
         while not self._closing.is_set():
             self._wake.clear()
+            now = time.monotonic()
             self._confirmed += delivery.take_confirmed()
-            batch = self._window(delivery)
-            if self._confirmed and (not delivery or 2 * len(self._confirmed) >= batch):
+            window = self._window(delivery)
+            if self._confirmed and (not delivery or 2 * len(self._confirmed) >= window):
                 self._remove_confirmed()
-            if len(delivery) < batch and self._has_more(delivery):
-                rows = self._store.read(after=delivery.last_seq, limit=batch - len(delivery), max_bytes=_BATCH_BYTES)
-                if rows:
-                    dead += self._refuse(delivery.send(rows))
-                    continue
+            if self._probe is not None and not delivery:
+                self._acquit(self._probe, delivery)
+            if self._send_more(delivery, window, self._due(now)):
+                continue
+            self._remove_late()
             left = delivery.check(self._how.receipt_timeout)
             if left is None and not self.connected:
-                return dead
-            self._wake.wait(left)
-        return dead
+                return
+            self._wake.wait(min((wait for wait in (left, self._pause(now)) if wait is not None), default=None))
 
     def _window(self, delivery: Delivery) -> int:
         """Return how many messages may be in flight."""
-        if self._alone_up_to and delivery.last_seq >= self._alone_up_to and not delivery:
+        if self._alone_up_to and self._after >= self._alone_up_to and not delivery:
             self._alone_up_to = 0
-            delivery.allow_several()
-        return 1 if self._alone_up_to else self._how.batch
+            delivery.alone = False
+        return 1 if self._alone_up_to or self._probe is not None else self._how.batch
 
-    def _has_more(self, delivery: Delivery) -> bool:
+    def _send_more(self, delivery: Delivery, window: int, suspect: str | None) -> bool:
+        """Send what may be in flight now; return `False` if there is nothing.
+
+        Others go first in each session, as a suspect may end it. A suspect that is due has its turn after as many
+        messages as may be in flight, so that an endless stream of others does not keep it waiting.
+        """
+        others = len(delivery) < window and (suspect is None or self._since_probe < self._how.batch)
+        if others and self._has_more() and (rows := self._read(limit=window - len(delivery))):
+            self._send(delivery, [row for row in rows if row.seq not in self._unremoved])
+            self._after = rows[-1].seq
+            self._since_probe += len(rows)
+            return True
+        if suspect is None or delivery or self._probe is not None:
+            return False
+        first = self._store.first_of(suspect, since=self._suspects[suspect].since)
+        while first is not None and first.seq in self._unremoved:
+            first = self._store.first_of(suspect, since=first.seq + 1)
+        self._since_probe = 0
+        if first is None:
+            del self._suspects[suspect]
+            return True
+        self._suspects[suspect].since = first.seq
+        self._probe, delivery.alone = suspect, True
+        self._send(delivery, [first])
+        return True
+
+    def _send(self, delivery: Delivery, rows: list[Row]) -> None:
+        for refusal in delivery.send(rows):
+            self._dead_letter(refusal)
+
+    def _read(self, *, limit: int) -> list[Row]:
+        """Return the next messages of destinations that are not suspects."""
+        newest = self._store.ledger.next_seq - 1
+        rows = self._store.read(after=self._after, limit=limit, max_bytes=_BATCH_BYTES, without=self._suspects)
+        if not rows:
+            self._after = max(self._after, newest)  # all of those are suspects', and are not looked at again
+        return rows
+
+    def _has_more(self) -> bool:
         """Return whether there are stored messages that are neither in flight nor confirmed."""
-        return self._store.ledger.waiting > len(delivery) + len(self._confirmed)
+        return self._store.ledger.waiting > self.in_flight + len(self._confirmed) + self.unremoved
+
+    # Suspects.
+
+    def _due(self, now: float) -> str | None:
+        """Return the suspect to try now: of those that are due, the one that has waited longest."""
+        found = min(self._suspects, key=lambda name: self._suspects[name].due, default=None)
+        return found if found is not None and self._suspects[found].due <= now else None
+
+    def _pause(self, now: float) -> float | None:
+        """Return the seconds until something is due that was not at the time `now`; `None` for never."""
+        times = [suspect.due for suspect in self._suspects.values()] + [self._remove_at] * bool(self._unremoved)
+        first = min((when for when in times if when > now), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
+
+    def _suspect(self, row: Row) -> _Suspect:
+        """Hold back the messages of a destination, from `row` on, for a delay that grows with each failure."""
+        suspect = self._suspects.get(row.destination)
+        if suspect is None:
+            suspect = self._suspects[row.destination] = _Suspect(row.seq)
+            _LOG.info("messages to %r wait, as one of them was not taken; others go on", row.destination)
+        first, longest = self._how.retry_delay
+        bound = min(longest, first * 2.0 ** min(suspect.failures, 100))
+        suspect.failures += 1
+        suspect.due = time.monotonic() + random.uniform(0, bound)  # noqa: S311 - a delay
+        return suspect
+
+    def _acquit(self, destination: str, delivery: Delivery) -> None:
+        """Send the messages of a destination with the others again, from its first on, as one was confirmed."""
+        # Those of others from there on are confirmed and removed: this one was in flight alone.
+        self._after = min(self._after, self._suspects.pop(destination).since)
+        self._probe, delivery.alone = None, self._alone_up_to > 0
+
+    # Outcomes.
 
     def _remove_confirmed(self) -> None:
-        """Delete confirmed messages from disk; after an error they stay in memory, and are not sent again."""
+        """Delete confirmed messages from disk; after an error they are remembered, and are not sent again."""
         if not self._confirmed:
             return
         # Counted first: a caller of `drain` may read the numbers as soon as the transaction is committed.
@@ -295,40 +377,107 @@ class Forwarder(DaemonThread):
         self.sent += len(self._confirmed)
         try:
             self._store.remove(self._confirmed)
+        except OutboxFull as error:
+            # What is on disk must be able to leave it nevertheless.
+            if not self._unremoved:
+                _LOG.warning("%s; what the broker confirms is removed later", error)
+            self._unremoved |= dict.fromkeys(row.seq for row in self._confirmed)
+            self._remove_at = time.monotonic() + self._how.retry_delay[1]
         except OutboxError:
             self.sent -= len(self._confirmed)
             self.last_error = before
             raise
         self._confirmed = []
 
-    def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> int:
-        """Process the outcome of an ended connection; return how many messages became dead letters."""
+    def _remove_late(self) -> None:
+        """Try again to delete what was confirmed while the disk was full."""
+        while self._unremoved and self._remove_at <= time.monotonic():
+            chunk = dict.fromkeys(itertools.islice(self._unremoved, _CHUNK))
+            # Taken out first: until the transaction is committed they count as waiting, never as less than nothing.
+            self._unremoved = {number: None for number in self._unremoved if number not in chunk}
+            try:
+                self._store.remove_numbers(chunk)
+            except OutboxError as error:
+                self._unremoved |= chunk
+                self._remove_at = time.monotonic() + self._how.retry_delay[1]
+                if not isinstance(error, OutboxFull):
+                    raise
+
+    def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> bool:
+        """Process the outcome of an ended connection; return whether it is known which message was the cause."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed
         self._remove_confirmed()
+        probe = self._probe
+        if probe is None:
+            self._after = min([self._after, *(number - 1 for number in delivery.unsettled)])
+        elif not delivery.unsettled:
+            self._acquit(probe, delivery)
         if self.sent > sent_before:
-            self._silent_losses.confirmed()
+            self._most_losses = self._first_losses
         if verdict is Verdict.LOST:
-            if not lost or self.sent > sent_before:
-                return 0
-            refusals = self._silent_losses.judge(refusals)
-        if verdict is not Verdict.NONE:
+            if lost and refusals:
+                self._judge_loss(refusals[0])
+            elif lost and self.sent == sent_before:
+                self._alone_up_to = max(self._alone_up_to, delivery.last_seq)
+            return lost and bool(refusals)
+        if verdict is Verdict.SUSPECT:
             self._alone_up_to = max(self._alone_up_to, delivery.last_seq)
-        return self._refuse(refusals)
-
-    def _refuse(self, refusals: list[RefusedRow]) -> int:
-        """Store rejections on disk; return how many messages became dead letters."""
-        dead = 0
         for refusal in refusals:
-            row = refusal.row
-            most = self._how.max_tries
-            final = refusal.permanent or (most is not None and row.tries + 1 >= most)
-            self._store.refuse(row, refusal.error_message, final=final)
-            if final:
-                dead += 1
-                error_message = printable(refusal.error_message[:200])
-                _LOG.warning("message %s to %r becomes a dead letter: %s", row.id, row.destination, error_message)
-        return dead
+            self._judge(refusal)
+        if not refusals and probe in self._suspects:  # a timeout: nothing is known, and the others have their turn
+            suspect = self._suspects[probe]
+            suspect.due = time.monotonic() + self._how.retry_delay[0]
+        return bool(refusals)
+
+    def _judge(self, refusal: RefusedRow) -> None:
+        """Store a rejection: the message is tried again, or becomes a dead letter; or all of its destination do."""
+        row = refusal.row
+        if refusal.invalid_destination:
+            self._dead_letter_all(row.destination, refusal.error_message)
+            return
+        suspect = self._suspect(row)
+        suspect.losses = 0
+        most = self._how.max_tries
+        if most is not None and row.tries + 1 >= most:
+            suspect.failures, suspect.due = 0, time.monotonic()
+            self._dead_letter(refusal)
+        else:
+            self._store.refuse(row, refusal.error_message, final=False)
+
+    def _judge_loss(self, refusal: RefusedRow) -> None:
+        """Count a connection that was lost without an ERROR, as some brokers do after a frame that is too large.
+
+        The cause may also be the network or the broker, so the message only becomes a dead letter after twice as many
+        losses as ERRORs would be needed, in a row, each while it was in flight alone, and with the broker reachable in
+        between. If the next message has the same problem, the broker is the likelier cause: each message needs twice
+        as many losses as the one before, until something is confirmed.
+        """
+        suspect = self._suspect(refusal.row)
+        suspect.losses += 1
+        if self._most_losses is None or suspect.losses < self._most_losses:
+            return
+        error_message = (
+            f"the connection was lost without a reason {suspect.losses} times in a row, each time while only this "
+            f"message was in flight: {refusal.error_message}"
+        )
+        self._most_losses *= 2
+        suspect.losses = suspect.failures = 0
+        self._dead_letter(RefusedRow(refusal.row, error_message, permanent=True))
+
+    def _dead_letter(self, refusal: RefusedRow) -> None:
+        row = refusal.row
+        self._store.refuse(row, refusal.error_message, final=True)
+        error_message = printable(refusal.error_message[:200])
+        _LOG.warning("message %s to %r becomes a dead letter: %s", row.id, row.destination, error_message)
+
+    def _dead_letter_all(self, destination: str, error_message: str) -> None:
+        total = 0
+        while count := self._store.refuse_all(destination, error_message, limit=_CHUNK):
+            total += count
+        self._suspects.pop(destination, None)
+        shown = printable(error_message[:200])
+        _LOG.warning("%d messages to %r become dead letters, as the broker takes none: %s", total, destination, shown)
 
     def _note_unless_fatal(self, error: StompError) -> None:
         if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:

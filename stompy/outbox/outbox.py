@@ -174,7 +174,7 @@ class Outbox:
         since = self._store.oldest_ms()
         ledger, forwarder = self._store.ledger, self._forwarder
         return OutboxStats(
-            waiting=ledger.waiting,
+            waiting=self._waiting(),
             oldest_age=0.0 if since is None else _age(since),
             in_flight=forwarder.in_flight,
             dead_letters=ledger.dead_letters,
@@ -228,14 +228,14 @@ class Outbox:
         """
         self._check_process()
         store, forwarder = self._store, self._forwarder
-        self._changes.wait(lambda: not store.ledger.waiting or forwarder.ended, Deadline(timeout))
-        if not store.ledger.waiting:
+        self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(timeout))
+        if not self._waiting():
             return
         if forwarder.ended:
             why = "it is closed" if self._closed else f"sending has stopped: {forwarder.last_error}"
             raise store.writer.failure or OutboxError(why, path=self._path)
         why = f"; last: {forwarder.last_error}" if forwarder.last_error is not None else ""
-        raise StompTimeout(f"{store.ledger.waiting} messages of {self!r} still wait after {timeout:g} s{why}")
+        raise StompTimeout(f"{self._waiting()} messages of {self!r} still wait after {timeout:g} s{why}")
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop sending, process the receipts that arrive in time, and close the file. Idempotent.
@@ -261,6 +261,9 @@ class Outbox:
         if not self._store.close(deadline.sooner(None)) and not self._store.close(Deadline(_GRACE)):
             _LOG.warning("the disk of %s is still busy at the close deadline", self._path)
         self._changes.notify(self._store.ledger)
+
+    def _waiting(self) -> int:
+        return max(0, self._store.ledger.waiting - self._forwarder.unremoved)
 
     def __enter__(self) -> Outbox:
         return self

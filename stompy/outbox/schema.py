@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import secrets
 import sqlite3
@@ -111,14 +112,17 @@ def _open_checked(
 ) -> tuple[sqlite3.Connection, Ledger]:
     _check_header(path)
     try:
-        ledger = _check_untouched(path, marked)
+        try:
+            ledger = _check_untouched(path, marked)
+        except sqlite3.Error:
+            if has_room(path):
+                raise
+            return _open_without_room(path, marked)
         if marked is None:
             lock_file.mark(ledger.identity, ledger.commits, sync=True)
             _sync(os.path.dirname(path))
         db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
     except sqlite3.Error as error:
-        if not _has_room(path):
-            raise OutboxFull("the disk is too full to open it", path=path) from error
         raise refused(error, path, opening=True) from error
     try:
         _settle(db, path)
@@ -128,6 +132,23 @@ def _open_checked(
     except BaseException:
         db.close()
         raise
+    return db, ledger
+
+
+def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, Ledger]:
+    """Open and check an outbox on a full disk, where a reader cannot create the index of the log.
+
+    An exclusive handle keeps the index in memory. Closing it would move the log into the file and delete the log; so a
+    corrupt outbox is left untouched by never closing the handle, and the process that meets one ends soon.
+    """
+    db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+    try:
+        _settle(db, path)
+        ledger = _check_all(db, path, marked)
+    except sqlite3.OperationalError as error:
+        raise OutboxFull("the disk is too full to open it", path=path) from error
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(db))
     return db, ledger
 
 
@@ -145,8 +166,11 @@ def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
                     os.unlink(name)
 
 
-def _has_room(path: str) -> bool:
-    """Return whether there is space for the index that SQLite needs for reading; it reports both as an I/O error."""
+def has_room(path: str) -> bool:
+    """Return whether there is space for the index that SQLite needs for reading.
+
+    SQLite reports an I/O error if there is none, and also where a quota is used up.
+    """
     try:
         with open(path + _NEW, "wb") as file:
             file.write(bytes(_INDEX_SIZE))
@@ -163,7 +187,7 @@ def _settle(db: sqlite3.Connection, path: str) -> None:
     for name, (value, answer) in _SETTINGS.items():
         db.execute(f"PRAGMA {name}={value}")
         if (found := db.execute(f"PRAGMA {name}").fetchone()) != (answer,):
-            raise OutboxError(f"SQLite answers {found} for {name}, {answer!r} is needed", path=path)
+            raise OutboxError(f"SQLite answered {found} for {name}, and {answer!r} is needed", path=path)
 
 
 def _check_header(path: str) -> None:
@@ -225,8 +249,8 @@ def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
     if found != ledger:
         raise damaged(
             path,
-            f"{found.waiting} and {found.dead_letters} messages are in it, its ledger says {ledger.waiting} and "
-            f"{ledger.dead_letters}, or others",
+            f"{found.waiting} waiting messages and {found.dead_letters} dead letters are in it, and its ledger says "
+            f"{ledger.waiting} and {ledger.dead_letters}, or has others in their place",
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
@@ -16,6 +18,8 @@ from stompy.outbox.faults import damaged
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row
 from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
+
+_LOG = logging.getLogger("stompy.outbox")
 
 KEEP_FREE = 16 * 1024 * 1024
 """Bytes; several times the size at which SQLite moves its log into the file."""
@@ -60,6 +64,8 @@ class Store:
         self.writer.start()
         try:
             self.writer.call(_note_opening)
+        except OutboxFull as error:
+            _LOG.warning("%s; what is in it is sent all the same", error)
         except BaseException:
             self.writer.close(Deadline(None))
             raise
@@ -82,13 +88,14 @@ class Store:
 
         self.writer.call(job)
 
-    def read(self, *, after: int, limit: int, max_bytes: int) -> list[Row]:
+    def read(self, *, after: int, limit: int, max_bytes: int, without: Collection[str] = ()) -> list[Row]:
         """Return the oldest waiting messages.
 
         Args:
             after: the sequence number after which to start.
             limit: maximum number of messages.
             max_bytes: maximum size of the messages; a first message that is larger is returned alone.
+            without: destinations to leave out.
 
         Raises:
             OutboxDamaged: a message is corrupt.
@@ -97,13 +104,24 @@ class Store:
         def job(db: sqlite3.Connection, ledger: Ledger) -> list[Row]:
             found: list[Row] = []
             size = 0
-            rows = read_rows(db, WAITING, self._identity, self.path, "WHERE seq > ?", (after,))
+            where = "WHERE seq > ? AND destination NOT IN (SELECT value FROM json_each(?))"
+            values = after, json.dumps([*without])
+            rows = read_rows(db, WAITING, self._identity, self.path, where, values)
             for row in itertools.islice(rows, limit):
                 size += row.size
                 if found and size > max_bytes:
                     break
                 found.append(row)
             return found
+
+        return self.writer.call(job)
+
+    def first_of(self, destination: str, *, since: int) -> Row | None:
+        """Return the oldest waiting message to a destination from sequence number `since` on."""
+        where = "WHERE seq >= ? AND destination = ?"
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> Row | None:
+            return next(read_rows(db, WAITING, self._identity, self.path, where, (since, destination)), None)
 
         return self.writer.call(job)
 
@@ -115,6 +133,29 @@ class Store:
                 self._delete(db, ledger, row, WAITING)
 
         self.writer.call(job)
+
+    def remove_numbers(self, numbers: Iterable[int]) -> None:
+        """Delete confirmed messages by their sequence numbers."""
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+            for number in numbers:
+                for row in list(read_rows(db, WAITING, self._identity, self.path, "WHERE seq = ?", (number,))):
+                    self._delete(db, ledger, row, WAITING)
+
+        self.writer.call(job)
+
+    def refuse_all(self, destination: str, error_message: str, *, limit: int) -> int:
+        """Make dead letters of the oldest waiting messages to a destination; return how many, at most `limit`."""
+
+        def job(db: sqlite3.Connection, ledger: Ledger) -> int:
+            rows = read_rows(db, WAITING, self._identity, self.path, "WHERE destination = ?", (destination,))
+            found = list(itertools.islice(rows, limit))
+            for row in found:
+                self._delete(db, ledger, row, WAITING)
+                self._insert(db, ledger, replace(row, error_message=error_message), DEAD_LETTERS)
+            return len(found)
+
+        return self.writer.call(job)
 
     def refuse(self, row: Row, error_message: str, *, final: bool) -> None:
         """Record that a waiting message was rejected; `final` makes it a dead letter."""
@@ -177,10 +218,10 @@ class Store:
             raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
         if room.size is not None and ledger.size + row.size > room.size:
             raise Refused(OutboxFull(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path))
-        if shutil.disk_usage(self._folder).free < room.keep_free + row.size:
-            raise Refused(
-                OutboxFull(f"less than {room.keep_free} bytes of free disk space would remain", path=self.path)
-            )
+        free = shutil.disk_usage(self._folder).free
+        if free < room.keep_free + row.size:
+            message = f"the disk has {free} bytes free: too few for {row.size} bytes and keep_free={room.keep_free}"
+            raise Refused(OutboxFull(message, path=self.path))
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)

@@ -30,7 +30,7 @@ from stompy.locks import make_condition
 from stompy.outbox.faults import refused
 from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import Ledger
-from stompy.outbox.schema import write_ledger
+from stompy.outbox.schema import has_room, write_ledger
 from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.outbox")
@@ -218,6 +218,8 @@ class Writer(DaemonThread):
             outbox_error: OutboxError = OutboxFull("it is larger than SQLite can store", path=self._path)
         else:
             outbox_error = refused(error, self._path)
+            if type(outbox_error) is OutboxError and not has_room(self._path):
+                outbox_error = OutboxFull("the disk is full", path=self._path)
         outbox_error.__cause__ = error
         if isinstance(outbox_error, OutboxDamaged):
             self.fail(outbox_error)

@@ -27,7 +27,7 @@ def test_check_shows_the_tasks(run: Run) -> None:
         ("tests.worker.programs", "does not name a worker"),
         ("tests.worker.programs:nothing", "cannot be imported"),
         ("tests.worker.nothing:slow", "cannot be imported"),
-        ("tests.worker.programs:note", "is no stompy.Worker but function"),
+        ("tests.worker.programs:note", "is a function, not a stompy.Worker"),
     ],
 )
 def test_what_is_no_worker_is_refused(run: Run, target: str, message: str) -> None:

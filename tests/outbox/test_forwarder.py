@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from stompy.broker.faults import FaultPlan
 from stompy.errors import ConnectError, OutboxFull
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Limits
-from stompy.outbox.record import Row
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
 from tests.support.peer import Peer, until
 
@@ -307,19 +307,23 @@ def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal
 ) -> None:
     script = scripted(confirm)
     outbox = outbox_to(script.url)
-    remove = outbox._store.remove
     refusals: list[OutboxFull] = []
 
-    def refuse_at_first(rows: Sequence[Row]) -> None:
-        if len(refusals) < 3:
-            refusals.append(OutboxFull("no room", path="a"))
-            raise refusals[-1]
-        remove(rows)
+    def refusing_at_first(remove: Callable[[Any], None]) -> Callable[[Any], None]:
+        def refuse_at_first(what: Any) -> None:
+            if len(refusals) < 3:
+                refusals.append(OutboxFull("no room", path="a"))
+                raise refusals[-1]
+            remove(what)
 
-    monkeypatch.setattr(outbox._store, "remove", refuse_at_first)
+        return refuse_at_first
+
+    for name in ("remove", "remove_numbers"):
+        monkeypatch.setattr(outbox._store, name, refusing_at_first(getattr(outbox._store, name)))
     outbox.put("/queue/a", "1")
     until(lambda: len(refusals) == 3)
     outbox.drain()
+    until(lambda: outbox.stats().bytes == 0, "the removal from the disk")
     assert script.bodies == [b"1"]
     assert (outbox.stats().sent, outbox.stats().last_error) == (1, None)
 

@@ -41,7 +41,7 @@ def test_the_settings_that_keep_messages_are_in_force(path: str) -> None:
 
 def test_a_setting_that_sqlite_does_not_take_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stompy.outbox.schema._SETTINGS", {"synchronous": ("NORMAL", 2)})
-    with pytest.raises(OutboxError, match=r"SQLite answers \(1,\) for synchronous"):
+    with pytest.raises(OutboxError, match=r"SQLite answered \(1,\) for synchronous"):
         open_outbox(path)
 
 

@@ -44,6 +44,18 @@ def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def host_address(image: str) -> str:
+    """Return the address under which containers reach this machine.
+
+    `docker network inspect bridge` has no gateway until the engine has been started for the second time.
+    """
+    container = docker("run", "-d", "--network", "bridge", "--entrypoint", "sleep", image, "60")
+    try:
+        return docker("inspect", "-f", "{{.NetworkSettings.Networks.bridge.Gateway}}", container)
+    finally:
+        docker("rm", "--force", container)
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if reason := images.docker_missing():
@@ -66,8 +78,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker(host=docker("network", "inspect", "bridge", "-f", "{{(index .IPAM.Config 0).Gateway}}")) as broker:
+def broker(image: str) -> Iterator[Broker]:
+    with Broker(host=host_address(image)) as broker:
         yield broker
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -83,10 +84,11 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
         return 2 * number
 
     with worker:
-        with stompy.connect(real.url()) as gone:
-            with pytest.raises(stompy.ReceiveTimeout):
-                gone.request("/queue/nobody", 1, timeout=0.1)
+        with stompy.connect(real.url()) as gone, ThreadPoolExecutor(1) as caller:
+            unanswered = caller.submit(gone.request, "/queue/nobody", 1, timeout=WITHIN)
             request = gone.subscribe("/queue/nobody").receive(WITHIN)
+            gone.disconnect()
+            assert isinstance(unanswered.exception(WITHIN), stompy.NotConnected)
         with stompy.connect(real.url()) as conn:
             conn.send("/queue/double", 7, headers={"reply-to": request.headers["reply-to"]}, confirm=True)
             assert conn.request("/queue/double", 21, timeout=WITHIN).json() == 42

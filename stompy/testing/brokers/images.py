@@ -186,7 +186,8 @@ def _remove_leftovers(client: Any) -> None:
     """Remove the containers of processes of this machine that are no more; those of others are left alone."""
     import docker
 
-    for container in client.containers.list(all=True, filters={"label": LABEL}):
+    # Other processes remove theirs at the same time: one may be gone between the list and its inspection.
+    for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
         machine, _, process = container.labels.get(OWNER_LABEL, "").partition(":")
         pid, _, started = process.partition(":")
         if machine == _machine() and pid.isdigit() and _started(int(pid)) != started:

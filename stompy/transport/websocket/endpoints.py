@@ -291,7 +291,7 @@ class AcceptedTransport:
             response = None if self._respond is None else self._respond(head)
             if response is not None:
                 self._finish(response, Deadline(_RESPONSE_WITHIN))
-                raise ConnectionLost(f"{self.peer} has its HTTP response")
+                raise ConnectionLost(f"the HTTP request of {self.peer} was answered")
             request = handshake.parse_request(head)
             if request.origin is not None and not self._admits(request.origin):
                 raise HandshakeRefused(403, f"the origin {request.origin!r} is not among the broker's origins")

@@ -24,6 +24,7 @@ class Container:
         self.name = f"of {owner}"
         self.labels = {images.LABEL: "1", **({} if owner is None else {images.OWNER_LABEL: owner})}
         self.removed = False
+        self.vanishes = False  # between the list and the inspection
 
     def remove(self, *, force: bool, v: bool) -> None:
         self.removed = force and v
@@ -55,10 +56,12 @@ class Client:
         if name not in self.pullable:
             yield {"error": f"{name} is unknown"}
 
-    def list(self, *, all: bool, filters: dict[str, str]) -> list[Container]:
+    def list(self, *, all: bool, filters: dict[str, str], ignore_removed: bool = False) -> list[Container]:
         assert all
         assert filters == {"label": images.LABEL}
-        return self.all
+        if not ignore_removed and any(one.vanishes for one in self.all):
+            raise docker.errors.NotFound("No such container")
+        return [one for one in self.all if not one.vanishes]
 
 
 @pytest.fixture
@@ -159,6 +162,15 @@ def test_only_what_dead_processes_of_this_machine_left_is_removed(client: Client
     images.prepare()
     assert [one.removed for one in kept] == [False] * 4
     assert [one.removed for one in removed] == [True] * 2
+
+
+def test_a_container_that_another_process_removes_meanwhile_is_ignored(client: Client, ryuk: Any) -> None:
+    machine, pid, started = images.owner().split(":")
+    vanishing, left = Container(images.owner()), Container(f"{machine}:{pid}:{int(started) - 1}")
+    vanishing.vanishes = True
+    client.all = [vanishing, left]
+    images.prepare()
+    assert left.removed
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +22,7 @@ from stompy.errors import (
     InsecureTls,
     TlsError,
 )
-from stompy.transport.tcp import TcpDialer, TcpListener
+from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
 from stompy.transport.tls.context import server_context
 from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import Tls, TlsVersion
@@ -28,9 +30,12 @@ from stompy.transport.tls.transport import TlsTransport
 from tests.support.certificates import Certificates
 from tests.transport.conftest import Call, Calling, ample
 
+OURS = f"127.1.{os.getpid() >> 8 & 255}.{os.getpid() & 255}" if sys.platform == "linux" else "127.0.0.1"
+"""The address of this process's clients: one of another process may still look for its own server at the same port."""
+
 
 class Server:
-    """Accepts one client by TLS and reads from it to the end."""
+    """Accepts one client of this process by TLS and reads from it to the end."""
 
     def __init__(self, tls: Tls | ssl.SSLContext, calling: Calling) -> None:
         context = tls if isinstance(tls, ssl.SSLContext) else server_context(tls)
@@ -42,6 +47,9 @@ class Server:
 
     def _serve(self) -> list[bytes]:
         self.accepted = self.listener.accept()
+        while self.accepted is not None and not self.accepted.peer.startswith(f"{OURS}:"):
+            self.accepted.close()
+            self.accepted = self.listener.accept()
         self.listener.close()
         if self.accepted is None:
             return []
@@ -75,7 +83,7 @@ def serving(calling: Calling) -> Iterator[Serving]:
 
 
 def dialer(server: Server, tls: Tls | ssl.SSLContext, *, host: str = "127.0.0.1") -> TlsDialer:
-    return TlsDialer(TcpDialer(host, server.port), tls)
+    return TlsDialer(TcpDialer(host, server.port, options=TcpOptions(source=OURS)), tls)
 
 
 def refusal(server: Server, tls: Tls | ssl.SSLContext) -> TlsError:
@@ -165,7 +173,7 @@ class Renamed(TcpDialer):
     """Dials the loopback under another name."""
 
     def __init__(self, port: int, name: str) -> None:
-        super().__init__("127.0.0.1", port)
+        super().__init__("127.0.0.1", port, options=TcpOptions(source=OURS))
         self._name = name
 
     @property
