@@ -26,7 +26,7 @@ from stompy.connection.stats import ConnectionStats, measure
 from stompy.connection.subscription import AckMode, Handler, OnError, QueueBrowser, Subscription, check_ack_mode
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
-from stompy.deadline import Deadline, check_seconds
+from stompy.deadline import check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnected
 from stompy.link.receipts import Receipt
@@ -61,7 +61,7 @@ class Connection:
         self._links = LinkManager(
             config, name, self._router.messages, self._subscriptions, self._callbacks, self._unconfirmed
         )
-        self._sender = Sender(config, name, self._links, self._unconfirmed)
+        self._sender = Sender(config, name, self._links, self._unconfirmed, self._acker.failed)
         self._replies = RequestReply(self._subscriptions, self._sender)
         self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks, self._unconfirmed)
 
@@ -209,27 +209,29 @@ class Connection:
 
         Raises:
             NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost.
+            ConnectionLost: the connection was lost. At the end of the block its `outcome` is about all frames of the
+                block: `"not-sent"` if none of them was written.
         """
         return Batch(self._sender)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Write this thread's batch and wait for all pending receipts.
 
-        Messages sent without a receipt are not confirmed.
+        Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
+        session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
 
         Args:
             timeout: seconds in total; `None` uses the receipt timeout.
 
         Raises:
+            SendTimeout: another thread was writing for too long. The batch is kept and written later, so its outcome is
+                unknown.
             ReceiptTimeout: a receipt did not arrive in time.
             BrokerError: the broker rejected a frame.
             ConnectionLost: the connection was lost before a receipt arrived.
         """
-        deadline = Deadline(self._config.receipt_timeout if timeout is None else timeout)
-        self._sender.flush_batch(timeout=deadline.remaining())
-        for receipt in self._sender.outstanding(deadline.remaining()):
-            receipt.wait(deadline.remaining())
+        check_seconds(timeout)
+        self._sender.flush(self._config.receipt_timeout if timeout is None else timeout)
 
     def request(
         self,

@@ -127,8 +127,10 @@ class Link:
                 self.ended.wait(_REASON_TIMEOUT)
             finally:
                 self.flow.holders.discard(holder)
+        # As the reason of the end it reaches callers with other frames, which may have arrived.
+        outcome, error.outcome = error.outcome, "unknown"
         self.fail(error)
-        return _for_caller(self._end or error, error.outcome)
+        return _for_caller(self._end or error, outcome)
 
     @property
     def end_reason(self) -> StompError | None:

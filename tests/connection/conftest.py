@@ -224,6 +224,11 @@ class Sessions:
         self._open.append(peer)
         return peer
 
+    @property
+    def latest(self) -> Peer:
+        """The newest session."""
+        return self._open[-1]
+
     def next(self, version: str = "1.2", server: str | None = "peer/1", **options: Any) -> Peer:
         """Wait for the client's next session, and greet it."""
         peer = self.accept(version, server, **options)
