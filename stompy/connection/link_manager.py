@@ -311,6 +311,8 @@ class LinkManager:
 
     def _was_useful(self, link: Link, reason: StompError | None) -> bool:
         """Return whether a link was of any use; if not, the next attempts are delayed."""
+        if reason is not None and isinstance(reason.__cause__, MemoryError):
+            return False  # however much it received: the broker sends the same again
         received = link.frames_in - self._frames_before - isinstance(reason, BrokerError)
         return received > 0 or time.monotonic() - self._published >= _USEFUL_AFTER
 

@@ -88,6 +88,8 @@ class Reader(DaemonThread):
                 self._process(data, now)
         except StompError as error:
             link.fail(error)
+        except MemoryError as error:
+            link.fail_for_memory(error)
         finally:
             link.clean_up()
 
