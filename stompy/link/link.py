@@ -163,8 +163,8 @@ class Link:
     def fail_for_memory(self, error: MemoryError) -> None:
         """End the link because one of its threads found no memory."""
         lost = ConnectionLost(
-            f"out of memory while reading from {self.address}: the broker sends larger frames, or more of them, than this"
-            " program has memory for; lower limits or inbox of connect, or prefetch"
+            f"out of memory while reading from {self.address}: the broker sends larger frames, or more of them, than"
+            " this program has memory for; lower limits or inbox of connect, or prefetch"
         )
         lost.__cause__ = error.with_traceback(None)  # its traceback would keep what filled the memory
         _LOG.warning("%s", lost, extra={"stompy_address": self.address})

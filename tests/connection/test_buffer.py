@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talkin
         receipt = talk.conn.send("/queue/a", "kept", receipt=True)
         assert receipt is not None
         blocking.until_blocked()
-        acts = {
+        acts: dict[str, Callable[[], object]] = {
             "flush": lambda: talk.conn.flush(timeout=0.01),
             "wait": lambda: receipt.wait(0.01),
             "confirm": lambda: talk.conn.send("/queue/a", "kept too", confirm=True, timeout=0.01),

@@ -243,11 +243,15 @@ def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckM
                 helper.send("/queue/a", str(number))
         helper.disconnect()
         with stompy.connect(broker.url, listeners=[handling] if consumer == "listeners" else []) as conn:
-            chosen = {"handler": handling.on_message, "own_thread": handling.on_message, "listener": handling}
+            chosen: dict[str, Any] = {
+                "handler": handling.on_message,
+                "own_thread": handling.on_message,
+                "listener": handling,
+            }
             subscription = conn.subscribe(
                 "/queue/a", chosen.get(consumer), ack=mode, own_thread=consumer == "own_thread"
             )
-            loop = threading.Thread(target=lambda: [handling.on_message(message) for message in subscription])
+            loop = threading.Thread(target=lambda: list(map(handling.on_message, subscription)))
             if consumer == "loop":
                 loop.start()
             until(lambda: conn.stats().frames_received >= 201)

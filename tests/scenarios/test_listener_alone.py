@@ -1,4 +1,4 @@
-"""The style of the listener example: one listener of the connection, a subscription without a handler, many messages."""
+"""The style of the listener example: one listener of the connection, a subscription without a handler."""
 
 from __future__ import annotations
 
