@@ -34,7 +34,7 @@ def main(url: str) -> None:
     """Listen while two messages come."""
     audit = Audit()
     with stompy.connect(url, listeners=[audit]) as conn:
-        conn.subscribe("/topic/examples.news", lambda message: None)
+        conn.subscribe("/topic/examples.news")  # without a handler: the listener gets its messages
         conn.send("/topic/examples.news", "hello")
         conn.send("/topic/examples.news", "bye")
         if not audit.done.wait(timeout=5):

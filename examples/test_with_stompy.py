@@ -22,7 +22,9 @@ def test_an_order_is_answered(stomp_broker: Broker, stomp_connection: stompy.Con
     assert stomp_broker.depth("/queue/orders") == 0
 
 
-def test_an_order_is_answered_after_the_network_failed(stomp_proxy: FaultProxy) -> None:
+def test_an_order_is_answered_after_the_network_failed(
+    stomp_proxy: FaultProxy, stomp_connection: stompy.Connection
+) -> None:
     """The subscription comes back with the next link."""
     heard = RecordingListener()
     with stompy.connect(stomp_proxy.url, reconnect=True, listeners=[heard]) as conn:
@@ -30,4 +32,4 @@ def test_an_order_is_answered_after_the_network_failed(stomp_proxy: FaultProxy) 
         stomp_proxy.cut("rst")
         heard.wait_for("connected", count=2)
         conn.send("/queue/orders", {"id": 2}, confirm=True)
-        assert conn.subscribe("/queue/answers").receive(timeout=5).json() == {"id": 2}
+        assert stomp_connection.subscribe("/queue/answers").receive(timeout=5).json() == {"id": 2}

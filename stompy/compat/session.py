@@ -140,6 +140,9 @@ class Session:
         else:
             self.call_soon(partial(self._transport.process_frame, HEARTBEAT_FRAME, b"\n"))
 
+    def stalled(self, link: Link, seconds: float) -> None:
+        """Called when the listeners are slow, of which stomp.py says nothing."""
+
     def ended(self, link: Link, reason: StompError | None) -> None:
         """Queue the calls for the end of the session."""
         if reason is not None:

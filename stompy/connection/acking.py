@@ -12,7 +12,7 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import AckError
 from stompy.frames.encoder import encode_head, encode_lines
 from stompy.frames.grammar import Version
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import FailedFrames, Receipt
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
 
@@ -24,6 +24,8 @@ class Acker:
 
     def __init__(self) -> None:
         self._warned = False
+        self.failed = FailedFrames()
+        """Counts the frames of the connection that fail after the call that sent them."""
         self.claims = make_lock(Rank.LEAF, "claims")
 
     def acknowledge(
@@ -60,6 +62,8 @@ class Acker:
             handle = link.receipts.make() if receipt else None
             extra = b"" if handle is None else handle._line
             link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, on_written=written)
+            if handle is not None:
+                self.failed.watch(handle)
             return handle
         except BaseException:
             if unsent:

@@ -37,13 +37,19 @@ class FrameBuffer:
         self._size = 0
         self._thread = threading.get_ident()
         self.flushed = False
-        """Whether anything was written."""
+        """Whether anything was written, or will be resent."""
         self._failed = False
 
     @property
     def replaceable(self) -> bool:
         """Whether the link has ended and everything in the buffer will be resent on the next one."""
         return not self.link.alive and not self._failed and self._all_resendable()
+
+    def successor(self, link: Link) -> FrameBuffer:
+        """Return the buffer that takes the place of a replaceable one."""
+        buffer = FrameBuffer(link, self.owner)
+        buffer.flushed = self.flushed or bool(self._data)
+        return buffer
 
     def add(self, data: Encoded, receipt: Receipt | None = None) -> None:
         """Add a frame; write the buffer when it is large enough.
@@ -76,7 +82,7 @@ class FrameBuffer:
         self._size += len(data)
         if self._size >= _FLUSH_AT:
             try:
-                self.flush()
+                self._write(None)
             except ConnectionLost:
                 if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
@@ -91,18 +97,50 @@ class FrameBuffer:
             self.link.receipts.forget(receipt)
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Write the buffer; raises as `Writer.write` does, unless all of it will be resent on the next link."""
+        """Write the buffer now, unless all of it will be resent on the next link.
+
+        Raises:
+            SendTimeout: another thread was writing for too long. The frames stay in the buffer and may be written
+                later, so the outcome is unknown.
+            ConnectionLost: as `Writer.write`, or unknown if some frames were written before; the others are dropped.
+        """
+        before = self.flushed
+        try:
+            self._write(timeout)
+        except ConnectionLost as error:
+            if before or self._data:
+                error.outcome = "unknown"
+            raise
+
+    def close(self) -> None:
+        """Write the buffer for the last time; raises as `flush`, but drops what could not be written in time."""
+        before = self.flushed
+        try:
+            self._write(None)
+        except StompError as error:
+            if before and isinstance(error, ConnectionLost):
+                error.outcome = "unknown"
+            self._abandon(error)
+            raise
+
+    def _write(self, timeout: float | None) -> None:
+        """Write the buffer; raises as `Writer.write` does, about all that is in it."""
         if not self._data:
             return
         receipts, all_resendable = self._receipts, self._all_resendable()
         try:
             self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
-        except ConnectionLost:
+        except ConnectionLost as error:
             if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise
             self._written()
             if not all_resendable:
                 self._failed = True
+                for receipt in receipts:
+                    if receipt._resendable:
+                        error.outcome = "unknown"  # it will be resent
+                    else:
+                        receipt._report()
                 raise
         for receipt in receipts:
             receipt._before_wait = None
@@ -110,17 +148,18 @@ class FrameBuffer:
     def _written(self) -> None:
         self._data, self._receipts, self._size, self.flushed = [], [], 0, True
 
-    def abandon(self, error: StompError) -> None:
+    def _abandon(self, error: StompError) -> None:
         """Drop what was not written, and resolve its receipts as unknown with `error`."""
         receipts = self._receipts
-        self._data, self._receipts = [], []
+        self._data, self._receipts, self._size = [], [], 0
         for receipt in receipts:
             self.link.receipts.forget(receipt)
+            receipt._report()
             receipt._resolve("unknown", error)
 
-    def _flush_in_own_thread(self) -> None:
+    def _flush_in_own_thread(self, timeout: float | None) -> None:
         if threading.get_ident() == self._thread:
-            self.flush()
+            self.flush(timeout=timeout)
 
     def _all_resendable(self) -> bool:
         return len(self._receipts) == len(self._data) and all(receipt._resendable for receipt in self._receipts)

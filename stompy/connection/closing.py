@@ -90,7 +90,7 @@ class Closing:
     def _close(self, deadline: Deadline, *, drain: bool) -> None:
         link = self._links.link
         try:
-            if drain and link.alive:
+            if drain:
                 self._drain(deadline)
             self._callbacks.discarding = True
             self._links.close()
@@ -113,10 +113,16 @@ class Closing:
             for subscription in subscriptions:
                 if subscription.ack == "auto":
                     self._subscriptions.remove(subscription, timeout=deadline.remaining())
-                subscription._wait_empty(deadline)
         except StompError as error:
             _LOG.info("draining %s ended early: %s", self._name, error)
-        self._callbacks.wait_idle(deadline)
+        handled = [subscription._wait_read(deadline) for subscription in subscriptions]
+        if not (self._callbacks.wait_idle(deadline) and all(handled)):
+            _LOG.warning(
+                "%s is closed before all received messages were handled: %d wait at the deadline; allow more by"
+                " close_timeout, or by the timeout of disconnect",
+                self._name,
+                self._links.link.flow.waiting_messages,
+            )
 
     def abandon(self) -> None:
         """Close without DISCONNECT and without waiting."""

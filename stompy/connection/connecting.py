@@ -141,7 +141,8 @@ def connect(
         receipt_timeout: default seconds for receipts, and for `Subscription.receive`.
         close_timeout: default seconds for `disconnect`.
         limits: limits on received frames.
-        inbox: limits on messages that wait for user code; above them, reading from the broker pauses.
+        inbox: limits on messages that wait for user code; above them, reading from the broker pauses. A warning is
+            logged after five seconds.
         max_receipts: limit of pending receipts; exceeding this or the next two raises `LimitExceeded`.
         max_subscriptions: limit of active subscriptions.
         max_transactions: limit of open transactions.

@@ -23,10 +23,19 @@ from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.routing import Router
 from stompy.connection.sending import Sender
 from stompy.connection.stats import ConnectionStats, measure
-from stompy.connection.subscription import AckMode, Handler, OnError, QueueBrowser, Subscription, check_ack_mode
+from stompy.connection.subscription import (
+    AckMode,
+    Handler,
+    MessageListener,
+    OnError,
+    QueueBrowser,
+    Subscription,
+    check_ack_mode,
+    handler_of,
+)
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
-from stompy.deadline import Deadline, check_seconds
+from stompy.deadline import check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnected
 from stompy.link.receipts import Receipt
@@ -44,7 +53,8 @@ _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
 class Connection:
     """A connection to a broker, returned by `stompy.connect`. Thread-safe; methods may also be called from callbacks.
 
-    Use it as a context manager, or call `disconnect`.
+    Use it as a context manager, or call `disconnect`. The end of the `with` block drains, as `disconnect(drain=True)`
+    does, unless the block raises.
     """
 
     def __init__(
@@ -56,12 +66,10 @@ class Connection:
         self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
-        self._subscriptions = SubscriptionTable(config)
+        self._subscriptions = SubscriptionTable(config, self._callbacks)
         self._router = Router(self._subscriptions, self._callbacks, self._acker)
-        self._links = LinkManager(
-            config, name, self._router.messages, self._subscriptions, self._callbacks, self._unconfirmed
-        )
-        self._sender = Sender(config, name, self._links, self._unconfirmed)
+        self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
+        self._sender = Sender(config, name, self._links, self._unconfirmed, self._acker.failed)
         self._replies = RequestReply(self._subscriptions, self._sender)
         self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks, self._unconfirmed)
 
@@ -209,27 +217,29 @@ class Connection:
 
         Raises:
             NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost.
+            ConnectionLost: the connection was lost. At the end of the block its `outcome` is about all frames of the
+                block: `"not-sent"` if none of them was written.
         """
         return Batch(self._sender)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Write this thread's batch and wait for all pending receipts.
 
-        Messages sent without a receipt are not confirmed.
+        Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
+        session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
 
         Args:
             timeout: seconds in total; `None` uses the receipt timeout.
 
         Raises:
+            SendTimeout: another thread was writing for too long. The batch is kept and written later, so its outcome is
+                unknown.
             ReceiptTimeout: a receipt did not arrive in time.
             BrokerError: the broker rejected a frame.
             ConnectionLost: the connection was lost before a receipt arrived.
         """
-        deadline = Deadline(self._config.receipt_timeout if timeout is None else timeout)
-        self._sender.flush_batch(timeout=deadline.remaining())
-        for receipt in self._sender.outstanding(deadline.remaining()):
-            receipt.wait(deadline.remaining())
+        check_seconds(timeout)
+        self._sender.flush(self._config.receipt_timeout if timeout is None else timeout)
 
     def request(
         self,
@@ -273,7 +283,7 @@ class Connection:
     def subscribe(
         self,
         destination: str,
-        handler: Handler | None = None,
+        handler: Handler | MessageListener | None = None,
         *,
         ack: AckMode = "auto",
         prefetch: int | None = None,
@@ -291,8 +301,9 @@ class Connection:
 
         Args:
             destination: interpreted by the broker.
-            handler: called with each message on the dispatcher thread; without one, iterate over the subscription or
-                call its `receive`.
+            handler: a function, or an object with `on_message`, called with each message on the dispatcher thread.
+                Without one, the listeners of the connection that define `on_message` consume the messages; if there is
+                none, iterate over the subscription or call its `receive`.
             ack: `"auto"` (no acknowledgement: messages are consumed when the broker has sent them), `"client"` (an ACK
                 is cumulative) or `"client-individual"`.
             prefetch: number of unacknowledged messages that the broker may send ahead.
@@ -311,8 +322,8 @@ class Connection:
             timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown `ack` or `on_error`, or the broker does not support an option; nothing was
-                sent.
+            ConfigurationError: an unknown `ack` or `on_error`, a handler that cannot be called or is a listener of the
+                connection already, or the broker does not support an option; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
             ConnectionLost: the connection was lost.
@@ -320,20 +331,21 @@ class Connection:
         """
         check_ack_mode(ack, on_error)
         check_seconds(timeout)
-        if browse and handler is not None:
+        function = self._function_of(handler)
+        if browse and function is not None:
             raise ConfigurationError("browse=True takes no handler: iterate over the subscription")
         options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
-        dispatcher = self._callbacks.new_dispatcher() if own_thread and handler is not None else None
+        dispatcher = self._callbacks.new_dispatcher() if own_thread and function is not None else None
         subscription = (QueueBrowser if browse else self._new_subscription)(
             self._subscriptions,
             id=id if id is not None else self._subscriptions.new_id(),
             destination=destination,
             ack=ack,
-            handler=handler,
+            handler=function,
             headers=extra,
             dispatcher=dispatcher,
             options=options,
@@ -347,9 +359,19 @@ class Connection:
             raise
         return subscription
 
+    def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
+        """Return the function to call with messages; raises as `subscribe` does."""
+        if not callable(handler) and any(handler is each for each in self._callbacks.message_listeners):
+            raise ConfigurationError("this listener gets all messages of the connection: subscribe without a handler")
+        return handler_of(handler)
+
     def add_listener(self, listener: ConnectionListener) -> None:
-        """Add a listener after the existing ones; it is called from the next event on."""
+        """Add a listener after the existing ones; it is called from the next event on.
+
+        If it defines `on_message`, it also gets what waits in subscriptions from which nobody has received yet.
+        """
         self._callbacks.add_listener(listener)
+        self._router.listener_added()
 
     def remove_listener(self, listener: ConnectionListener) -> None:
         """Remove a listener; unknown ones are ignored."""
@@ -365,8 +387,9 @@ class Connection:
 
         Args:
             timeout: seconds in total; `None` uses the close timeout.
-            drain: first stop accepting messages and wait until those received are handled; loops over subscriptions in
-                other threads end.
+            drain: first stop accepting messages and wait until handlers, listeners and other threads have handled those
+                received, for at most 80 % of the timeout; what is left is logged as a warning. Loops over subscriptions
+                in other threads end.
 
         Raises:
             ConfigurationError: the timeout is invalid; nothing was done.
@@ -380,7 +403,8 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.disconnect()
+        # What was received is lost in mode `auto` unless it is handled now; after an error, the program ends at once.
+        self.disconnect(drain=kind is None)
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,6 @@ from stompy.errors import (
     NotConnected,
     StompError,
 )
-from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
+    from stompy.connection.routing import Router
     from stompy.connection.subscriptions import SubscriptionTable
 
 _LAST_ATTEMPT = 1.0
@@ -63,7 +62,7 @@ class LinkManager:
     Args:
         config: addresses, timeouts, policy.
         name: of the connection.
-        messages: called with the messages of each read, on the reader.
+        router: called with the messages of each read, on the reader.
         subscriptions: restored on each new link.
         callbacks: called with every change.
         unconfirmed: resend buffer, or `None`.
@@ -73,7 +72,7 @@ class LinkManager:
         self,
         config: Config,
         name: str,
-        messages: Callable[[Link, Sequence[Row]], None],
+        router: Router,
         subscriptions: SubscriptionTable,
         callbacks: Callbacks,
         unconfirmed: ResendBuffer | None,
@@ -81,7 +80,8 @@ class LinkManager:
         self._config = config
         self._name = name
         # Together with `ended`, these are `reader.LinkOwner`.
-        self.messages, self.receipts, self.call_soon = messages, callbacks.receipts, callbacks.call_soon
+        self.messages, self.stalled = router.messages, router.stalled
+        self.receipts, self.call_soon = callbacks.receipts, callbacks.call_soon
         self._subscriptions = subscriptions
         self._callbacks = callbacks
         self._unconfirmed = unconfirmed
@@ -311,6 +311,8 @@ class LinkManager:
 
     def _was_useful(self, link: Link, reason: StompError | None) -> bool:
         """Return whether a link was of any use; if not, the next attempts are delayed."""
+        if reason is not None and isinstance(reason.__cause__, MemoryError):
+            return False  # however much it received: the broker sends the same again
         received = link.frames_in - self._frames_before - isinstance(reason, BrokerError)
         return received > 0 or time.monotonic() - self._published >= _USEFUL_AFTER
 

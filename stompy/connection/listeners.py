@@ -37,7 +37,10 @@ class ConnectionListener:
         """
 
     def on_message(self, message: Message) -> None:
-        """Called with every message of the connection, before the handler of its subscription."""
+        """Called with every message of the connection, before the handler of its subscription.
+
+        A subscription without a handler then needs no other reader, and has no inbox; see `Connection.subscribe`.
+        """
 
     def on_handler_error(self, message: Message, error: BaseException) -> None:
         """Called when a handler raised `error`; before its next message, unless it runs on its own thread.
@@ -72,6 +75,12 @@ class ConnectionListener:
         """Called once per session when it has ended; `reason` is `None` if `disconnect` ended it."""
 
 
+def hears_messages(listener: object) -> bool:
+    """Return whether an object defines `on_message`."""
+    method = getattr(listener, "on_message", None)
+    return method is not None and getattr(method, "__func__", method) is not ConnectionListener.on_message
+
+
 class Callbacks:
     """Listeners and dispatchers of one connection.
 
@@ -82,6 +91,8 @@ class Callbacks:
 
     def __init__(self, name: str, listeners: Sequence[ConnectionListener]) -> None:
         self.listeners = list(listeners)
+        self.message_listeners = list(filter(hears_messages, listeners))
+        """Those that define `on_message`."""
         self.discarding = False
         """Whether queued messages are dropped, as the connection was closed."""
         self.dispatcher = Dispatcher(f"stompy-{name}-dispatcher")
@@ -93,12 +104,16 @@ class Callbacks:
     def add_listener(self, listener: ConnectionListener) -> None:
         """Add a listener after the existing ones."""
         with self._lock:
-            self.listeners = [*self.listeners, listener]
+            self._set([*self.listeners, listener])
 
     def remove_listener(self, listener: ConnectionListener) -> None:
         """Remove a listener; unknown ones are ignored."""
         with self._lock:
-            self.listeners = [other for other in self.listeners if other is not listener]
+            self._set([other for other in self.listeners if other is not listener])
+
+    def _set(self, listeners: list[ConnectionListener]) -> None:
+        self.listeners = listeners
+        self.message_listeners = list(filter(hears_messages, listeners))
 
     def new_dispatcher(self) -> Dispatcher:
         """Start and return a dispatcher for one subscription."""
@@ -172,10 +187,10 @@ class Callbacks:
         """Whether the caller is one of the dispatchers."""
         return any(dispatcher.is_current() for dispatcher in self._dispatchers)
 
-    def wait_idle(self, deadline: Deadline) -> None:
-        """Wait until the dispatchers have nothing queued or running."""
-        for dispatcher in self._dispatchers:
-            dispatcher.wait_idle(deadline)
+    def wait_idle(self, deadline: Deadline) -> bool:
+        """Wait until the dispatchers have nothing queued or running; return whether they have."""
+        idle = [dispatcher.wait_idle(deadline) for dispatcher in self._dispatchers]
+        return all(idle)
 
     def join_until(self, deadline: Deadline) -> bool:
         """Wait until the dispatchers have ended; return whether they have."""

@@ -37,6 +37,7 @@ class ReplyInbox(Subscription):
         super().__init__(
             subscriptions, id=name, destination=name, ack="auto", handler=None, headers={}, dispatcher=None
         )
+        self._has_reader = True
         self.late = 0
         """Number of replies that came after their timeout."""
         self._lock = make_lock(Rank.LEAF, "pending requests")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from stompy.connection.acking import Acker
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.listeners import Callbacks, ConnectionListener
 from stompy.connection.message import Delivery, Message, log_fields
+from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.frames.frame import Headers
 from stompy.frames.learned import Row
@@ -61,6 +62,8 @@ class Router:
         """Number of messages for no known subscription."""
         self._warn_unrouted_at = 1
         self._cache: _DeliveryCache | None = None
+        self._running: dict[Dispatcher | None, Delivery] = {}
+        """What each dispatcher delivers now; `None` is the connection's."""
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Route the messages of one read; on the reader."""
@@ -77,10 +80,12 @@ class Router:
             messages.append(message)
             if delivery.source is None or not delivery.source._direct:
                 separate[delivery].append(message)
+        listeners = self._callbacks.message_listeners
         excluded = [
-            message for delivery, batch in separate.items() for message in self._route_separately(delivery, batch)
+            message
+            for delivery, batch in separate.items()
+            for message in self._route_separately(delivery, batch, listeners)
         ]
-        listeners = [each for each in self._callbacks.listeners if _wants_messages(each)]
         if listeners:
             messages = [message for message in messages if message not in excluded] if excluded else messages
         elif separate:
@@ -101,8 +106,10 @@ class Router:
             cache.by_key[key] = delivery
         return delivery
 
-    def _route_separately(self, delivery: Delivery, messages: list[Message]) -> list[Message]:
-        """Route messages that do not go to the connection's dispatcher; return those that listeners must not get."""
+    def _route_separately(
+        self, delivery: Delivery, messages: list[Message], listeners: list[ConnectionListener]
+    ) -> list[Message]:
+        """Route messages that have no handler on the dispatcher; return those that listeners must not get."""
         subscription = delivery.source
         if subscription is None:
             self._count_unrouted(messages)
@@ -113,14 +120,44 @@ class Router:
         queued = messages[:-1] if marker else messages
         if subscription._dispatcher is not None:
             self._hand_over(delivery.link, queued, [], subscription._dispatcher)
-        elif queued:
+        elif queued and not (listeners and subscription._is_unread()):
             delivery.link.flow.added(len(queued), sum([message.size for message in queued]))
             for message in queued:
                 message._counted = True
             subscription._offer(queued)
+            if self._callbacks.message_listeners:
+                self.pass_on(subscription)
+            if not subscription._has_reader:
+                return messages  # for listeners by `pass_on` only, not a second time
         if marker:
             subscription._end(None)
         return marker
+
+    # A listener may be added when messages wait in an inbox already. Nothing is lost, left there or overtaken, as
+    #
+    # - whoever adds one does so first, and then calls `listener_added`; the reader first puts messages into an inbox,
+    #   and then looks whether there is a listener. So one of them at least calls `pass_on`.
+    # - the reader gives messages to listeners directly only if the inbox is empty. What was in it was taken by a job on
+    #   the dispatcher, where the job for these messages follows.
+
+    def listener_added(self) -> None:
+        """Let the listeners have what waits for somebody who receives, if nobody ever did."""
+        for subscription in self._subscriptions.all():
+            self.pass_on(subscription)
+
+    def pass_on(self, subscription: Subscription) -> None:
+        """Queue a call of the listeners with what is in an inbox that nobody reads."""
+        if subscription._handler is None and not subscription._has_reader:
+            self._callbacks.call_soon(partial(self._pass_on, subscription))
+
+    def _pass_on(self, subscription: Subscription) -> None:
+        listeners = self._callbacks.message_listeners
+        for message in subscription._take_unread() if listeners else ():
+            link = message._link
+            # One by one, so that reading stays paused while too many wait.
+            link.flow.taken(message)
+            link.flow.added(1, message.size)
+            self._deliver(link, [message], listeners, None)
 
     def _count_unrouted(self, messages: list[Message]) -> None:
         # Logged when the count has doubled, so that a broker cannot fill a disk with log lines.
@@ -148,6 +185,24 @@ class Router:
         if not (own or self._callbacks.dispatcher).put(job):
             run_logged(job)
 
+    def stalled(self, link: Link, seconds: float) -> None:
+        """Warn that reading has been paused for `seconds`, and say whose messages wait; on the reader."""
+        inboxes = [each for each in self._subscriptions.all() if each.queued]
+        waiting = link.flow.waiting_messages
+        if 2 * sum(each.queued for each in inboxes) >= waiting:
+            reason = f"nobody has received from {_names(inboxes)}: iterate over it, give it a handler, or unsubscribe"
+        else:
+            running = {each.source for each in self._running.copy().values() if each.source is not None}
+            reason = f"the handler or listener for {_names(running)} is busy: let it return sooner, or set prefetch"
+        _LOG.warning(
+            "reading from %s has been paused for %g s, as %d received messages wait; %s",
+            link.address,
+            seconds,
+            waiting,
+            reason,
+            extra={"stompy_address": link.address},
+        )
+
     def _deliver(
         self,
         link: Link,
@@ -156,11 +211,11 @@ class Router:
         own: Dispatcher | None,
     ) -> None:
         """Call user code with messages; on a dispatcher."""
-        callbacks, flow = self._callbacks, link.flow
+        callbacks, flow, running = self._callbacks, link.flow, self._running
         done = size = 0
         try:
             for message in messages:
-                delivery = message._delivery
+                running[own] = delivery = message._delivery
                 source = delivery.source
                 try:
                     # Not if the broker will redeliver it.
@@ -188,9 +243,9 @@ class Router:
                     flow.removed(done, size)
                     done = size = 0
         finally:
+            running.pop(own, None)
             flow.removed(done, size)
 
 
-def _wants_messages(listener: object) -> bool:
-    method = getattr(listener, "on_message", None)
-    return method is not None and getattr(method, "__func__", method) is not ConnectionListener.on_message
+def _names(subscriptions: Iterable[Subscription]) -> str:
+    return ", ".join(sorted(f"{each.destination!r} (subscription {each.id})" for each in subscriptions))

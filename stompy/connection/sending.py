@@ -2,7 +2,7 @@
 
 | thread | calls | may block on |
 |---|---|---|
-| any caller | `send`, `flush_batch` | a full resend buffer, a link, the write: all within one deadline; no lock |
+| any caller | `send`, `flush` | a full resend buffer, a link, the write, receipts: all within one deadline; no lock |
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stompy.connection.encoding import SendEncoder, headers_of_send
 from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
 from stompy.dialects.options import SendOptions
-from stompy.errors import ConnectionLost, StompError
+from stompy.errors import ConnectionLost, ReceiptTimeout, StompError
 from stompy.link.link import Link
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import FailedFrames, Receipt
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
@@ -63,10 +63,14 @@ class Sender:
         name: of the connection.
         links: current and later links.
         unconfirmed: resend buffer, or `None`.
+        failed: counts the frames that fail later.
     """
 
-    def __init__(self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer | None) -> None:
+    def __init__(
+        self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer | None, failed: FailedFrames
+    ) -> None:
         self._config = config
+        self._failed = failed
         self._name = name
         self._transactions = itertools.count(1)
         self._links = links
@@ -89,10 +93,9 @@ class Sender:
         if buffer is None:
             return
         try:
-            buffer.flush()
-        except StompError as error:
+            buffer.close()
+        except StompError:
             self._batches.current = None
-            buffer.abandon(error)
             raise
         self._batches.current = None
 
@@ -112,7 +115,7 @@ class Sender:
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
         batch = self._current()
         if batch is not None and self._unconfirmed is not None and batch.replaceable:
-            batch = self._batches.current = FrameBuffer(self._links.live(deadline.remaining()), batch.owner)
+            batch = self._batches.current = batch.successor(self._links.live(deadline.remaining()))
         return batch
 
     # Sending.
@@ -164,10 +167,14 @@ class Sender:
             data = encoder.send(destination, body, content_type, headers, options, content_length, extra)
             if batch is not None:
                 batch.add(data, handle)
+                if handle is not None:
+                    self._failed.watch(handle)
                 return handle
             try:
                 if link is not None:
                     link.writer.write(data, receipt=handle, timeout=left)
+                    if handle is not None:
+                        self._failed.watch(handle)
                     return handle
             except ConnectionLost as error:
                 # Nothing was written, so the message can go to the next link without a duplicate.
@@ -185,10 +192,30 @@ class Sender:
         seconds = self._config.send_timeout if timeout is None else timeout
         return max(0.0, began + seconds - monotonic())
 
-    def outstanding(self, timeout: float | None) -> list[Receipt]:
-        """Return the pending receipts of the current link and of the resend buffer."""
+    def flush(self, timeout: float) -> None:
+        """Write this thread's batch and wait for all pending receipts; see `Connection.flush`."""
+        deadline = Deadline(timeout)
+        self.flush_batch(timeout=deadline.remaining())
+        late: StompError | None = None
+        try:
+            for receipt in self._outstanding():
+                receipt._await_outcome(deadline, timeout)
+        except ReceiptTimeout as error:
+            late = error
+        # Not only of the receipts waited for: others failed before, and their link may have been replaced.
+        failed = self._failed.take() or late
+        if failed is not None:
+            raise failed.with_traceback(None)
+        try:
+            self._links.live(deadline.remaining())
+        except ConnectionLost as error:
+            error.outcome = "unknown"  # of what was sent without a receipt
+            raise
+
+    def _outstanding(self) -> list[Receipt]:
+        """Return the pending receipts of the newest link and of the resend buffer."""
         unconfirmed = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*unconfirmed, *self._links.live(timeout).receipts.outstanding()]))
+        return list(dict.fromkeys([*unconfirmed, *self._links.link.receipts.outstanding()]))
 
     def _send_resendable(
         self,
@@ -213,6 +240,7 @@ class Sender:
         except BaseException:
             unconfirmed.drop(pending)
             raise
+        self._failed.watch(pending.receipt)
         return pending.receipt
 
     def _hand_over(self, pending: PendingSend, deadline: Deadline) -> None:
@@ -225,9 +253,11 @@ class Sender:
                 else:
                     link = self._links.live(deadline.remaining())
                     link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
-            except ConnectionLost:
+            except ConnectionLost as error:
                 # The batch also had frames that cannot be resent: report their loss.
                 if batch is not None and not batch.link.alive and not batch.replaceable:
+                    if pending.registered:
+                        error.outcome = "unknown"  # the next session may be resending it already
                     raise
                 if pending.registered:
                     return

@@ -13,9 +13,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stompy.connection.dispatcher import Dispatcher
+from stompy.connection.listeners import hears_messages
 from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import SubscribeOptions
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 
 AckMode = Literal["auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
+
+
+class MessageListener(Protocol):
+    """An object that can be given to `Connection.subscribe` in place of a function."""
+
+    def on_message(self, message: Message, /) -> object:
+        """Called with each message of the subscription."""
+        ...
+
+
 OnError = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
@@ -47,8 +58,9 @@ _LOOP_INTERVAL = 0.02
 class Subscription:
     """A subscription, returned by `Connection.subscribe`. Thread-safe.
 
-    If it has no handler, iterate over it with `for message in subscription`, or call `receive`. The iteration waits for
-    messages, and ends after `unsubscribe` or `disconnect`. Several threads may receive from one subscription.
+    It has one consumer: its handler; without one the listeners of the connection that define `on_message`; else
+    whoever iterates over it with `for message in subscription` or calls `receive`. The iteration waits for messages,
+    and ends after `unsubscribe` or `disconnect`. Several threads may receive from one subscription.
 
     Attributes:
         id: the `id` header.
@@ -84,6 +96,8 @@ class Subscription:
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
         self._loops: dict[object, int] = {}
+        self._receiver: int | None = None
+        """The thread that called `receive` last."""
         self._closed = False
         self._counted = True
         self._announced = True
@@ -94,6 +108,8 @@ class Subscription:
         """Whether new messages are dropped, so that the broker redelivers them after the link ended."""
         self._direct = handler is not None and dispatcher is None
         """Whether all messages go to the connection's dispatcher."""
+        self._has_reader = False
+        """Whether somebody has begun to receive; from then on messages go to the inbox, whoever else listens."""
         self._on_arrival: Callable[[], object] | None = None
         """Called after messages were added to the inbox, and at the end; must not block. Used by `stompy.spark`."""
         self._warned = False
@@ -122,6 +138,20 @@ class Subscription:
         if not counted:
             _release(messages)
         self._notify_arrival()
+
+    def _is_unread(self) -> bool:
+        """Whether nobody receives, and nothing waits in the inbox that would have to come first."""
+        return not (self._has_reader or self._inbox)
+
+    def _take_unread(self) -> list[Message]:
+        """Remove and return what is in the inbox, unless somebody receives from it."""
+        with self._condition:
+            if self._has_reader:
+                return []
+            taken = list(self._inbox)
+            self._inbox.clear()
+            self._condition.notify_all()
+            return taken
 
     def _link_lost(self, reason: StompError) -> bool:
         """Drop what the broker will redeliver after the link was lost; return whether the subscription has ended."""
@@ -169,16 +199,27 @@ class Subscription:
         """Return the headers of the SUBSCRIBE frame."""
         return {**self._headers, "id": self.id, "destination": self.destination, "ack": self.ack}
 
-    def _wait_empty(self, deadline: Deadline) -> bool:
-        """Wait until the inbox is empty and loops of other threads have ended; return `False` at the deadline."""
+    def _wait_read(self, deadline: Deadline) -> bool:
+        """Wait until other threads have taken what is in the inbox and their loops have ended; `False` at the deadline.
+
+        What nobody else takes is not waited for: what this thread receives itself, or nobody ever did.
+        """
         own = threading.get_ident()
         with self._condition:
-            while self._inbox or any(loop != own for loop in list(self._loops.values())):
+            while any(loop != own for loop in list(self._loops.values())) or (
+                self._inbox and self._read_elsewhere(own)
+            ):
                 if deadline.expired:
                     return False
-                # Polled, as the end of an abandoned generator notifies no condition.
+                # Polled, as the end of an abandoned generator or of a thread notifies no condition.
                 self._condition.wait(deadline.sooner(_LOOP_INTERVAL).remaining())
             return True
+
+    def _read_elsewhere(self, own: int) -> bool:
+        """Whether the last thread that called `receive` is another one, and still runs."""
+        return self._receiver not in (None, own) and any(
+            thread.ident == self._receiver for thread in threading.enumerate()
+        )
 
     # For users.
 
@@ -202,9 +243,10 @@ class Subscription:
             ReceiveTimeout: no message in time.
             NotConnected: after `unsubscribe` or `disconnect`.
             ConnectionLost: the connection was lost.
-            LocalProtocolError: the subscription has a handler.
+            LocalProtocolError: the subscription has a handler, or the listeners of the connection get its messages.
         """
         seconds = self._subscriptions.receive_timeout if timeout is None else timeout
+        self._receiver = threading.get_ident()
         message = self._next(Deadline(seconds))
         if message is None:
             raise NotConnected(f"subscription {self.id!r} is closed")
@@ -242,8 +284,8 @@ class Subscription:
         return self._next(Deadline(None))
 
     def _next(self, deadline: Deadline) -> Message | None:
-        if self._handler is not None:
-            raise LocalProtocolError("cannot receive from a subscription that has a handler")
+        if not self._has_reader:
+            self._become_reader()
         self._subscriptions.links.check_process()
         taken: Message | None = None
         try:
@@ -265,6 +307,18 @@ class Subscription:
             if taken is not None:
                 self._put_back(taken)
             raise
+
+    def _become_reader(self) -> None:
+        """Let whoever receives be the consumer, unless there is another one."""
+        if self._handler is not None:
+            raise LocalProtocolError("cannot receive from a subscription that has a handler")
+        with self._condition:
+            if self._subscriptions.listened_to():
+                raise LocalProtocolError(
+                    f"cannot receive from {self.destination!r}: a listener of the connection defines on_message and"
+                    " gets its messages; receive on a connection without such a listener"
+                )
+            self._has_reader = True
 
     def _await_message(self, deadline: Deadline) -> bool:
         """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
@@ -313,6 +367,10 @@ class Subscription:
 class QueueBrowser(Subscription):
     """A subscription that reads a queue without consuming it; returned by `subscribe(browse=True)`."""
 
+    def __init__(self, subscriptions: SubscriptionTable, **arguments: Any) -> None:
+        super().__init__(subscriptions, **arguments)
+        self._has_reader = True
+
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
         return message.headers._peek("browser") == "end"
@@ -335,6 +393,19 @@ def _release(messages: Sequence[Message]) -> None:
     """Update flow control: the messages no longer wait for user code."""
     for message in messages:
         message._link.flow.taken(message)
+
+
+def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
+    """Return the function to call with messages: the argument, or its `on_message`.
+
+    Raises:
+        ConfigurationError: it is neither a function nor an object that defines `on_message`.
+    """
+    if consumer is None or callable(consumer):
+        return consumer
+    if not hears_messages(consumer):
+        raise ConfigurationError(f"the handler must be a function or an object with on_message, not {consumer!r}")
+    return consumer.on_message
 
 
 def check_ack_mode(ack: str, on_error: str) -> None:

@@ -25,6 +25,7 @@ from stompy.locks import Rank, make_lock
 if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.link_manager import LinkManager
+    from stompy.connection.listeners import Callbacks
 
 
 class SubscriptionTable:
@@ -32,13 +33,15 @@ class SubscriptionTable:
 
     Args:
         config: timeouts, client id.
+        callbacks: the listeners of the connection.
     """
 
     links: LinkManager
     """Set by the link manager."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, callbacks: Callbacks) -> None:
         self._config = config
+        self._callbacks = callbacks
         self.receive_timeout = config.receipt_timeout
         """Default timeout of `Subscription.receive`, in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
@@ -48,6 +51,10 @@ class SubscriptionTable:
         self._ids = itertools.count(1)
         self.changes = 0
         """Incremented when a subscription is added or removed, to invalidate caches."""
+
+    def listened_to(self) -> bool:
+        """Return whether a listener of the connection hears messages."""
+        return bool(self._callbacks.message_listeners)
 
     def new_id(self) -> str:
         """Return an id that is not in use."""

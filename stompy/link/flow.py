@@ -139,20 +139,22 @@ class FlowControl:
             self.holders.add(holder)
             self._condition.notify_all()
 
-    def wait_while_paused(self) -> None:
-        """Block while reading is paused; usually returns immediately."""
-        if not self._above_limit:
-            return
+    def wait_while_paused(self, timeout: float | None = None) -> bool:
+        """Block while reading is paused; usually returns immediately. Return `False` if it still is after `timeout`."""
+        if not (self._above_limit or self.paused):
+            return True
         with self._condition:
-            if not self._blocked():
-                return
-            self.times_paused += 1
-            self.paused = True
-            while self._blocked():
-                self._condition.wait()
+            if not self.paused:
+                if not self._blocked():
+                    return True
+                self.times_paused += 1
+                self.paused = True
+            if not self._condition.wait_for(lambda: not self._blocked(), timeout):
+                return False
             # In the same critical section: the heartbeat thread must not look in between.
             self.paused = False
             self._timer.heard(time.monotonic())
+            return True
 
     def _blocked(self) -> bool:
         if not self._above_limit or self._disabled:

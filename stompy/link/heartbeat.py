@@ -37,6 +37,12 @@ class HeartbeatThread(DaemonThread):
 
     def run(self) -> None:
         """Send and check heartbeats when they are due, until stopped."""
+        try:
+            self._beat()
+        except MemoryError as error:
+            self._link.fail_for_memory(error)
+
+    def _beat(self) -> None:
         link = self._link
         pause = 0.0
         while True:

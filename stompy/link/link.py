@@ -140,8 +140,10 @@ class Link:
                 self.ended.wait(_REASON_TIMEOUT)
             finally:
                 self.flow.holders.discard(holder)
+        # As the reason of the end it reaches callers with other frames, which may have arrived.
+        outcome, error.outcome = error.outcome, "unknown"
         self.fail(error)
-        return for_caller(self._end or error, error.outcome)
+        return for_caller(self._end or error, outcome)
 
     @property
     def end_reason(self) -> StompError | None:
@@ -170,6 +172,16 @@ class Link:
         if receipt_id is not None:
             self.receipts.reject(receipt_id, error)
         self.fail(error)
+
+    def fail_for_memory(self, error: MemoryError) -> None:
+        """End the link because one of its threads found no memory."""
+        lost = ConnectionLost(
+            f"out of memory while reading from {self.address}: the broker sends larger frames, or more of them, than"
+            " this program has memory for; lower limits or inbox of connect, or prefetch"
+        )
+        lost.__cause__ = error.with_traceback(None)  # its traceback would keep what filled the memory
+        _LOG.warning("%s", lost, extra={"stompy_address": self.address})
+        self.fail(lost)
 
     def disconnect(self, deadline: Deadline) -> None:
         """Wait for pending receipts, send DISCONNECT, wait for its receipt, then end the link.

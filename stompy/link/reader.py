@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("stompy.link")
 _RECEIPT_ID = b"receipt-id:"
+_STALLED_AFTER = 5.0
+"""Seconds of paused reading after which the owner is told, once per session."""
 
 
 class LinkOwner(Protocol):
@@ -36,6 +38,10 @@ class LinkOwner(Protocol):
 
     def receipts(self, link: Link, frames: Frame | Run) -> None:
         """Called with one or more RECEIPT frames."""
+        ...
+
+    def stalled(self, link: Link, seconds: float) -> None:
+        """Called at most once, when reading has been paused for `seconds`."""
         ...
 
     def ended(self, link: Link, reason: StompError | None) -> None:
@@ -67,8 +73,12 @@ class Reader(DaemonThread):
         try:
             self._route(self._early)
             self._check_violation()
+            stalled = False
             while link.end_reason is None:
-                link.flow.wait_while_paused()
+                if not link.flow.wait_while_paused(None if stalled else _STALLED_AFTER):
+                    stalled = True
+                    link.owner.stalled(link, _STALLED_AFTER)
+                    continue
                 data = link.transport.recv()
                 if not data:
                     break
@@ -78,6 +88,8 @@ class Reader(DaemonThread):
                 self._process(data, now)
         except StompError as error:
             link.fail(error)
+        except MemoryError as error:
+            link.fail_for_memory(error)
         finally:
             link.clean_up()
 

@@ -5,6 +5,7 @@
 | senders | `Receipts.register`, before the bytes are written | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
 | any caller | `Receipt.wait` | waits on an event, without a lock |
+| any caller, reader | `FailedFrames` | failed frames (leaf) |
 
 A receipt belongs to one link and is resolved when that link ends at the latest. One with a store outlives the link:
 its frame is sent again on the next link, under the same id. The store is called without a lock.
@@ -15,6 +16,7 @@ Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -58,11 +60,13 @@ class Receipt:
     """
 
     __slots__ = (
+        "_account",
         "_before_wait",
         "_callbacks",
         "_deferred",
         "_error",
         "_event",
+        "_failed",
         "_link",
         "_lock",
         "_outcome",
@@ -81,10 +85,14 @@ class Receipt:
         self._link = link
         self._lock = lock
         self._store = store
-        self._before_wait: Callable[[], object] | None = None
-        """Called first by `wait`, to write a frame that is still in a batch."""
+        self._before_wait: Callable[[float | None], object] | None = None
+        """Called first by `wait`, with its seconds, to write a frame that is still in a batch."""
         self._deferred = False
         """Whether the broker may confirm it after a later COMMIT only, so that nobody else may wait for it now."""
+        self._failed: FailedFrames | None = None
+        """Counts the frame if it fails; `None` for frames whose caller always waits."""
+        self._account: _Account | _Failure | None = None
+        """Of the thread that sent the frame; once it failed, what counts it until its error was raised."""
         self._outcome: ReceiptOutcome = "pending"
         self._error: StompError | None = None
         # Made by `wait`, as most receipts are never waited for one by one.
@@ -127,15 +135,22 @@ class Receipt:
         if timeout is not None:
             check_seconds(timeout)
         if self._outcome == "pending":
+            seconds = self._link.receipt_timeout if timeout is None else timeout
+            deadline = Deadline(seconds)
             before_wait = self._before_wait
             if before_wait is not None:
-                before_wait()
-            self._wait(self._link.receipt_timeout if timeout is None else timeout)
+                before_wait(deadline.remaining())
+            self._await_outcome(deadline, seconds)
         if self._error is not None:
+            self._report()
             raise self._error.with_traceback(None)
 
-    def _wait(self, seconds: float) -> None:
-        deadline = Deadline(seconds)
+    def _await_outcome(self, deadline: Deadline, seconds: float) -> None:
+        """Wait until the outcome is known.
+
+        Raises:
+            ReceiptTimeout: no answer by the deadline, which was `seconds` from the call.
+        """
         while True:
             with self._lock:
                 if self.done:
@@ -190,11 +205,97 @@ class Receipt:
             event.set()
         for callback in callbacks or ():
             self._link.owner.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
+        account = self._account
+        if error is not None and self._failed is not None and isinstance(account, _Account):
+            self._failed.add(self, account, error)
         if self._store is not None:
             self._store.resolved(self)
 
+    def _report(self) -> None:
+        """Record that a call raises the error of the frame, so that `flush` does not raise it again."""
+        if self._failed is not None:
+            self._failed.reported(self)
+
     def __repr__(self) -> str:
         return f"<Receipt {self.id!r} {self._outcome}>"
+
+
+class _Failure:
+    """Frames of one thread that failed since its last flush."""
+
+    __slots__ = ("count", "error")
+
+    def __init__(self, error: StompError) -> None:
+        self.error = error
+        """Of the first one."""
+        self.count = 0
+        """Frames whose error no call has raised yet."""
+
+
+class _Account:
+    """The newest failure of one thread."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: _Failure | None = None
+
+
+class _Own(threading.local):
+    def __init__(self) -> None:
+        self.account = _Account()
+
+
+class FailedFrames:
+    """Frames with a receipt that failed after the call that sent them had returned, on any link of a connection.
+
+    `flush` raises their errors, although their link may have been replaced. Unless `Receipt.wait` did, the next flush
+    of the thread that sent the frame does, and so does a flush of another thread that comes before it. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = make_lock(Rank.LEAF, "failed frames")
+        self._own = _Own()
+        self._unseen: list[_Failure] = []
+        """Those that no flush has raised yet."""
+
+    def watch(self, receipt: Receipt) -> None:
+        """Count a frame of this thread if it fails; called when the call that sent it returns without an error."""
+        account = receipt._account = self._own.account
+        receipt._failed = self
+        error = receipt._error
+        if error is not None:  # already; `_resolve`, which sets it first, may have looked too early
+            self.add(receipt, account, error)
+
+    def add(self, receipt: Receipt, account: _Account, error: StompError) -> None:
+        """Count a frame that failed, once, unless a call has raised its error."""
+        with self._lock:
+            if receipt._account is not account:
+                return
+            failure = account.failure
+            if failure is None or not failure.count:
+                failure = account.failure = _Failure(error)
+                self._unseen.append(failure)
+            failure.count += 1
+            receipt._account = failure
+
+    def reported(self, receipt: Receipt) -> None:
+        """Do not count a frame, as a call raises its error."""
+        with self._lock:
+            failure, receipt._account = receipt._account, None
+            if isinstance(failure, _Failure):
+                failure.count -= 1
+                if not failure.count and failure in self._unseen:
+                    self._unseen.remove(failure)
+
+    def take(self) -> StompError | None:
+        """Return the error for a flush of this thread to raise, the first of its own frames' if there is one."""
+        account = self._own.account
+        with self._lock:
+            own, account.failure = account.failure, None
+            unseen, self._unseen = self._unseen, []
+            failures = [each for each in (own, *unseen) if each is not None and each.count]
+            return failures[0].error if failures else None
 
 
 class Receipts:

@@ -13,7 +13,7 @@ from stompy.connection.config import Config
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
-from stompy.connection.subscription import Handler, Subscription
+from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
 from stompy.link.receipts import Receipt
@@ -65,11 +65,12 @@ class TracedConnection(Connection):
         length = self._config.content_length
         return _TracedTransaction(self._recorder, self._sender, self._acker, content_length=length)
 
-    def subscribe(self, destination: str, handler: Handler | None = None, **arguments: Any) -> Subscription:
-        """Subscribe."""
-        if handler is not None and self._traces_handlers:
-            handler = partial(_handle, self._recorder, handler)
-        return super().subscribe(destination, handler, **arguments)
+    def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
+        """Return the function to call with messages."""
+        function = super()._function_of(handler)
+        if function is None or not self._traces_handlers:
+            return function
+        return partial(_handle, self._recorder, function)
 
 
 def _handle(recorder: Recorder, handler: Callable[[Message], object], message: Message) -> None:

@@ -22,8 +22,8 @@ QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
 ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED = "ActiveMQ/6.3.1", "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.3.6", "stompy-broker/1"
 
 
-class Recorder(stompy.ConnectionListener):
-    """Keeps every event with the thread it came on."""
+class Events(stompy.ConnectionListener):
+    """Keeps every event but messages, which are left to whoever receives, with the thread it came on."""
 
     def __init__(self, name: str = "", shared: list[tuple[str, str]] | None = None) -> None:
         self.name = name
@@ -39,9 +39,6 @@ class Recorder(stompy.ConnectionListener):
 
     def on_connected(self, frame: Frame) -> None:
         self._note("connected", frame)
-
-    def on_message(self, message: stompy.Message) -> None:
-        self._note("message", message)
 
     def on_receipt(self, frame: Frame) -> None:
         self._note("receipt", frame)
@@ -68,6 +65,13 @@ class Recorder(stompy.ConnectionListener):
         """Wait until an event has come so often, and return what it came with."""
         until(lambda: self.names.count(event) >= count, event)
         return [what for name, what in self.events if name == event][count - 1]
+
+
+class Recorder(Events):
+    """Keeps messages, too."""
+
+    def on_message(self, message: stompy.Message) -> None:
+        self._note("message", message)
 
 
 class Failing(Recorder):
@@ -223,6 +227,11 @@ class Sessions:
         peer = Peer(transport, version=version, server=server, **options)
         self._open.append(peer)
         return peer
+
+    @property
+    def latest(self) -> Peer:
+        """The newest session."""
+        return self._open[-1]
 
     def next(self, version: str = "1.2", server: str | None = "peer/1", **options: Any) -> Peer:
         """Wait for the client's next session, and greet it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -107,6 +108,53 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     buffer.flush()
     assert talk.peer.expect_and_confirm("SEND").body == b"x"
     receipt.wait()
+
+
+@pytest.mark.parametrize("act", ["flush", "wait", "confirm", "request"])
+def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talking, calling: Calling, act: str) -> None:
+    """They are written at the end of the block: a caller that sends them again would send them twice."""
+    talk = talking(send_timeout=20)
+    if act == "request":
+        first = calling(lambda: talk.conn.request("/queue/a", "first"))  # subscribes to the replies
+        talk.peer.expect_and_confirm("SUBSCRIBE")
+        request = talk.peer.expect("SEND")
+        reply = {"correlation-id": request.headers["correlation-id"]}
+        talk.peer.deliver("y", subscription=request.headers["reply-to"], headers=reply)
+        first.result()
+    blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
+    with talk.conn.batch():
+        receipt = talk.conn.send("/queue/a", "kept", receipt=True)
+        assert receipt is not None
+        blocking.until_blocked()
+        acts: dict[str, Callable[[], object]] = {
+            "flush": lambda: talk.conn.flush(timeout=0.01),
+            "wait": lambda: receipt.wait(0.01),
+            "confirm": lambda: talk.conn.send("/queue/a", "kept too", confirm=True, timeout=0.01),
+            "request": lambda: talk.conn.request("/queue/a", "kept too", timeout=0.01),
+        }
+        with pytest.raises(stompy.SendTimeout) as caught:
+            acts[act]()
+        assert caught.value.outcome == "unknown"
+        assert talk.peer.expect("SEND").body[:1] == b"x"
+        blocking.result()
+    bodies = [talk.peer.expect("SEND").body for _ in range(2 if act in ("confirm", "request") else 1)]
+    assert bodies == [b"kept", b"kept too"][: len(bodies)]
+
+
+def test_a_batch_of_which_a_part_was_written_does_not_say_that_nothing_was(talking: Talking) -> None:
+    talk = talking()
+
+    def block() -> None:
+        with talk.conn.batch():
+            talk.conn.send("/queue/a", b"x" * 70_000)
+            assert len(talk.peer.expect("SEND").body) == 70_000
+            talk.conn.send("/queue/a", "not written")
+            talk.peer.close()
+            until(lambda: not talk.conn.connected)
+
+    with pytest.raises(stompy.ConnectionLost) as caught:
+        block()
+    assert caught.value.outcome == "unknown"
 
 
 def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: Talking, calling: Calling) -> None:

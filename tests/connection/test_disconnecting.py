@@ -223,6 +223,119 @@ def test_a_loop_that_was_left_is_not_waited_for(serving: Serving) -> None:
     assert served.commands()[1:] == ["ACK", "DISCONNECT"]
 
 
+@pytest.mark.parametrize("consumer", ["handler", "own_thread", "listener", "listeners", "loop"])
+@pytest.mark.parametrize("mode", ["auto", "client-individual"])
+def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckMode) -> None:
+    """200 messages are received and one is handled when the block ends."""
+    handled: list[str] = []
+    left = threading.Event()
+
+    class Handling(stompy.ConnectionListener):
+        def on_message(self, message: stompy.Message) -> None:
+            assert left.wait(WITHIN)
+            with message:
+                handled.append(message.text)
+
+    handling = Handling()
+    with Broker() as broker, stompy.connect(broker.url) as helper:
+        with helper.batch():
+            for number in range(200):
+                helper.send("/queue/a", str(number))
+        helper.disconnect()
+        with stompy.connect(broker.url, listeners=[handling] if consumer == "listeners" else []) as conn:
+            chosen: dict[str, Any] = {
+                "handler": handling.on_message,
+                "own_thread": handling.on_message,
+                "listener": handling,
+            }
+            subscription = conn.subscribe(
+                "/queue/a", chosen.get(consumer), ack=mode, own_thread=consumer == "own_thread"
+            )
+            loop = threading.Thread(target=lambda: list(map(handling.on_message, subscription)))
+            if consumer == "loop":
+                loop.start()
+            until(lambda: conn.stats().frames_received >= 201)
+            threading.Timer(0.01, left.set).start()  # the block has ended by then
+        if consumer == "loop":
+            loop.join(WITHIN)
+        assert handled == [str(number) for number in range(200)]
+        assert broker.depth("/queue/a") == 0
+
+
+def test_a_block_that_raises_does_not_drain(serving: Serving) -> None:
+    conn, served = serving()
+    gate, running = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+        seen.append(message.text)
+
+    def block() -> None:
+        with conn:
+            conn.subscribe("/queue/a", handler, id="1")
+            served.peer.deliver("a", "b")
+            assert running.wait(WITHIN)
+            threading.Timer(0.01, gate.set).start()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+    assert seen == ["a"]
+
+
+def test_the_end_of_the_block_does_not_wait_for_what_nobody_else_reads(serving: Serving) -> None:
+    conn, served = serving(close_timeout=1e6)
+    with conn:
+        subscription = conn.subscribe("/queue/a", id="1")
+        unread = conn.subscribe("/queue/b", id="2")
+        served.peer.deliver("a", "b")
+        served.peer.deliver("c", subscription="2")
+        assert subscription.receive().text == "a"
+        until(lambda: unread.queued)
+    assert subscription.receive().text == "b"  # it can still be received
+
+
+def test_the_end_of_the_block_drains_although_the_session_was_lost(serving: Serving) -> None:
+    conn, served = serving()
+    gate, running = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+        seen.append(message.text)
+
+    with conn:
+        conn.subscribe("/queue/a", handler, id="1")
+        served.peer.deliver("a", "b", "c")
+        assert running.wait(WITHIN)
+        served.close()
+        until(lambda: not conn.connected)
+        threading.Timer(0.01, gate.set).start()
+    assert seen == ["a", "b", "c"]
+
+
+def test_what_was_not_handled_in_time_is_counted_in_a_warning(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    conn, served = serving(close_timeout=0.1)
+    gate, running = threading.Event(), threading.Event()
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        gate.wait(WITHIN)
+
+    with caplog.at_level(logging.WARNING, "stompy.connection"), conn:
+        conn.subscribe("/queue/a", handler, id="1")
+        served.peer.deliver("a", "b", "c")
+        assert running.wait(WITHIN)
+        until(lambda: conn.stats().queued_messages == 3)
+    assert "closed before all received messages were handled: 3 wait" in caplog.text
+    gate.set()
+
+
 def test_drain_works_inside_a_handler_too(serving: Serving) -> None:
     conn, served = serving()
     seen: list[str] = []

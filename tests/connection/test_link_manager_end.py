@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 import stompy
 from stompy.connection import reconnect
 from stompy.deadline import Deadline
+from stompy.frames.parser import Parser
 from stompy.link.link import Link
 from stompy.transport.tcp import TcpDialer, TcpTransport
-from tests.connection.conftest import Sessions
+from tests.connection.conftest import Events, Sessions
 from tests.connection.test_link_manager import SOON, Recorder
-from tests.support.peer import until
+from tests.support.peer import until, wire
 from tests.transport.conftest import Calling
 
 
@@ -142,6 +144,41 @@ def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
         until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
     # The first link was of use: it brought a RECEIPT.
     assert waits.seconds == [0.0, 0.0, 0.001, 0.002, 0.003, 0.003]
+
+
+def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growing_pauses(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker delivers the same message again on each session."""
+    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    read = Parser.read
+
+    def read_or_fail(self: Parser, data: bytes) -> object:
+        if b"too large" in data:
+            raise MemoryError
+        return read(self, data)
+
+    monkeypatch.setattr(Parser, "read", read_or_fail)
+    waits, events = FirstWaits(), Events()
+    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    conn, peer = sessions.connect(listeners=[waits, events], reconnect=policy)
+    subscribing = calling(lambda: conn.subscribe("/queue/a", id="1"))
+    peer.expect_and_confirm("SUBSCRIBE")
+    subscription = subscribing.result()
+    with caplog.at_level(logging.WARNING, "stompy"):
+        for number in range(2, 7):
+            peer.deliver("small")
+            subscription.receive()
+            peer.raw(wire("MESSAGE", {"subscription": "1", "message-id": "m", "destination": "/q"}, b"too large"))
+            reason = events.await_event("disconnected", number - 1)
+            assert "out of memory" in str(reason)
+            peer.close()
+            peer = sessions.next()
+            peer.expect_and_confirm("SUBSCRIBE")
+            until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
+    assert waits.seconds == [0.0, 0.001, 0.002, 0.003, 0.003]
+    assert "bug" not in caplog.text
+    assert caplog.text.count("lower limits or inbox of connect, or prefetch") == 5
 
 
 def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import stompy
 from tests.connection.conftest import Acting, Recorder, Serving, Sessions, Talking
 from tests.support.peer import WITHIN, until
+from tests.support.seed import SEED_SETTING, chance
 from tests.transport.conftest import Calling
 
 
@@ -95,14 +97,146 @@ def test_a_listener_hears_a_message_before_its_handler(serving: Serving) -> None
     assert heard_before == [1]
 
 
-def test_a_listener_hears_messages_that_somebody_receives_too(talking: Talking) -> None:
+# One consumer of a subscription
+
+
+def test_a_subscription_that_listeners_consume_has_no_inbox_and_no_reader(talking: Talking) -> None:
     listener = Recorder()
     talk = talking(listeners=[listener])
     subscription = talk.subscribe("/queue/a")
     talk.peer.deliver("x")
-    assert subscription.receive().text == "x"
     assert listener.await_event("message").text == "x"
     until(lambda: talk.conn.stats().queued_messages == 0)
+    assert subscription.queued == 0
+    with pytest.raises(stompy.LocalProtocolError, match="a listener of the connection defines on_message"):
+        subscription.receive(0)
+    with pytest.raises(stompy.LocalProtocolError, match="on_message"):
+        next(iter(subscription))
+
+
+def test_a_listener_without_on_message_leaves_messages_to_whoever_receives(talking: Talking) -> None:
+    class Watching(stompy.ConnectionListener):
+        pass
+
+    talk = talking(listeners=[Watching()])
+    subscription = talk.subscribe("/queue/a")
+    talk.peer.deliver("x")
+    assert subscription.receive().text == "x"
+
+
+def test_a_listener_added_later_gets_what_waits_first_and_then_the_rest(talking: Talking) -> None:
+    for late in (0, 1, 30):
+        talk = talking()
+        subscription = talk.subscribe("/queue/a", id="1")
+        bodies = [str(number) for number in range(60)]
+        talk.peer.deliver(*bodies[:late])
+        until(lambda: subscription.queued == late)  # noqa: B023
+        listener = Recorder()
+        sending = threading.Thread(target=talk.peer.deliver, args=bodies[late:])
+        sending.start()
+        talk.conn.add_listener(listener)
+        listener.await_event("message", 60)
+        sending.join(WITHIN)
+        assert [what.text for event, what in listener.events if event == "message"] == bodies
+        until(lambda: talk.conn.stats().queued_messages == 0)  # noqa: B023
+        assert subscription.queued == 0
+
+
+def test_a_listener_that_comes_and_goes_loses_and_doubles_nothing(serving: Serving) -> None:
+    print(SEED_SETTING)
+    draw = chance("listeners")
+    conn, served = serving()
+    subscription = conn.subscribe("/queue/a", id="1")
+    bodies = [str(number) for number in range(3_000)]
+
+    def deliver() -> None:
+        for at in range(0, len(bodies), 10):
+            served.peer.deliver(*bodies[at : at + 10])
+
+    sending = threading.Thread(target=deliver)
+    sending.start()
+    listener = Recorder()
+    while sending.is_alive():
+        conn.add_listener(listener)
+        time.sleep(draw.uniform(0, 0.002))
+        conn.remove_listener(listener)
+        time.sleep(draw.uniform(0, 0.002))
+    sending.join(WITHIN)
+    conn.add_listener(listener)
+    listener.await_event("message", len(bodies))
+    assert [what.text for event, what in listener.events if event == "message"] == bodies
+    assert subscription.queued == 0
+
+
+def test_whoever_receives_already_goes_on_when_a_listener_is_added(talking: Talking) -> None:
+    talk = talking()
+    subscription = talk.subscribe("/queue/a", id="1")
+    talk.peer.deliver("x")
+    assert subscription.receive().text == "x"
+    listener = Recorder()
+    talk.conn.add_listener(listener)
+    talk.peer.deliver("y")
+    assert subscription.receive().text == "y"
+    assert listener.await_event("message").text == "y"  # heard, too
+
+
+def test_an_object_with_on_message_is_given_to_subscribe(serving: Serving) -> None:
+    conn, served = serving()
+    one, other = Recorder(), Recorder()
+    conn.subscribe("/queue/a", one, id="1")
+    conn.subscribe("/queue/b", other, id="2", own_thread=True)
+    served.peer.deliver("x")
+    served.peer.deliver("y", subscription="2")
+    assert one.await_event("message").text == "x"
+    assert other.await_event("message").text == "y"
+    assert one.names == other.names == ["message"]
+
+
+def test_what_cannot_be_a_handler_is_refused(talking: Talking) -> None:
+    listener = Recorder()
+    talk = talking(listeners=[listener])
+    for wrong in (stompy.ConnectionListener(), 5, listener):
+        with pytest.raises(stompy.ConfigurationError):
+            talk.conn.subscribe("/queue/a", wrong)  # type: ignore[arg-type]
+    assert talk.peer.quiet()
+
+
+# Paused reading
+
+
+def test_an_inbox_that_nobody_reads_is_named_with_what_to_do(
+    talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
+    talk = talking(inbox=stompy.InboxLimits(max_messages=3))
+    subscription = talk.subscribe("/queue/a", id="1")
+    with caplog.at_level(logging.WARNING, "stompy.connection"):
+        talk.peer.deliver("a", "b", "c")
+        until(lambda: caplog.records)
+        assert [subscription.receive().text for _ in range(3)] == ["a", "b", "c"]
+        talk.peer.deliver("d", "e", "f")
+        assert subscription.receive().text == "d"
+    (record,) = caplog.records  # once per session
+    assert "3 received messages wait" in record.getMessage()
+    assert "nobody has received from '/queue/a' (subscription 1)" in record.getMessage()
+    assert "iterate over it, give it a handler, or unsubscribe" in record.getMessage()
+
+
+def test_a_handler_that_holds_reading_up_is_named(
+    talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
+    talk = talking(inbox=stompy.InboxLimits(max_messages=3))
+    gate = threading.Event()
+    talk.subscribe("/queue/a", lambda message: gate.wait(WITHIN), id="1")
+    with caplog.at_level(logging.WARNING, "stompy.connection"):
+        talk.peer.deliver("a", "b", "c", "d")
+        until(lambda: caplog.records)
+        gate.set()
+    assert "the handler or listener for '/queue/a' (subscription 1) is busy" in caplog.text
+
+
+# Others
 
 
 def test_a_message_for_no_known_subscription_is_reported_counted_and_logged(

@@ -8,6 +8,7 @@ import pytest
 
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.link_manager import LinkManager
+from stompy.connection.listeners import Callbacks
 from stompy.connection.subscription import AckMode, Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
@@ -49,7 +50,7 @@ def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
 
 @pytest.fixture
 def subscriptions() -> SubscriptionTable:
-    return SubscriptionTable(Config(addresses=addresses_of("stomp://localhost")))
+    return SubscriptionTable(Config(addresses=addresses_of("stomp://localhost")), Callbacks("test", ()))
 
 
 def add(subscriptions: SubscriptionTable, linked: Linked, one: Subscription, calling: Calling) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import pytest
@@ -334,7 +333,7 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
 
 def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    receipt._before_wait = partial(receipts.confirm, receipt.id)
+    receipt._before_wait = lambda timeout: receipts.confirm(receipt.id)
     receipt.wait(0)
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import stompy
-from tests.connection.conftest import Recorder
+from tests.connection.conftest import Events
 from tests.scenarios.acts import SOON
 from tests.scenarios.conftest import Connect
 
@@ -113,7 +113,7 @@ PLACES = [
 @pytest.mark.requirement("DIS-02", "DIS-03")
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_a_connection_may_be_closed(connect: Connect, queue: str, place: object) -> None:
-    heard = Recorder()
+    heard = Events()
     connection = connect(listeners=[heard])
     connection.send(queue, "x", confirm=True)
     place(connection, queue)  # type: ignore[operator]

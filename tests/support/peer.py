@@ -308,6 +308,7 @@ class RecordingOwner:
         self.receipt_ids: list[str] = []
         self.reason: StompError | None = None
         self.times_ended = 0
+        self.stalls = 0
         self.over = threading.Event()
         self.on_messages: Callable[[Link, Sequence[Frame]], None] | None = None
         self.threads: set[str] = set()
@@ -326,6 +327,9 @@ class RecordingOwner:
 
     def receipts(self, link: Link, frames: Frame | Run) -> None:
         self.receipt_ids += [frame.headers["receipt-id"] for frame in frames_of([frames])]
+
+    def stalled(self, link: Link, seconds: float) -> None:
+        self.stalls += 1
 
     def ended(self, link: Link, reason: StompError | None) -> None:
         self.reason = reason

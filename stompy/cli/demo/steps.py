@@ -76,7 +76,7 @@ def listener(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     ):
         recorder = Recorder()
         conn.add_listener(recorder)
-        conn.subscribe("/topic/numbers", lambda message: None)
+        conn.subscribe("/topic/numbers")
         for number in (1, 2, 3):
             conn.send("/topic/numbers", str(number))
         recorder.complete.wait(_PATIENCE)
