@@ -10,6 +10,7 @@ import traceback
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
+from stompy.forks import Owner
 from stompy.locks import Event
 
 _LOG = logging.getLogger("stompy.link")
@@ -35,6 +36,7 @@ class DaemonThread:
         # Not `Thread.ident`: it is set before `threading` allows to join the thread.
         self._start_requested = False
         self._running = Event()
+        self._owner = Owner("thread")
 
     def start(self) -> None:
         """Start the thread.
@@ -91,9 +93,9 @@ class DaemonThread:
     def join_until(self, deadline: Deadline) -> bool:
         """Wait for the thread to end; return whether it has.
 
-        Return `True` immediately in the thread itself, and if it was not started.
+        Return `True` immediately in the thread itself, in a forked child, and if it was not started.
         """
-        if self.is_current() or not self._start_requested:
+        if self._owner.forked or self.is_current() or not self._start_requested:
             return True
         if not self._running.wait(deadline.remaining()):
             return False

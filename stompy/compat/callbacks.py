@@ -9,6 +9,7 @@ from typing import Any
 import stompy.compat.log as log
 from stompy.compat.listener import ConnectionListener, Publisher
 from stompy.compat.utils import Frame, length
+from stompy.forks import forks
 
 _NO_ARGUMENT = frozenset(("disconnected", "disconnecting", "heartbeat", "heartbeat_timeout"))
 _EVENTS = tuple(name.removeprefix("on_") for name in vars(ConnectionListener) if name.startswith("on_"))
@@ -71,14 +72,18 @@ class Callbacks(Publisher):
         """Call the listeners; what one raises is logged, and `SystemExit` also ends the session."""
         argument = self.current_host_and_port if frame_type == "connecting" else frame
         arguments = () if frame_type in _NO_ARGUMENT else (argument,)
+        before = forks()
         for callback in self._callbacks(frame_type):
             try:
                 callback(*arguments)
-            except SystemExit:
-                log.info("on_%s exited: the session ends", frame_type)
-                self.disconnect_socket()
-            except Exception:
-                log.error("on_%s of a listener raised", frame_type, exc_info=True)
+            except (SystemExit, Exception) as error:
+                if forks() != before:
+                    raise  # in a child that the listener has forked
+                if isinstance(error, SystemExit):
+                    log.info("on_%s exited: the session ends", frame_type)
+                    self.disconnect_socket()
+                else:
+                    log.error("on_%s of a listener raised", frame_type, exc_info=True)
 
     def disconnect_socket(self) -> None:
         """End the session; overridden."""

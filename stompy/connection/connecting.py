@@ -1,9 +1,8 @@
-"""`connect`, and what happens to connections at a fork and at exit."""
+"""`connect`, and what happens to connections at exit."""
 
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -229,16 +228,6 @@ def _parse(
 ) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
     failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
     return addresses_of(url if failover is None else failover.urls), failover, Secret(user_headers(headers))
-
-
-def _after_fork() -> None:
-    """Make the inherited connections unusable in a forked child, without touching the parent's sessions."""
-    for closing in list(_connections):
-        closing.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

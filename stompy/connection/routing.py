@@ -18,6 +18,7 @@ from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.listeners import Callbacks, ConnectionListener
 from stompy.connection.message import Delivery, Message, log_fields
 from stompy.connection.subscriptions import SubscriptionTable
+from stompy.forks import Owner
 from stompy.frames.frame import Headers
 from stompy.frames.learned import Row
 from stompy.link.link import Link
@@ -61,6 +62,7 @@ class Router:
         """Number of messages for no known subscription."""
         self._warn_unrouted_at = 1
         self._cache: _DeliveryCache | None = None
+        self._owner = Owner("connection")
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Route the messages of one read; on the reader."""
@@ -170,7 +172,7 @@ class Router:
                         if source is not None and source._handler is not None and source._dispatcher is own:
                             source._handler(message)
                 except BaseException as error:
-                    if must_propagate(error):
+                    if must_propagate(error) or self._owner.forked:
                         raise
                     _LOG.exception(
                         "the handler of %r raised for message %r",

@@ -34,6 +34,7 @@ from stompy.errors import (
     StompError,
     VersionMismatch,
 )
+from stompy.forks import Owner
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import Crashes
@@ -154,6 +155,7 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.name = settings.name
+        self.owner = Owner("worker")
         self.log_fields = {"stompy_worker": settings.name}
         """The `extra` of log records."""
         self.tasks = tasks

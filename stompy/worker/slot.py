@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
+from stompy.forks import ChildEnds
 from stompy.locks import Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.failure import (
@@ -199,15 +200,20 @@ class Slot(DaemonThread):
         """Call the task, again as often as `retry_in_place` says."""
         task = self._task
         context = None
+
+        def call(message: Message, context: TaskContext | None) -> Any:
+            with ChildEnds():
+                return task.call(message, context)
+
         if task.with_context:
             number = job.attempts().number
             context = TaskContext(job.message, number, task.name, self._engine.connection, job.transaction)
         if task.retry_in_place is None:
-            return task.call(job.message, context)
+            return call(job.message, context)
         import tenacity
 
         try:
-            return task.retry_in_place.copy()(task.call, job.message, context)
+            return task.retry_in_place.copy()(call, job.message, context)
         except tenacity.RetryError as error:
             raise (error.last_attempt.exception() or error) from None
 

@@ -17,6 +17,7 @@ from stompy.connection.connecting import DEFAULT_URL
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
+from stompy.forks import Owner
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
@@ -209,7 +210,10 @@ class Worker:
         if self._supervisor is not None:
             return self._supervisor.health()
         engine = self._engine
-        return WorkerHealth("stopped") if engine is None else engine.health()
+        if engine is None:
+            return WorkerHealth("stopped")
+        engine.owner.check()
+        return engine.health()
 
     def run_once(
         self,
@@ -264,7 +268,7 @@ class Worker:
         """
         check_seconds(timeout)
         engine = self._engine
-        if engine is None:
+        if engine is None or engine.owner.forked:
             return WorkerExit.OK
         engine.stop(WorkerExit.OK, "stop() was called")
         try:
@@ -283,6 +287,7 @@ class Worker:
 
     def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
         if self._engine is not None:
+            self._engine.owner.check()
             raise ConcurrencyError("the worker is running already")
         if not self._tasks:
             raise ConfigurationError("the worker has no tasks")
@@ -371,6 +376,7 @@ class _Signals:
         self._engine = engine
         self._before: dict[int, Any] = {}
         self.received = 0
+        self._owner = Owner("worker")
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -383,6 +389,10 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._owner.forked:  # a child of a task, which `multiprocessing.Process.terminate` is to end
+            self.__exit__()
+            os.kill(os.getpid(), number)
+            return
         self.received += 1
         self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
         if self.received == (2 if self._engine.pools else 1):
