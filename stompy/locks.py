@@ -121,10 +121,16 @@ else:
     _RLock = type(threading.RLock())
 
 
+_LOCKS_IN_PYTHON = _RLock.__init__ is not object.__init__
+"""Whether `threading` was patched by gevent before."""
+
+
 class Condition(_RLock):
     """Like `threading.Condition`, but `with` enters and exits with one call into C each."""
 
     def __init__(self) -> None:
+        if _LOCKS_IN_PYTHON:
+            super().__init__()
         self._waiters: set[Any] = set()
         free_when_forked(self)
 
