@@ -88,7 +88,9 @@ class DaemonThread:
         finally:
             if collects:
                 gc.enable()
-        return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
+        if frame is None:
+            return "(the thread has ended)" if self.ended else "(not known, as with greenlets)"
+        return "".join(traceback.format_stack(frame))
 
     def join_until(self, deadline: Deadline) -> bool:
         """Wait for the thread to end; return whether it has.
