@@ -109,7 +109,7 @@ class Router:
                         write_queue.clear_announcement()
         finally:
             for level, notice in notices:
-                _LOG.log(level, "%s", printable(notice))
+                _LOG.log(level, "%.1000s", printable(notice))
             for write_queue in touched:
                 write_queue.wake()
 

@@ -66,7 +66,7 @@ class Callbacks(Publisher):
         elif (event := str(f.cmd).lower()) in ("connected", "message", "receipt", "error", "heartbeat"):
             self.notify(event, f)
         else:
-            log.warning("unknown response frame type: '%s' (frame length was %d)", event, length(frame_str))
+            log.warning("unknown response frame type: '%.200s' (frame length was %d)", event, length(frame_str))
 
     def notify(self, frame_type: str, frame: Frame | None = None) -> None:
         """Call the listeners; what one raises is logged, and `SystemExit` also ends the session."""

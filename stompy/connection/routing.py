@@ -175,7 +175,7 @@ class Router:
                     if must_propagate(error) or self._owner.forked:
                         raise
                     _LOG.exception(
-                        "the handler of %r raised for message %r",
+                        "the handler of %.200r raised for message %.200r",
                         message.destination,
                         message.message_id,
                         extra=log_fields(message),

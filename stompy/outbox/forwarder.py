@@ -327,7 +327,9 @@ class Forwarder(DaemonThread):
             if final:
                 dead += 1
                 error_message = printable(refusal.error_message[:200])
-                _LOG.warning("message %s to %r becomes a dead letter: %s", row.id, row.destination, error_message)
+                _LOG.warning(
+                    "message %s to %.200r becomes a dead letter: %.500s", row.id, row.destination, error_message
+                )
         return dead
 
     def _note_unless_fatal(self, error: StompError) -> None:

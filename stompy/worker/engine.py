@@ -356,9 +356,9 @@ class Engine:
             if job is not None:
                 job.claim()  # its result is ignored
                 _LOG.error(
-                    "%s: message %r was not finished in time and is redelivered:\n%s",
+                    "%s: message %.200r was not finished in time and is redelivered:\n%s",
                     self.name, job.message.message_id, slot.stack(),
-                    extra={**self.log_fields, "stompy_message_id": job.message.message_id},
+                    extra={**self.log_fields, "stompy_message_id": job.message.message_id[:200]},
                 )  # fmt: skip
         self.finished.set()
         self._monitor.join_until(Deadline(_DISCONNECT))

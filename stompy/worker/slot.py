@@ -277,7 +277,8 @@ class Slot(DaemonThread):
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
         _LOG.log(
-            level, "%s: attempt %d at message %r failed, %s: %s: %s", task.name, attempt.number, message.message_id,
+            level, "%s: attempt %d at message %.200r failed, %s: %s: %.500s",
+            task.name, attempt.number, message.message_id,
             decision.action if decision.action == "dead-letter" else f"{decision.action} in {decision.delay:.1f} s",
             type(error).__name__, error, exc_info=None if expected else error,
             extra=log_fields(task, message, attempt.number),
@@ -309,7 +310,8 @@ class Slot(DaemonThread):
         make_redelivered(job.message, error)
         self._count("unsettled", job)
         (_LOG.info if isinstance(error, AckError) else _LOG.warning)(
-            "%s: message %r was not settled and is redelivered: %s", self._task.name, job.message.message_id, error,
+            "%s: message %.200r was not settled and is redelivered: %.500s",
+            self._task.name, job.message.message_id, error,
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
         if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
@@ -370,7 +372,7 @@ class Pool:
                 self.stuck[slot] = job
                 self.count("stuck")
                 _LOG.error(
-                    "%s: message %r runs longer than %g s in thread %s, which is left alone:\n%s", self.task.name,
+                    "%s: message %.200r runs longer than %g s in thread %s, which is left alone:\n%s", self.task.name,
                     job.message.message_id, limit, slot.name, slot.stack(), extra=log_fields(self.task, job.message),
                 )  # fmt: skip
                 self.slots[index] = replacement = Slot(self._engine, self, next(self._numbers), job)
@@ -380,14 +382,14 @@ class Pool:
         """Note that a replaced slot has ended."""
         self.stuck.pop(slot, None)
         _LOG.warning(
-            "%s: thread %s has finished message %r after %.1f s; the result is ignored", self.task.name, slot.name,
+            "%s: thread %s has finished message %.200r after %.1f s; the result is ignored", self.task.name, slot.name,
             job.message.message_id, time.monotonic() - job.started,
         )  # fmt: skip
 
 
 def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
     """Return the `extra` of a log record about a message."""
-    return {"stompy_task": task.name, "stompy_message_id": message.message_id, "stompy_attempt": attempt}
+    return {"stompy_task": task.name, "stompy_message_id": message.message_id[:200], "stompy_attempt": attempt}
 
 
 def _abort(transaction: Transaction) -> None:

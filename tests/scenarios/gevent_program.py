@@ -1,15 +1,11 @@
 """A program whose threads are greenlets; `test_gevent.py` runs it, with a broker here or in the process of the test.
 
-    python -m tests.scenarios.gevent_program OVER [URL CA]
+    python -m gevent.monkey --module tests.scenarios.gevent_program OVER [URL CA]
 
 OVER is `stomp`, `stomp+ssl`, `ws` or `wss`. The last line that it prints is `ok`, if nothing was wrong.
 """
 
 from __future__ import annotations
-
-from gevent import monkey
-
-monkey.patch_all()
 
 import contextlib
 import sys

@@ -17,7 +17,7 @@ OVER = ["stomp", "stomp+ssl", "ws", "wss"]
 
 def run(*arguments: str) -> None:
     """Run `gevent_program`, which must find nothing wrong, and in which no greenlet may fail."""
-    command = [sys.executable, "-m", "tests.scenarios.gevent_program", *arguments]
+    command = [sys.executable, "-m", "gevent.monkey", "--module", "tests.scenarios.gevent_program", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.stdout.splitlines()[-1:], done.returncode) == (["ok"], 0), done.stderr[-4000:]
     assert "by a bug" not in done.stderr
