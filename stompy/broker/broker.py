@@ -28,6 +28,7 @@ from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.secret import Secret, without_traceback
 
 if TYPE_CHECKING:
     import os
@@ -207,10 +208,13 @@ class Broker(Management):
         on_frame: FrameHook | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
+        # From here on, no local variable shows a credential in a traceback.
+        given, users = Secret(users), None
+        known = without_traceback(lambda: None if given.reveal() is None else Users(given.reveal()))
         profile = profile_named(like)
         self._settings = Settings(
             versions=tuple(parse_version(version) for version in versions),
-            users=None if users is None else Users(users),
+            users=known,
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
             heartbeat_tolerance=heartbeat_tolerance,
             limits=limits or profile.limits,
@@ -256,7 +260,7 @@ class Broker(Management):
                 ws_port=ws_port,
                 origins=origins,
                 versions=self._settings.versions,
-                guarded=users is not None,
+                guarded=known is not None,
             )
         )
         self._given, self._faults = listener, faults
@@ -405,5 +409,7 @@ class Broker(Management):
         return "?" if not self._listeners else self.url
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_listeners"):  # in a traceback of the constructor
+            return "<Broker not made>"
         state = "running" if self._acceptor.runs else "stopped"
         return f"<Broker {self._where()} {state}>"
