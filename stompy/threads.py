@@ -36,7 +36,7 @@ class DaemonThread:
         # Not `Thread.ident`: it is set before `threading` allows to join the thread.
         self._start_requested = False
         self._running = Event()
-        self._owner = Owner("thread")
+        self._made_in = Owner("thread")
 
     def start(self) -> None:
         """Start the thread.
@@ -97,7 +97,7 @@ class DaemonThread:
 
         Return `True` immediately in the thread itself, in a forked child, and if it was not started.
         """
-        if self._owner.forked or self.is_current() or not self._start_requested:
+        if self._made_in.forked or self.is_current() or not self._start_requested:
             return True
         if not self._running.wait(deadline.remaining()):
             return False

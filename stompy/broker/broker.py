@@ -210,7 +210,7 @@ class Broker(Management):
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         given, users = Secret(users), None
-        known = without_traceback(lambda: None if given.reveal() is None else Users(given.reveal()))
+        known = without_traceback(lambda: None if (by_login := given.reveal()) is None else Users(by_login))
         profile = profile_named(like)
         self._settings = Settings(
             versions=tuple(parse_version(version) for version in versions),

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ CODES = {"sys.exit": 7, "os._exit": 7, "exception": 1, "end of the block": 0, "m
 HANGS_AFTER = 20
 
 Call = Callable[[], object]
-Held_ = tuple[list[object], list[Call], list[Call], Call]
+Held_ = tuple[list[object], Sequence[Call], Sequence[Call], Call]
 """What is held; what a child may not do; what ends it, which does nothing in a child; what the parent can do after."""
 
 
@@ -189,7 +189,7 @@ def a_proxy() -> Iterator[Held_]:
             with stompy.connect(proxy.url) as other:
                 other.send("/queue/a", "1", confirm=True)
 
-        refused = [proxy.cut, proxy.refuse, lambda: proxy.await_that(lambda _: False), proxy.heal]
+        refused: list[Call] = [proxy.cut, proxy.refuse, lambda: proxy.await_that(lambda _: False), proxy.heal]
         yield [proxy, broker], refused, [proxy.close], works
 
 
@@ -292,7 +292,7 @@ def hold(name: str) -> None:
             works()
 
 
-def misuse(refused: list[Call], ended: list[Call], exits: bool) -> None:
+def misuse(refused: Sequence[Call], ended: Sequence[Call], exits: bool) -> None:
     """Do in a child what it should not do."""
     signal.alarm(HANGS_AFTER)
     for call in refused:
