@@ -1,4 +1,4 @@
-"""What is promised of threads holds for greenlets, where gevent has patched the program."""
+"""Programs that gevent has patched behave as those with threads do."""
 
 from __future__ import annotations
 
