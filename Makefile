@@ -21,8 +21,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test test-tools test-brokers test-transports test-browser test-pythons test-load test-spark test-spark-oldest \
-	test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
+.PHONY: help demo flights test test-tools test-brokers test-transports test-gevent test-browser test-pythons test-load \
+	test-spark test-spark-oldest test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
 	check-long images bench bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make test-tools         the tests of tools/"
 	@echo "make test-brokers       the scenarios against real brokers in containers, and against the embedded one in their place"
 	@echo "make test-transports    the scenarios over TLS, client certificates, Unix sockets and WebSocket"
+	@echo "make test-gevent        scenarios in a process that gevent has patched"
 	@echo "make test-browser       the console, and the libraries of web pages, in Chromium against the embedded broker"
 	@echo "make test-pythons       what depends on the interpreter, on the oldest and the newest Python here"
 	@echo "make test-load          tests of volume and memory"
@@ -114,6 +115,16 @@ test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls t
 test-transport-%: $(VENV)/.installed-test
 	STOMPY_SCENARIO_TRANSPORT=$* STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded \
 		$(PYTEST) -m broker $(SIDE_BY_SIDE) tests/scenarios -k embedded
+
+# In a process that gevent has patched, with the broker in it; tests/scenarios/test_gevent.py has one outside.
+GEVENT := STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded $(BIN)/python -m gevent.monkey --module pytest -q \
+	-m broker -k embedded
+test-gevent: $(VENV)/.installed-test
+	$(GEVENT) $(addprefix tests/scenarios/test_,connecting.py messages.py settling.py receipts.py transactions.py heartbeats.py \
+		outages.py) $(ARGS)
+	STOMPY_SCENARIO_TRANSPORT=tls13 $(GEVENT) $(addprefix tests/scenarios/test_,connecting.py messages.py heartbeats.py outages.py)
+	STOMPY_SCENARIO_TRANSPORT=ws $(GEVENT) $(addprefix tests/scenarios/test_,connecting.py messages.py heartbeats.py outages.py)
+	$(PYTEST) tests/scenarios/test_gevent.py
 
 test-browser: $(VENV)/.installed-test
 	libraries=$$(.ci/browser) && STOMPY_BROWSER_LIBRARIES=$$libraries $(PYTEST) tests/browser $(ARGS)

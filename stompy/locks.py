@@ -28,12 +28,11 @@ from __future__ import annotations
 import enum
 import os
 import threading
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from stompy.deadline import Deadline
+from stompy.forks import free_when_forked
 
 checked = os.environ.get("STOMPY_CHECK_LOCKS", "") not in ("", "0")
 """Whether new locks assert their order."""
@@ -122,12 +121,18 @@ else:
     _RLock = type(threading.RLock())
 
 
+_LOCKS_IN_PYTHON = _RLock.__init__ is not object.__init__
+"""Whether `threading` was patched by gevent before."""
+
+
 class Condition(_RLock):
     """Like `threading.Condition`, but `with` enters and exits with one call into C each."""
 
     def __init__(self) -> None:
+        if _LOCKS_IN_PYTHON:
+            super().__init__()
         self._waiters: set[Any] = set()
-        _track(self)
+        free_when_forked(self)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Release the lock, wait until notified, and acquire it again; return `False` after the timeout or sooner.
@@ -195,36 +200,6 @@ class Event:
         return self._flag
 
 
-_all: set[weakref.ref[Any]] = set()
-"""All locks, to reset them in a forked child, where no thread could release those that were held."""
-_freed: deque[weakref.ref[Any]] = deque()
-
-
-def _track(lock: Any) -> None:
-    """Remember a lock until it is freed.
-
-    Not in a `WeakSet`: its callbacks are Python code, where threads may switch, and CPython 3.10 corrupts its memory if
-    they do while an `RLock` is being freed.
-    """
-    _all.add(weakref.ref(lock, _freed.append))
-    if _freed:
-        try:  # noqa: SIM105 - faster, and called for each receipt
-            _all.discard(_freed.popleft())
-        except IndexError:
-            pass  # another thread was first
-
-
-def _free_all() -> None:
-    for reference in list(_all):
-        lock = reference()
-        if lock is not None:
-            lock._at_fork_reinit()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_all)
-
-
 class Lock(Protocol):
     """A reentrant lock that knows its owner thread."""
 
@@ -246,7 +221,7 @@ class Lock(Protocol):
 def make_lock(rank: Rank, name: str) -> Lock:
     """Return a lock of `rank`; `name` appears in assertion errors."""
     lock = CheckedLock(rank, name) if checked else cast("Lock", threading.RLock())
-    _track(lock)
+    free_when_forked(lock)
     return lock
 
 

@@ -99,6 +99,8 @@ def without_traceback(call: Callable[[], T]) -> T:
 def strip_tracebacks(error: E) -> E:
     """Return `error` after removing its traceback, and those of its causes and contexts, whose frames hold a secret.
 
+    Errors of Unicode among these are removed, as they hold the text.
+
     Raise the result in a frame that holds no secret: `raise strip_tracebacks(error)`.
     """
     seen: set[int] = set()
@@ -109,6 +111,10 @@ def strip_tracebacks(error: E) -> E:
             continue
         seen.add(id(linked))
         linked.__traceback__ = None
+        if isinstance(linked.__cause__, UnicodeError):
+            linked.__cause__ = None
+        if isinstance(linked.__context__, UnicodeError):
+            linked.__context__ = None
         waiting += (linked.__cause__, linked.__context__)
     return error
 

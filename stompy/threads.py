@@ -10,6 +10,7 @@ import traceback
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
+from stompy.forks import Owner
 from stompy.locks import Event
 
 _LOG = logging.getLogger("stompy.link")
@@ -37,6 +38,7 @@ class DaemonThread:
         self._running = Event()
         self.failed = False
         """Whether it has ended by a bug in stompy."""
+        self._made_in = Owner("thread")
 
     def start(self) -> None:
         """Start the thread.
@@ -89,14 +91,16 @@ class DaemonThread:
         finally:
             if collects:
                 gc.enable()
-        return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
+        if frame is None:
+            return "(the thread has ended)" if self.ended else "(not known, as with greenlets)"
+        return "".join(traceback.format_stack(frame))
 
     def join_until(self, deadline: Deadline) -> bool:
         """Wait for the thread to end; return whether it has.
 
-        Return `True` immediately in the thread itself, and if it was not started.
+        Return `True` immediately in the thread itself, in a forked child, and if it was not started.
         """
-        if self.is_current() or not self._start_requested:
+        if self._made_in.forked or self.is_current() or not self._start_requested:
             return True
         if not self._running.wait(deadline.remaining()):
             return False

@@ -79,6 +79,7 @@ GATE: tuple[Stage, ...] = (
     Stage("check-long"),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
     Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
+    Stage("test-gevent", tests=True),
     Stage("test-browser", tests=True),
     Stage("test-spark-oldest", tests=True),
     Stage("test-load", tests=True),

@@ -24,9 +24,11 @@ from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, NotConnected
+from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.secret import Secret, without_traceback
 
 if TYPE_CHECKING:
     import os
@@ -206,10 +208,13 @@ class Broker(Management):
         on_frame: FrameHook | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
+        # From here on, no local variable shows a credential in a traceback.
+        given, users = Secret(users), None
+        known = without_traceback(lambda: None if (by_login := given.reveal()) is None else Users(by_login))
         profile = profile_named(like)
         self._settings = Settings(
             versions=tuple(parse_version(version) for version in versions),
-            users=None if users is None else Users(users),
+            users=known,
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
             heartbeat_tolerance=heartbeat_tolerance,
             limits=limits or profile.limits,
@@ -255,7 +260,7 @@ class Broker(Management):
                 ws_port=ws_port,
                 origins=origins,
                 versions=self._settings.versions,
-                guarded=users is not None,
+                guarded=known is not None,
             )
         )
         self._given, self._faults = listener, faults
@@ -265,7 +270,9 @@ class Broker(Management):
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
         self._console = None if not console else self._make_console(console_port, instance)
         self._starting = threading.Lock()
+        free_when_forked(self._starting)
         self._listeners: list[Listener] = []
+        self._owner = Owner("broker")  # of its threads and sockets, from the last start on
 
     def start(self) -> Broker:
         """Listen, and serve clients from now on; return the broker. Nothing happens if it runs already.
@@ -275,6 +282,7 @@ class Broker(Management):
         """
         with self._starting:
             if self._acceptor.runs:
+                self._owner.check()
                 return self
             if self._given is not None and self._listeners:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
@@ -288,6 +296,7 @@ class Broker(Management):
             if self._faults is not None:
                 listeners = [FaultListener(listener, self._faults) for listener in listeners]
             self._listeners = listeners
+            self._owner = self._router.owner = Owner("broker")
             self._router.timer.start()
             self._acceptor.start(listeners)
         _LOG.info("listening on %s; for development, in memory", self._where())
@@ -303,10 +312,13 @@ class Broker(Management):
             timeout: seconds after which the threads that are left are abandoned, with a word in the log.
         """
         check_seconds(timeout)
+        if self._acceptor.runs and self._owner.forked:
+            return
         self._stop_console(timeout)
         if self._acceptor.stop(self._listeners, Deadline(timeout), grace=_GRACE):
             self._router.timer.stop(timeout)
             self._drop_transient()
+            self._router.owner = None
             _LOG.info("stopped listening on %s", self._where())
 
     def restart(self, timeout: float = 5.0) -> None:
@@ -325,6 +337,7 @@ class Broker(Management):
         check_seconds(timeout)
         if not self._acceptor.runs:
             raise NotConnected("the broker does not run")
+        self._owner.check()
         self._acceptor.end_sessions(Deadline(timeout), grace=0.0)
         self._drop_transient()
         _LOG.info("restarted on %s", self._where())
@@ -396,5 +409,7 @@ class Broker(Management):
         return "?" if not self._listeners else self.url
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_listeners"):  # in a traceback of the constructor
+            return "<Broker not made>"
         state = "running" if self._acceptor.runs else "stopped"
         return f"<Broker {self._where()} {state}>"

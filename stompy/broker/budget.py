@@ -16,6 +16,7 @@ import threading
 from typing import TypeVar
 
 from stompy.errors import LimitExceeded
+from stompy.forks import free_when_forked
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,6 +44,7 @@ class MemoryBudget:
         self._state_limit = state_limit
         # Messages end where their last reference goes, which may be anywhere, also inside of these methods.
         self._lock = threading.RLock()
+        free_when_forked(self._lock)
         self._held = 0
         self._state = 0
 

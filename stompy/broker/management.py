@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
+from stompy.forks import ChildEnds
 from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:
@@ -208,7 +209,8 @@ class HookedFrames:
     def _call(self, direction: Literal["received", "sent"], frame: Frame) -> None:
         for hook in self._hooks:
             try:
-                hook(direction, self._session, frame)
+                with ChildEnds():
+                    hook(direction, self._session, frame)
             except Exception:
                 _LOG.exception("the hook of the broker's frames failed")
 

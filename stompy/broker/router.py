@@ -27,6 +27,7 @@ from stompy.broker.subscriptions import Subscriptions
 from stompy.broker.topology import Topology
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
+from stompy.forks import Owner
 from stompy.printable import printable
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Router:
     def __init__(self, settings: Settings, *, instance: str) -> None:
         self._settings = settings
         self._lock = threading.Lock()
+        self.owner: Owner | None = None
+        """The process in which the broker runs, if it does; no other may take a turn."""
         self._sessions: dict[SessionState, None] = {}
         self._dirty: dict[Queue, None] = {}
         self._touched: list[WriteQueue] = []
@@ -85,6 +88,7 @@ class Router:
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Hold the lock; at the end do what is due, hand messages out, release the lock, then log and wake writers."""
+        self._check_owner()
         touched: list[WriteQueue] = []
         notices: list[tuple[int, str]] = []
         try:
@@ -105,9 +109,13 @@ class Router:
                         write_queue.clear_announcement()
         finally:
             for level, notice in notices:
-                _LOG.log(level, "%s", printable(notice))
+                _LOG.log(level, "%.1000s", printable(notice))
             for write_queue in touched:
                 write_queue.wake()
+
+    def _check_owner(self) -> None:
+        if self.owner is not None:
+            self.owner.check()
 
     def _schedule_timer(self) -> None:
         moment = self._schedule.next()
@@ -357,12 +365,14 @@ class Router:
 
     def depth(self, name: str) -> int:
         """Return how many messages of a queue wait for a consumer."""
+        self._check_owner()
         with self._lock:
             queue = self.topology.queues.get(name)
             return queue.ready if queue else 0
 
     def snapshot(self) -> BrokerStats:
         """Return the state of this moment."""
+        self._check_owner()
         with self._lock:
             counters = self.counters
             return BrokerStats(

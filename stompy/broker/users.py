@@ -57,8 +57,20 @@ class User:
     write: tuple[str, ...] = ("*",)
     admin: tuple[str, ...] = ("*",)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "passcode", as_secret(self.passcode))
+    def __init__(
+        self,
+        passcode: Secret[str] | str | None = None,
+        passcode_hash: str | None = None,
+        read: tuple[str, ...] = ("*",),
+        write: tuple[str, ...] = ("*",),
+        admin: tuple[str, ...] = ("*",),
+    ) -> None:
+        # Not that of the dataclass, whose local variables a traceback would show.
+        hidden, passcode = as_secret(passcode), None
+        for name, value in (("passcode", hidden), ("passcode_hash", passcode_hash)):
+            object.__setattr__(self, name, value)
+        for name, patterns in (("read", read), ("write", write), ("admin", admin)):
+            object.__setattr__(self, name, patterns)
         check_text("passcode", self.passcode)
         if (self.passcode is None) == (self.passcode_hash is None):
             raise ConfigurationError("a user has either a passcode or the hash of one")
@@ -118,10 +130,16 @@ class Users:
 
 
 def hash_passcode(passcode: str) -> str:
-    """Return the salted hash of a passcode, by scrypt, as `User` takes it."""
+    """Return the salted hash of a passcode, by scrypt, as `User` takes it.
+
+    Raises:
+        ConfigurationError: the passcode is not text.
+    """
+    hidden, passcode = Secret(passcode), ""
+    check_text("passcode", hidden)
     salt = secrets.token_bytes(16)
     n, r, p = _COST
-    key = _scrypt(Secret(passcode), salt, n, r, p)
+    key = _scrypt(hidden, salt, n, r, p)
     return f"scrypt:{n}:{r}:{p}:{base64.b64encode(salt).decode()}:{base64.b64encode(key).decode()}"
 
 

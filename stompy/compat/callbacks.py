@@ -11,6 +11,7 @@ from typing import Any
 import stompy.compat.log as log
 from stompy.compat.listener import ConnectionListener, Publisher
 from stompy.compat.utils import Frame, length
+from stompy.forks import forks
 
 _NO_ARGUMENT = frozenset(("disconnected", "disconnecting", "heartbeat", "heartbeat_timeout"))
 _OLD_ARGUMENTS = frozenset(("connected", "before_message", "message", "receipt", "error", "receiver_loop_completed"))
@@ -61,7 +62,7 @@ class Callbacks(Publisher):
         elif (event := str(f.cmd).lower()) in ("connected", "message", "receipt", "error", "heartbeat"):
             self.notify(event, f)
         else:
-            log.warning("unknown response frame type: '%s' (frame length was %d)", event, length(frame_str))
+            log.warning("unknown response frame type: '%.200s' (frame length was %d)", event, length(frame_str))
 
     def notify(self, frame_type: str, frame: Frame | None = None) -> None:
         """Call the listeners; what one raises is logged, and `SystemExit` also ends the session."""
@@ -70,17 +71,21 @@ class Callbacks(Publisher):
         self._call(sorted(self.listeners.items()), f"on_{frame_type}", *arguments)
 
     def _call(self, listeners: list[tuple[str, Any]], name: str, *arguments: Any) -> None:
+        before = forks()
         # The methods are looked up at each event, as programs replace them, and listeners may be mocks.
         for _, listener in listeners:
             try:
                 callback = getattr(listener, name, None)
                 if callback:
                     callback(*arguments)
-            except SystemExit:
-                log.info("%s exited: the session ends", name)
-                self.disconnect_socket()
-            except Exception:
-                log.error("%s of a listener raised", name, exc_info=True)
+            except (SystemExit, Exception) as error:
+                if forks() != before:
+                    raise  # in a child that the listener has forked
+                if isinstance(error, SystemExit):
+                    log.info("%s exited: the session ends", name)
+                    self.disconnect_socket()
+                else:
+                    log.error("%s of a listener raised", name, exc_info=True)
 
     def disconnect_socket(self) -> None:
         """End the session; overridden."""

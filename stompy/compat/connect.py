@@ -11,6 +11,7 @@ from stompy.compat.protocol import Headers, Protocol10, Protocol11, Protocol12
 from stompy.compat.transport import *  # noqa: F403 - programs import them from here
 from stompy.compat.transport import HostAndPort, Transport
 from stompy.compat.utils import get_uuid
+from stompy.secret import Secret, without_traceback
 
 
 class BaseConnection(Publisher):
@@ -79,8 +80,10 @@ class _Connection(BaseConnection):
         Raises:
             ConnectFailedException: no host could be reached; with `wait`, also if the broker did not answer CONNECTED.
         """
+        # From here on, no local variable shows a passcode in a traceback.
+        given, args, kwargs = Secret((args, kwargs)), (), {}
         self.transport.start()
-        self._protocol.connect(self, *args, **kwargs)  # type: ignore[arg-type]
+        without_traceback(lambda: self._protocol.connect(self, *given.reveal()[0], **given.reveal()[1]))  # type: ignore[arg-type]
 
     def disconnect(self, receipt: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> None:
         """Send DISCONNECT; with a `receipt`, also wait for the end of the session."""

@@ -181,7 +181,7 @@ class StatsListener(ConnectionListener):
 
     def on_error(self, frame: Frame) -> None:
         """Count."""
-        log.info("received an error %s", frame.body)
+        log.info("received an error %.800s", frame.body)
         self.errors += 1
 
     def on_connecting(self, host_and_port: tuple[str, int]) -> None:

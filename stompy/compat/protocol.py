@@ -61,7 +61,7 @@ class _Commands:
             warnings.warn(
                 f"{name}= is sent as a header of that name; the argument of connect() is {_MISTAKEN[name]}=",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
         headers[HDR_ACCEPT_VERSION] = self.version
         if username is not None:

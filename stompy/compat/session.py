@@ -20,6 +20,7 @@ from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedMessage, default
 from stompy.connection.dispatcher import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
 from stompy.errors import HeartBeatTimeout, StompError
+from stompy.forks import Owner, when_forked
 from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.link.link import Link
@@ -58,6 +59,13 @@ class Session:
         """Set after the last call of a listener."""
         self._dispatcher = Dispatcher(f"stompy-{self._name}-dispatcher")
         self._ident = 0
+        self._owner = Owner("connection", "connect again after a fork")
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """End this copy in a forked child, without touching the parent's session."""
+        self.link.after_fork(self._owner.error())
+        self.done.set()
 
     def start(self) -> Any:
         """Start the threads, and return that of the listeners, as far as it is known."""

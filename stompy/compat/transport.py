@@ -218,7 +218,7 @@ class BaseTransport(Callbacks):
         if session is None:
             raise NotConnectedException("there is no connection: call connect() first")
         if log.isEnabledFor(log.DEBUG):
-            log.debug("sending frame: %r, headers=%r", frame.cmd, clean_headers(frame.headers))
+            log.debug("sending frame: %r, headers=%.800r", frame.cmd, clean_headers(frame.headers))
         body = encode(frame.body, self._encoding) if frame.body else b""
         try:
             data = session.protocol.encode(

@@ -139,7 +139,7 @@ class Acker:
         if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(
-                "NACK of %r from %r drops the message (requeue=False silences this warning): %s",
+                "NACK of %.200r from %.200r drops the message (requeue=False silences this warning): %s",
                 message.message_id,
                 message.destination,
                 lost,

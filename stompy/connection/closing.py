@@ -14,12 +14,12 @@ from stompy.connection.listeners import Callbacks
 from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConcurrencyError, StompError
+from stompy.errors import BrokerError, StompError
+from stompy.forks import Owner, when_forked
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.connection")
-_FORKED = "this connection belongs to the parent process; open a new one after a fork"
 _DISCONNECT_SHARE = 0.8
 """Share of the close timeout for draining and DISCONNECT; the rest is for the threads to end."""
 
@@ -53,7 +53,8 @@ class Closing:
         self._unconfirmed = unconfirmed
         self._close_lock = make_lock(Rank.CALL, "closing")
         self._done = Event()
-        self._forked = False
+        self._owner = Owner("connection", "open a new one after a fork")
+        when_forked(self)
 
     @property
     def closed(self) -> bool:
@@ -62,7 +63,7 @@ class Closing:
 
     def disconnect(self, *, timeout: float | None, drain: bool) -> None:
         """Send DISCONNECT and end the threads; see `Connection.disconnect`."""
-        if self._forked:
+        if self._owner.forked:
             return  # the socket is shared with the parent: a frame or a shutdown would end its session
         deadline = Deadline(self._config.close_timeout if timeout is None else timeout)
         try:
@@ -144,8 +145,8 @@ class Closing:
 
     def after_fork(self) -> None:
         """End this copy in a forked child, without touching the parent's session."""
-        self._forked = self._callbacks.discarding = True
-        reason = ConcurrencyError(_FORKED)
+        self._callbacks.discarding = True
+        reason = self._owner.error()
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
         self._links.after_fork(reason)

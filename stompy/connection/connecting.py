@@ -1,9 +1,8 @@
-"""`connect`, and what happens to connections at a fork and at exit."""
+"""`connect`, and what happens to connections at exit."""
 
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -178,38 +177,40 @@ def connect(
     login = check_credentials(hidden_login, passcode)
     addresses, failover, fields = _parse_arguments(arguments)
     policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
-    config = Config(
-        addresses=addresses,
-        order=order if order is not None else "given" if failover is None else failover.order,
-        login=login,
-        passcode=passcode,
-        vhost=vhost,
-        client_id=client_id,
-        dialect=dialect,
-        versions=versions_of(versions),
-        heartbeat=heartbeat,
-        heartbeat_tolerance=heartbeat_tolerance,
-        connect_timeout=connect_timeout,
-        startup_timeout=startup_timeout,
-        send_timeout=send_timeout,
-        receipt_timeout=receipt_timeout,
-        close_timeout=close_timeout,
-        limits=limits or Limits(),
-        inbox=inbox or InboxLimits(),
-        max_receipts=max_receipts,
-        max_subscriptions=max_subscriptions,
-        max_transactions=max_transactions,
-        max_eol_rate=max_eol_rate,
-        headers=fields.reveal(),
-        content_length=content_length,
-        reconnect=policy,
-        resend=resend_of(resend_unconfirmed),
-        leniency=leniency,
-        name=name,
-        tls=tls,
-        tcp=tcp or TcpOptions(),
-        proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
-        websocket=websocket,
+    config = without_traceback(
+        lambda: Config(
+            addresses=addresses,
+            order=order if order is not None else "given" if failover is None else failover.order,
+            login=login,
+            passcode=passcode,
+            vhost=vhost,
+            client_id=client_id,
+            dialect=dialect,
+            versions=versions_of(versions),
+            heartbeat=heartbeat,
+            heartbeat_tolerance=heartbeat_tolerance,
+            connect_timeout=connect_timeout,
+            startup_timeout=startup_timeout,
+            send_timeout=send_timeout,
+            receipt_timeout=receipt_timeout,
+            close_timeout=close_timeout,
+            limits=limits or Limits(),
+            inbox=inbox or InboxLimits(),
+            max_receipts=max_receipts,
+            max_subscriptions=max_subscriptions,
+            max_transactions=max_transactions,
+            max_eol_rate=max_eol_rate,
+            headers=fields.reveal(),
+            content_length=content_length,
+            reconnect=policy,
+            resend=resend_of(resend_unconfirmed),
+            leniency=leniency,
+            name=name,
+            tls=tls,
+            tcp=tcp or TcpOptions(),
+            proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
+            websocket=websocket,
+        )
     )
     made = Connection if telemetry is None else telemetry._connection
     connection = made(config, tuple(listeners))
@@ -230,16 +231,6 @@ def _parse(
 ) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
     failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
     return addresses_of(url if failover is None else failover.urls), failover, Secret(user_headers(headers))
-
-
-def _after_fork() -> None:
-    """Make the inherited connections unusable in a forked child, without touching the parent's sessions."""
-    for closing in list(_connections):
-        closing.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stompy.deadline import Deadline
+from stompy.forks import ChildEnds
 from stompy.locks import make_condition
 from stompy.threads import DaemonThread, must_propagate
 
@@ -81,7 +82,8 @@ class Dispatcher(DaemonThread):
 def run_logged(job: Callable[[], None]) -> None:
     """Run user code and log what it raises, including `SystemExit`; see `must_propagate` for the exception."""
     try:
-        job()
+        with ChildEnds():
+            job()
     except BaseException as error:
         if must_propagate(error):
             raise

@@ -340,6 +340,7 @@ class LinkManager:
     def after_fork(self, reason: ConcurrencyError) -> None:
         """End the copies of the links in a forked child."""
         self._fork_error, self.ready = reason, None
+        self._closing.set()
         for link in (self._link, self._next):
             if link is not None:
                 link.after_fork(reason)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
-from stompy.frames.frame import Frame, Headers, show_body
+from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
@@ -23,9 +23,16 @@ _MAX_SHARED = 1_000
 """Frames that may wait for the thread that writes; then others wait for it too."""
 
 
+_MAX_LOGGED = 200
+"""Characters of an id or a destination in a log record."""
+
+
 def log_fields(message: Message) -> dict[str, object]:
     """Return the `extra` of a log record about a message."""
-    return {"stompy_message_id": message.message_id, "stompy_destination": message.destination}
+    return {
+        "stompy_message_id": message.message_id[:_MAX_LOGGED],
+        "stompy_destination": message.destination[:_MAX_LOGGED],
+    }
 
 
 class Delivery:
@@ -230,14 +237,15 @@ class Message:
         except StompError as error:
             if not self._link.alive or self._unsubscribed:
                 _LOG.info(
-                    "sent no NACK for message %r, as the broker redelivers it: %s",
+                    "sent no NACK for message %.200r, as the broker redelivers it: %s",
                     self.message_id,
                     error,
                     extra=log_fields(self),
                 )
                 return
             _LOG.warning(
-                "sent no NACK for message %r from %r, which stays unacknowledged and counts towards the prefetch: %s",
+                "sent no NACK for message %.200r from %.200r, which stays unacknowledged and counts towards the "
+                "prefetch: %s",
                 self.message_id,
                 self.destination,
                 error,
@@ -312,4 +320,5 @@ class Message:
 
     def __repr__(self) -> str:
         state = f" {self._settled}" if self._settled else ""
-        return f"<Message {self.message_id!r} from {self.destination!r} {show_body(self.body)}{state}>"
+        identity, destination = show_text(self.message_id), show_text(self.destination)
+        return f"<Message {identity} from {destination} {show_body(self.body)}{state}>"

@@ -19,6 +19,7 @@ from stompy.connection.listeners import Callbacks, ConnectionListener
 from stompy.connection.message import Delivery, Message, log_fields
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
+from stompy.forks import Owner
 from stompy.frames.frame import Headers
 from stompy.frames.learned import Row
 from stompy.link.link import Link
@@ -64,6 +65,7 @@ class Router:
         self._cache: _DeliveryCache | None = None
         self._running: dict[Dispatcher | None, Delivery] = {}
         """What each dispatcher delivers now; `None` is the connection's."""
+        self._owner = Owner("connection")
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Route the messages of one read; on the reader."""
@@ -225,10 +227,10 @@ class Router:
                         if source is not None and source._handler is not None and source._dispatcher is own:
                             source._handler(message)
                 except BaseException as error:
-                    if must_propagate(error):
+                    if must_propagate(error) or self._owner.forked:
                         raise
                     _LOG.exception(
-                        "the handler of %r raised for message %r",
+                        "the handler of %.200r raised for message %.200r",
                         message.destination,
                         message.message_id,
                         extra=log_fields(message),

@@ -276,7 +276,7 @@ class Subscription:
             if not threading.main_thread().is_alive():
                 self._warned = True
                 _LOG.warning(
-                    "the main thread has ended, but the loop over %r in thread %s keeps the program running: call "
+                    "the main thread has ended, but the loop over %.200r in thread %s keeps the program running: call "
                     "disconnect, or make the thread a daemon",
                     self.destination,
                     thread.name,

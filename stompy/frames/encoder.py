@@ -102,7 +102,9 @@ def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: G
     try:
         return text.encode("utf-8", grammar.utf8_errors)
     except UnicodeEncodeError as error:
-        raise LocalProtocolError(f"a header of the {command} frame is not valid Unicode: {error.reason}") from None
+        reason = error.reason
+    # Without the error itself as context: it holds the text of all headers.
+    raise LocalProtocolError(f"a header of the {command} frame is not valid Unicode: {reason}")
 
 
 def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True) -> bytes:

@@ -18,7 +18,9 @@ _ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
 _STARTS: dict[str, str] = {}
 """The start of a header line by its name, a cache; threads may write it concurrently, always the same values."""
 _MAX_STARTS = 1000
-_SHOWN_BODY = 60
+_SHOWN_BODY, _SHOWN_TEXT, _SHOWN_HEADERS = 60, 100, 600
+"""Bytes of a body, characters of a name or value, and characters of all headers in the `repr` of a frame."""
+_SHOWN_SECRET = "'***'"
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -181,8 +183,14 @@ class Headers(Mapping[str, str]):
         return (Headers, (self.pairs,))
 
     def __repr__(self) -> str:
-        shown = {name: "***" if is_secret(name) else value for name, value in self.items()}
-        return f"Headers({shown!r})"
+        shown, room = [], _SHOWN_HEADERS
+        for name, value in self.items():
+            shown.append(f"{show_text(name)}: {_SHOWN_SECRET if is_secret(name) else show_text(value)}")
+            room -= len(shown[-1])
+            if room < 0:
+                shown[-1] = f"… ({len(self)} headers)"
+                break
+        return f"Headers({{{', '.join(shown)}}})"
 
 
 def _start_of_line(name: str) -> str | None:
@@ -276,6 +284,14 @@ class Frame:
 def is_secret(name: str) -> bool:
     """Whether the values of a header are not to be shown, by its name."""
     return _SECRET.search(name) is not None
+
+
+def show_text(text: str) -> str:
+    """Return a short text for logs and errors: the first characters and the length."""
+    shown = repr(text[:_SHOWN_TEXT])
+    if len(text) <= _SHOWN_TEXT and len(shown) <= 2 * _SHOWN_TEXT:
+        return shown
+    return f"{shown[:_SHOWN_TEXT]}… ({len(text)} characters)"
 
 
 def show_body(body: bytes) -> str:

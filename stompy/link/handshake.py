@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
@@ -73,14 +73,14 @@ def open_session(
     """
     host = settings.vhost if settings.vhost is not None else dialer.host
     protocol = _protocol(settings)
-    request = _connect_frame(protocol, host, settings.headers, credentials)
+    request = _connect_frame(protocol, host, settings, credentials)
     transport = dialer.dial(deadline)
     try:
         agreed = version_of(transport)
         if agreed is not None and settings.versions != (agreed,):
             settings = replace(settings, versions=(agreed,))
             protocol = _protocol(settings)
-            request = _connect_frame(protocol, host, settings.headers, credentials)
+            request = _connect_frame(protocol, host, settings, credentials)
         handshake = _Handshake(transport, protocol, settings, dialer.address)
         _send(transport, request, handshake, deadline)
         _LOG.debug("> CONNECT to %s", dialer.address)
@@ -171,11 +171,11 @@ def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, d
 
 
 def _connect_frame(
-    protocol: ClientProtocol, host: str, headers: Mapping[str, str], credentials: Credentials
+    protocol: ClientProtocol, host: str, settings: LinkSettings, credentials: Credentials
 ) -> Secret[bytes]:
     login, passcode = credentials.login, credentials.passcode
     return without_traceback(
-        lambda: Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=headers))
+        lambda: Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=settings.headers))
     )
 
 

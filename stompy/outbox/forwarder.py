@@ -469,7 +469,7 @@ class Forwarder(DaemonThread):
         row = refusal.row
         self._store.refuse(row, refusal.error_message, final=True)
         error_message = printable(refusal.error_message[:200])
-        _LOG.warning("message %s to %r becomes a dead letter: %s", row.id, row.destination, error_message)
+        _LOG.warning("message %s to %.200r becomes a dead letter: %.500s", row.id, row.destination, error_message)
 
     def _dead_letter_all(self, destination: str, error_message: str) -> None:
         total = 0
@@ -477,7 +477,7 @@ class Forwarder(DaemonThread):
             total += count
         self._suspects.pop(destination, None)
         shown = printable(error_message[:200])
-        _LOG.warning("%d messages to %r become dead letters, as the broker takes none: %s", total, destination, shown)
+        _LOG.warning("%d messages to %.200r become dead letters, as the broker takes none: %s", total, destination, shown)
 
     def _note_unless_fatal(self, error: StompError) -> None:
         if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:

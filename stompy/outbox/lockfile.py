@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from stompy.errors import OutboxBusy, OutboxError
+from stompy.forks import when_forked
 from stompy.outbox.faults import LOCK, damaged
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class LockFile:
         except BaseException:
             self.close()
             raise
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
+        self.close()
 
     def _lock(self) -> None:
         fcntl = _fcntl(self._path)

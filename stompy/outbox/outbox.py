@@ -22,7 +22,8 @@ from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConcurrencyError, ConfigurationError, OutboxError, StompError, StompTimeout
+from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeout
+from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
 from stompy.locks import make_condition
@@ -114,7 +115,7 @@ class Outbox:
             return _connected(arguments, listener, name)
 
         self._path = os.path.realpath(_path_of(path))
-        self._process = os.getpid()
+        self._owner = Owner("outbox", "only that process may use its file")
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
@@ -151,7 +152,7 @@ class Outbox:
             OutboxError: the outbox is closed or corrupt, or the disk failed.
             ConcurrencyError: called in a forked child.
         """
-        self._check_process()
+        self._owner.check()
         check_destination(destination)
         encoded, kind = encode_body(body, content_type)
         if self._telemetry is not None:
@@ -170,7 +171,7 @@ class Outbox:
         Raises:
             OutboxError: the outbox is closed or corrupt.
         """
-        self._check_process()
+        self._owner.check()
         since = self._store.oldest_ms()
         ledger, forwarder = self._store.ledger, self._forwarder
         return OutboxStats(
@@ -190,7 +191,7 @@ class Outbox:
         Raises:
             OutboxError: the outbox is closed or corrupt.
         """
-        self._check_process()
+        self._owner.check()
         return [
             DeadLetter(
                 row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.error_message
@@ -204,7 +205,7 @@ class Outbox:
         Raises:
             OutboxError: there is no such dead letter, or as for `put`.
         """
-        self._check_process()
+        self._owner.check()
         self._store.retry(id)
 
     def discard(self, id: str) -> None:
@@ -213,7 +214,7 @@ class Outbox:
         Raises:
             OutboxError: there is no such dead letter, or as for `put`.
         """
-        self._check_process()
+        self._owner.check()
         self._store.discard(id)
 
     def drain(self, timeout: float = 30.0) -> None:
@@ -226,7 +227,7 @@ class Outbox:
             StompTimeout: there are still unconfirmed messages.
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
-        self._check_process()
+        self._owner.check()
         store, forwarder = self._store, self._forwarder
         self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(timeout))
         if not self._waiting():
@@ -249,7 +250,7 @@ class Outbox:
             ConfigurationError: the timeout is invalid; nothing was done. Other errors are logged.
         """
         check_seconds(timeout)
-        if self._process != os.getpid():
+        if self._owner.forked:
             return
         self._closed = True
         deadline = Deadline(timeout)
@@ -274,7 +275,7 @@ class Outbox:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and self._process == os.getpid():
+        if not getattr(self, "_closed", True) and not self._owner.forked:
             warnings.warn(f"an outbox was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
             self._forwarder.abandon()
 
@@ -287,10 +288,6 @@ class Outbox:
         ledger = self._store.ledger
         state = "closed" if self._closed else "connected" if self._forwarder.connected else "not connected"
         return f"<Outbox {self._path!r} waiting={ledger.waiting} dead_letters={ledger.dead_letters} {state}>"
-
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            raise ConcurrencyError("this outbox belongs to the parent process; only that process may use its file")
 
 
 class _Changes:

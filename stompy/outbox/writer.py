@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
 import logging
-import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from stompy.deadline import Deadline
 from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
+from stompy.forks import never_free, when_forked
 from stompy.locks import make_condition
 from stompy.outbox.faults import refused
 from stompy.outbox.lockfile import LockFile
@@ -101,7 +99,7 @@ class Writer(DaemonThread):
         self._tasks: list[_Task[Any]] = []
         self._stopping = False
         self._failure: OutboxError | None = None
-        _live.add(self)
+        when_forked(self)
 
     def call(self, job: Job[T]) -> T:
         """Run a job on the writer thread, in a transaction with others; return its result after the commit.
@@ -235,32 +233,18 @@ class Writer(DaemonThread):
         with self._jobs:
             tasks, self._tasks = self._tasks, []
         self._fail_all(tasks, OutboxError("it is closed", path=self._path))
-        _live.discard(self)
         try:
             self._db.close()
         except sqlite3.Error as error:
             _LOG.warning("closing %s: %s", self._path, error)
         self._lock_file.close()
 
-    def disown(self) -> None:
+    def after_fork(self) -> None:
         """Make the copy in a forked child harmless."""
         # Leaked on purpose: freeing this copy of the handle would delete the log that the parent still writes to.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
-        self._lock_file.close()
+        never_free(self._db)
 
     def close(self, deadline: Deadline) -> bool:
         """Stop and wait for the thread to end; return whether it has."""
         self.stop()
         return self.join_until(deadline)
-
-
-_live: weakref.WeakSet[Writer] = weakref.WeakSet()
-
-
-def _disown_all() -> None:
-    for writer in list(_live):
-        writer.disown()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

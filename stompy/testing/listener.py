@@ -12,6 +12,7 @@ from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompError, StompTimeout
+from stompy.forks import free_when_forked
 from stompy.frames.frame import Frame
 
 EventName: TypeAlias = Literal[
@@ -60,6 +61,7 @@ class RecordingListener(ConnectionListener):
 
     def __init__(self) -> None:
         self._heard = threading.Condition(threading.Lock())
+        free_when_forked(self._heard)
         self._events: list[Event] = []
         self._changes = 0
 

@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnected, StompTimeout
+from stompy.forks import ChildEnds, free_when_forked
 from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
@@ -125,6 +126,7 @@ class FaultProxy(FaultControls):
         self._loop: ProxyEventLoop | None = None
         self._listener: ProxyListener | None = None
         self._changed = threading.Condition(threading.Lock())
+        free_when_forked(self._changed)
         self._turns = 0
         # Replaced as a whole by the proxy's thread, so that any thread may read it.
         self._links = _Links((), accepted=0, up=0, down=0)
@@ -256,6 +258,8 @@ class FaultProxy(FaultControls):
         Raises:
             StompTimeout: it was not true within `timeout` seconds.
         """
+        if self._loop is not None:
+            self._loop.owner.check()
         deadline = Deadline(timeout)
         turns = self._turns
         while not holds(self):
@@ -285,7 +289,8 @@ class FaultProxy(FaultControls):
         self._loop.add(link)
         try:
             if self._on_connection is not None:
-                self._on_connection(link)
+                with ChildEnds():
+                    self._on_connection(link)
         except BaseException:
             _LOG.exception("on_connection of the proxy failed")
             link.end("rst")

@@ -26,6 +26,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from stompy.errors import ConfigurationError, NotConnected
+from stompy.forks import Owner, free_when_forked, when_forked
 from stompy.threads import DaemonThread
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_os_error
@@ -93,6 +94,14 @@ class ProxyEventLoop(DaemonThread):
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._over = False
         self._stopping = False
+        self.owner = Owner("proxy")
+        free_when_forked(self._lock)
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Close the copies of the sockets in a forked child; they stay registered in the parent's selector."""
+        self._watched.clear()
+        self.release()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the loop's thread and return what it returns; from any thread.
@@ -100,6 +109,7 @@ class ProxyEventLoop(DaemonThread):
         Raises:
             NotConnected: the loop has ended.
         """
+        self.owner.check()
         if self.is_current():
             return function()
         future: Future[T] = Future()
@@ -116,6 +126,8 @@ class ProxyEventLoop(DaemonThread):
 
     def stop(self) -> None:
         """End the loop's thread, from any thread; all members' sockets are closed."""
+        if self.owner.forked:
+            return
         self._stopping = True
         self._wake()
 

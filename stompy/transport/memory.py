@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from stompy.deadline import deadline_of
 from stompy.errors import ConnectError, ConnectionLost, ConnectTimeout, SendTimeout, StompTimeout
+from stompy.forks import free_when_forked
 from stompy.transport.base import RECV_SIZE
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class _Pipe:
         self._capacity = capacity
         self._buffer = bytearray()
         self._changed = threading.Condition(threading.Lock())
+        free_when_forked(self._changed)
         self._write_closed = False  # the reader gets the remaining bytes, then the end
         self._read_closed = False  # writing fails
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.forks import when_forked
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import describe_os_error
 
@@ -97,7 +98,7 @@ class DescriptorUse:
         release: releases the descriptor; called exactly once, outside the lock.
     """
 
-    __slots__ = ("_lock", "_release", "_released", "closed", "users")
+    __slots__ = ("__weakref__", "_lock", "_release", "_released", "closed", "users")
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
@@ -107,6 +108,13 @@ class DescriptorUse:
         """Whether `close` was called; the release may still wait for a user."""
         self.users: set[object] = set()
         """The current users; see `enter`."""
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Release the descriptor of a forked child, where none of the users exists; the parent's is not affected."""
+        self._lock = threading.RLock()
+        self.users.clear()
+        self.close()
 
     def enter(self, user: object) -> bool:
         """Start to use the descriptor; return `False` if it is closed.

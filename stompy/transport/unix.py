@@ -132,7 +132,7 @@ class UnixListener(SocketListener[UnixTransport]):
         """Stop listening, remove the file and wake `accept`; from any thread. Accepted connections stay open."""
         with contextlib.suppress(OSError):
             # Another listener may have replaced the file.
-            if not self._closed and _identity(self._path) == self._file:
+            if not self._use.closed and _identity(self._path) == self._file:
                 os.unlink(self._path)
         super().close()
 

@@ -35,6 +35,7 @@ from stompy.errors import (
     StompError,
     VersionMismatch,
 )
+from stompy.forks import Owner
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
@@ -165,6 +166,7 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.name = settings.name
+        self.owner = Owner("worker")
         self.log_fields = {"stompy_worker": settings.name}
         """The `extra` of log records."""
         self.tasks = tasks
@@ -425,9 +427,9 @@ class Engine:
             if job is not None:
                 job.claim(self)  # its result is ignored
                 self.log(
-                    logging.ERROR, "%s: message %r was not finished in time and is redelivered:\n%s",
+                    logging.ERROR, "%s: message %.200r was not finished in time and is redelivered:\n%s",
                     self.name, job.message.message_id, slot.stack(),
-                    extra={**self.log_fields, "stompy_message_id": job.message.message_id},
+                    extra={**self.log_fields, "stompy_message_id": job.message.message_id[:200]},
                 )  # fmt: skip
         if self.crashes is not None:
             self.crashes.close()

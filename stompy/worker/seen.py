@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 
+from stompy.forks import Owner, never_free, when_forked
 from stompy.locks import Rank, make_lock
 
 
@@ -23,17 +24,25 @@ class SqliteSeen:
         self._keep = keep
         self._added = 0
         self._lock = make_lock(Rank.LEAF, "seen")
+        self._owner = Owner("store of ids")
         self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID")
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Leave the file to the parent, in a forked child."""
+        never_free(self._database)
 
     def __contains__(self, identity: str) -> bool:
+        self._owner.check()
         with self._lock:
             row = self._database.execute("SELECT 1 FROM seen WHERE id = ?", (identity,)).fetchone()
         return row is not None
 
     def add(self, identity: str) -> None:
         """Remember an id."""
+        self._owner.check()
         now = time.time()
         with self._lock:
             self._database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (identity, now))
@@ -43,5 +52,7 @@ class SqliteSeen:
 
     def close(self) -> None:
         """Close the file."""
+        if self._owner.forked:
+            return
         with self._lock:
             self._database.close()

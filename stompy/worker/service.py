@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
+from stompy.forks import Owner, when_forked
 from stompy.threads import DaemonThread
 
 _LOG = logging.getLogger("stompy.worker")
@@ -157,6 +158,7 @@ class HttpEndpoint(DaemonThread):
 
     def __init__(self, address: str | int, health: Callable[[], WorkerHealth], name: str) -> None:
         super().__init__(f"stompy-{name}-http")
+        self._owner = Owner("endpoint")
         import http.server  # slow to import, and most programs never need it
 
         host, _, port = str(address).rpartition(":")
@@ -187,6 +189,11 @@ class HttpEndpoint(DaemonThread):
             raise ConfigurationError(f"http={address!r} cannot be listened on: {error}") from error
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Close the copy of the socket in a forked child."""
+        self._server.socket.close()
 
     def answer(self, path: str) -> tuple[int, str, str]:
         """Return the status, the type and the body for a path."""
@@ -205,6 +212,8 @@ class HttpEndpoint(DaemonThread):
 
     def stop(self) -> None:
         """Stop serving."""
+        if self._owner.forked:
+            return
         if self.started:
             self._server.shutdown()
         self._server.server_close()

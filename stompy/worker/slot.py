@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
+from stompy.forks import ChildEnds
 from stompy.locks import Condition, Rank, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import CRASHED, Note
@@ -312,15 +313,20 @@ class Slot(DaemonThread):
         """Call the task, again as often as `retry_in_place` says."""
         task = self._task
         context = None
+
+        def call(message: Message, context: TaskContext | None) -> Any:
+            with ChildEnds():
+                return task.call(message, context)
+
         if task.with_context:
             number = job.attempts().number
             context = TaskContext(job.message, number, task.name, self._engine.connection, job.transaction)
         if task.retry_in_place is None:
-            return task.call(job.message, context)
+            return call(job.message, context)
         import tenacity
 
         try:
-            return task.retry_in_place.copy()(task.call, job.message, context)
+            return task.retry_in_place.copy()(call, job.message, context)
         except tenacity.RetryError as error:
             raise (error.last_attempt.exception() or error) from None
 
@@ -389,7 +395,8 @@ class Slot(DaemonThread):
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
         self._log(
-            level, "%s: attempt %d at message %r failed, %s: %s: %s", task.name, attempt.number, message.message_id,
+            level, "%s: attempt %d at message %.200r failed, %s: %s: %.500s",
+            task.name, attempt.number, message.message_id,
             decision.action if decision.action == "dead-letter" else f"{decision.action} in {decision.delay:.1f} s",
             type(error).__name__, text_of(error), exc_info=None if expected else error,
             extra=log_fields(task, message, attempt.number),
@@ -427,7 +434,8 @@ class Slot(DaemonThread):
         self._count("unsettled", job)
         self._log(
             logging.INFO if isinstance(error, AckError) else logging.WARNING,
-            "%s: message %r was not settled and is redelivered: %s", self._task.name, job.message.message_id, error,
+            "%s: message %.200r was not settled and is redelivered: %.500s",
+            self._task.name, job.message.message_id, error,
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
         if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
@@ -500,7 +508,7 @@ class Pool:
                 self.stuck[slot] = job
                 self.count("stuck")
                 self._engine.log(
-                    logging.ERROR, "%s: message %r runs longer than %g s in thread %s, which is left alone:\n%s",
+                    logging.ERROR, "%s: message %.200r runs longer than %g s in thread %s, which is left alone:\n%s",
                     self.task.name, job.message.message_id, limit, slot.name, slot.stack(), task=self.task,
                     extra=log_fields(self.task, job.message),
                 )  # fmt: skip
@@ -511,11 +519,11 @@ class Pool:
         """Note that a replaced slot has ended."""
         self.stuck.pop(slot, None)
         self._engine.log(
-            logging.WARNING, "%s: thread %s has finished message %r after %.1f s; the result is ignored",
+            logging.WARNING, "%s: thread %s has finished message %.200r after %.1f s; the result is ignored",
             self.task.name, slot.name, job.message.message_id, time.monotonic() - job.started, task=self.task,
         )  # fmt: skip
 
 
 def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
     """Return the `extra` of a log record about a message."""
-    return {"stompy_task": task.name, "stompy_message_id": message.message_id, "stompy_attempt": attempt}
+    return {"stompy_task": task.name, "stompy_message_id": message.message_id[:200], "stompy_attempt": attempt}

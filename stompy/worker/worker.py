@@ -17,6 +17,7 @@ from stompy.connection.connecting import DEFAULT_URL
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
+from stompy.forks import Owner
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
@@ -204,7 +205,10 @@ class Worker:
         if self._supervisor is not None:
             return self._supervisor.health()
         engine = self._engine
-        return WorkerHealth("stopped") if engine is None else engine.health()
+        if engine is None:
+            return WorkerHealth("stopped")
+        engine.owner.check()
+        return engine.health()
 
     def run_once(
         self,
@@ -259,7 +263,7 @@ class Worker:
         """
         check_seconds(timeout)
         engine = self._engine
-        if engine is None:
+        if engine is None or engine.owner.forked:
             return WorkerExit.OK
         engine.stop(WorkerExit.OK, "stop() was called")
         try:
@@ -278,6 +282,7 @@ class Worker:
 
     def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
         if self._engine is not None:
+            self._engine.owner.check()
             raise ConcurrencyError("the worker is running already")
         if not self._tasks:
             raise ConfigurationError("the worker has no tasks")
@@ -399,6 +404,7 @@ class _Signals:
         self._before: dict[int, Any] = {}
         self.received = 0
         self.raises = True
+        self._owner = Owner("worker")
 
     def install(self) -> None:
         """Begin; only in the main thread, as others get no signals."""
@@ -413,6 +419,10 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._owner.forked:  # a child of a task, which `multiprocessing.Process.terminate` is to end
+            self.restore()
+            os.kill(os.getpid(), number)
+            return
         if self._role is not None and (self.received or not self._role.told_to_stop):
             return
         self.received += 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import signal
-import threading
-import types
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +19,11 @@ import pytest
 import stompy
 from stompy import locks
 from stompy.broker import Broker
+from stompy.spark.spool.files import FileLock
+from stompy.testing.brokers.certificates import Certificates
+from stompy.transport.tls.options import Tls
+from tests.scenarios.forking_programs import THINGS
+from tests.support.forks import Held, locks_of
 from tests.support.peer import WITHIN, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -55,56 +61,6 @@ REFUSED = [
     "outbox.stats()",
 ]
 """By what refuses to work in a child."""
-
-
-def locks_of(root: object) -> list[Any]:
-    """Return all locks that can be reached from an object of stompy's."""
-    found: dict[int, Any] = {}
-    seen: dict[int, object] = {}
-    stack = [root]
-    while stack:
-        one = stack.pop()
-        if id(one) in seen:
-            continue
-        seen[id(one)] = one
-        if hasattr(one, "acquire") and hasattr(one, "release"):
-            found[id(one)] = one
-        if isinstance(one, (list, tuple, set, frozenset)):
-            stack += list(one)
-        elif isinstance(one, dict):
-            stack += list(one.values())
-        elif isinstance(one, types.MethodType):
-            stack.append(one.__self__)
-        elif type(one).__module__.startswith(("stompy", "threading")) and not isinstance(one, (type, threading.Thread)):
-            stack += list(getattr(one, "__dict__", {}).values())
-            for kind in type(one).__mro__:
-                names = kind.__dict__.get("__slots__", ())
-                stack += [getattr(one, name) for name in names if isinstance(name, str) and hasattr(one, name)]
-    return list(found.values())
-
-
-class Held:
-    """Another thread that holds locks until the block is over."""
-
-    def __init__(self, locks: list[Any]) -> None:
-        self._locks = locks
-        self._holding, self._over = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._hold, name="test-holder")
-
-    def _hold(self) -> None:
-        taken = [lock for lock in self._locks if lock.acquire(timeout=0.2)]
-        self._holding.set()
-        self._over.wait(WITHIN)
-        for lock in reversed(taken):
-            lock.release()
-
-    def __enter__(self) -> None:
-        self._thread.start()
-        assert self._holding.wait(WITHIN)
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join(WITHIN)
 
 
 def calls_of(
@@ -236,3 +192,58 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(reconnect: boo
         connection.send("/queue/a", "from the parent", confirm=True)
         assert subscription.receive(timeout=10).text == "from the parent"
         assert connection.connected
+
+
+PROGRAM = [sys.executable, "-m", "tests.scenarios.forking_programs"]
+
+
+def run(*arguments: str) -> None:
+    """Run a program of `forking_programs`, which must find nothing wrong."""
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1:] == ["ok"], done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_what_a_child_does_to_its_copy_leaves_the_parents_alone(thing: str) -> None:
+    run(thing)
+
+
+@pytest.mark.parametrize("over", ["stomp", "stomp+ssl", "ws", "wss"])
+def test_a_child_that_ends_leaves_the_session_of_its_parent_alone(over: str) -> None:
+    secure = over in ("stomp+ssl", "wss")
+    with contextlib.closing(Certificates()) as certificates:
+        tls = Tls(cert=certificates.broker_file) if secure else None
+        with Broker(tls=tls, ws=over in ("ws", "wss")) as broker:
+            url = broker.ws_url if over in ("ws", "wss") else broker.url
+            run("connection", url, *[certificates.ca_file] * secure)
+        assert broker.stats().errors == 0
+
+
+@pytest.mark.parametrize(
+    "where", ["handler", "own_thread", "listener", "compat", "receipt", "task", "on_frame", "on_connection"]
+)
+def test_a_child_that_is_forked_in_a_callback_ends_with_it(where: str) -> None:
+    run(f"in-{where}")
+
+
+def test_a_signal_to_the_child_of_a_task_ends_that_child() -> None:
+    run("terminate")
+
+
+def test_a_child_does_not_keep_open_what_its_dead_parent_had(tmp_path: Path) -> None:
+    with Broker() as broker:
+        parent = subprocess.Popen(
+            [*PROGRAM, "orphan", broker.url, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        with parent.stdin, parent.stdout:
+            url = parent.stdout.readline().split()[0]
+            assert parent.wait(WITHIN) == 0
+            until(lambda: not broker.stats().sessions)
+            with pytest.raises(stompy.ConnectError):
+                stompy.connect(url)
+            lock = FileLock.take(str(tmp_path / "spool"))
+            assert lock is not None
+            lock.release()
+            stompy.Outbox(tmp_path / "outbox", broker.url).close()

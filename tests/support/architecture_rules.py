@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "locks", "threads"})
+SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads"})
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -27,6 +27,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "deadline": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
+    "forks": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
     "frames": frozenset(),

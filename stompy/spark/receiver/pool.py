@@ -16,6 +16,7 @@ from typing import Protocol
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectTimeout, StompError
+from stompy.forks import Owner
 from stompy.spark.receiver.health import Health, Wakeup
 from stompy.spark.receiver.receiver import Receiver
 from stompy.spark.source_options import SpoolOptions
@@ -85,6 +86,7 @@ class ReceiverPool:
     ) -> None:
         self._options = options
         self._stopped = False
+        self._owner = Owner("pool of receivers")
         self.writer = SpoolWriter(
             spool,
             patience=ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after),
@@ -137,7 +139,7 @@ class ReceiverPool:
 
     def stop(self) -> None:
         """End the receivers and close the spool. Idempotent."""
-        if self._stopped:
+        if self._stopped or self._owner.forked:
             return
         self._stopped = True
         for receiver in self._receivers:

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, ConnectTimeout, SpoolError, StompError
+from stompy.forks import Owner, when_forked
 from stompy.spark.receiver.health import Wakeup
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import SpoolOptions
@@ -59,7 +60,15 @@ class ReceiverProcess(DaemonThread):
         with contextlib.suppress(BrokenPipeError):  # it has ended, which `run` reports
             pickle.dump(options, self._process.stdin)
             self._process.stdin.flush()
+        self._owner = Owner("process of receivers")
+        when_forked(self)
         self.start()
+
+    def after_fork(self) -> None:
+        """Close the copies of the pipes in a forked child: the receivers end when no process has them open."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            os.close(pipe.fileno())
 
     @property
     def pid(self) -> int:
@@ -108,6 +117,8 @@ class ReceiverProcess(DaemonThread):
 
     def stop(self) -> None:
         """End the process. Idempotent."""
+        if self._owner.forked:
+            return
         self._stopping = True
         assert self._process.stdin is not None
         assert self._process.stdout is not None

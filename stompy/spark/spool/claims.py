@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusy, SpoolFenced
+from stompy.forks import Owner
 from stompy.spark.spool.files import Files, HeldLock
 from stompy.spark.spool.names import ClaimName, claim_of
 from stompy.spark.spool.state import dump, read_document
@@ -103,6 +104,7 @@ class Claim:
     def __init__(self, files: Files, *, patience: ClaimTimeouts, closing: threading.Event, role: Role = FILLER) -> None:
         self._files = files
         self._role = role
+        self.owner = Owner("spool writer" if role is FILLER else "spool reader")
         self._heartbeat_at = time.monotonic()
         files.make_folder(role.folder)
         self._lock: HeldLock | None = _wait_for_lock(files, role, patience, closing)
@@ -130,6 +132,7 @@ class Claim:
         Raises:
             SpoolFenced: there is one, or this claim was removed, which only the owner of a newer one does.
         """
+        self.owner.check()
         found = claims(self._files, self._role)
         newest = found[-1] if found else None
         if newest != self._name:
@@ -142,6 +145,7 @@ class Claim:
 
     def heartbeat(self) -> None:
         """Show that the owner is alive, if a heartbeat is due."""
+        self.owner.check()
         now = time.monotonic()
         if now - self._heartbeat_at < HEARTBEAT_INTERVAL:
             return

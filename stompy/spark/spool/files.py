@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from stompy.errors import SpoolError, SpoolFull
+from stompy.forks import when_forked
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files."""
@@ -248,6 +249,11 @@ class FileLock:
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
+        self.release()
 
     @classmethod
     def take(cls, path: str) -> FileLock | None:

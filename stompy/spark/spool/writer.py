@@ -344,6 +344,8 @@ class SpoolWriter:
 
     def close(self) -> None:
         """Write the marks, remove processed segments, and release the claim."""
+        if self._claim.owner.forked:
+            return
         try:
             self.maintain()
         except SpoolFenced:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import tempfile
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError
+from stompy.forks import Owner
 
 if TYPE_CHECKING:
     import trustme
@@ -44,7 +47,9 @@ class Certificates:
         self._authority = trustme.CA()
         self._broker = self._authority.issue_cert(*dict.fromkeys((*HOSTS, *hosts)))
         client = self._authority.issue_cert("client@stompy.test", common_name="client")
-        self._folder = tempfile.TemporaryDirectory(prefix="stompy-tls-")
+        # Not a `TemporaryDirectory`, which a forked child would remove when it exits.
+        self._folder = tempfile.mkdtemp(prefix="stompy-tls-")
+        self._remove = weakref.finalize(self, _remove, self._folder, Owner("folder"))
         self.ca_file = self._write("ca.pem", self.ca_pem)
         self.client_cert = self._write("client.pem", _chain(client))
         self.client_key = self._write("client.key", client.private_key_pem.bytes())
@@ -98,13 +103,18 @@ class Certificates:
 
     def close(self) -> None:
         """Remove the files. Idempotent."""
-        self._folder.cleanup()
+        self._remove()
 
     def _write(self, name: str, content: bytes) -> str:
-        path = Path(self._folder.name, name)
+        path = Path(self._folder, name)
         path.write_bytes(content)
         path.chmod(0o600)
         return str(path)
+
+
+def _remove(folder: str, owner: Owner) -> None:
+    if not owner.forked:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _chain(certificate: trustme.LeafCert) -> bytes:

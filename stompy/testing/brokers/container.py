@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import random
 import socket
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from stompy.forks import Owner
 from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import NetworkBroker
@@ -51,7 +51,7 @@ class ContainerBroker(NetworkBroker):
         self.container: DockerContainer | None = None
         self._down = False
         self._paused = False
-        self._pid = os.getpid()
+        self._owner = Owner("broker")
 
     def start(self) -> None:
         """See `RunningBroker`."""
@@ -72,9 +72,11 @@ class ContainerBroker(NetworkBroker):
 
     def stop(self) -> None:
         """See `RunningBroker`."""
+        if self._owner.forked:
+            return
         container, self.container = self.container, None
         _alive.discard(self)
-        if container is not None and self._pid == os.getpid():
+        if container is not None:
             self._remove(container)
         if self._certificates is not None:
             self._certificates.close()
@@ -114,6 +116,7 @@ class ContainerBroker(NetworkBroker):
         return b"".join(self.container.get_logs()).decode(errors="replace")
 
     def _docker(self) -> Any:
+        self._owner.check()
         assert self.container is not None, "the broker was not started"
         return self.container.get_wrapped_container()
 

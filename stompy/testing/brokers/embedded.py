@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stompy.broker.broker import Broker
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
+from stompy.forks import free_when_forked
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
 from stompy.testing.brokers.settings import BrokerSettings
@@ -123,6 +124,7 @@ class Freezer:
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
+        free_when_forked(self._changed)
         self._frozen = False
         self._transports: weakref.WeakSet[FreezableTransport] = weakref.WeakSet()
 

@@ -30,6 +30,7 @@ from stompy.errors import (
     SendTimeout,
     TlsError,
 )
+from stompy.forks import free_when_forked
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import GREETING_SIZE
 from stompy.transport.tls.diagnosis import explain, openssl_message, own_certificate_refused, peer_chain
@@ -82,6 +83,7 @@ class TlsTransport:
         )
         self._server_side = server_side
         self._lock = threading.Lock()
+        free_when_forked(self._lock)
         self._unsent: memoryview | bytes = b""  # encrypted; used by the writer only
         self._plain: list[bytes] = []  # decrypted, not yet returned
         self._ended = False  # the stream of the peer

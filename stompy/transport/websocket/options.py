@@ -32,11 +32,12 @@ class WebSocketOptions:
     headers: Headers | Secret[Headers] | None = field(default=None, repr=False)
     text: bool = False
 
-    def __post_init__(self) -> None:
-        given = self.headers.reveal() if isinstance(self.headers, Secret) else self.headers
-        if given is not None and not callable(given):
-            given = dict(checked(given).reveal())
-        object.__setattr__(self, "headers", None if given is None else Secret(given))
+    def __init__(self, headers: Headers | Secret[Headers] | None = None, text: bool = False) -> None:
+        # Not that of the dataclass, whose local variables a traceback would show.
+        given = headers if headers is None or isinstance(headers, Secret) else Secret(headers)
+        headers = None
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "headers", without_traceback(lambda: _stored(given)))
 
     def headers_now(self, address: str) -> Secret[Mapping[str, str]]:
         """Return the headers for one connect.
@@ -50,6 +51,14 @@ class WebSocketOptions:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the headers, which the process that unpickles it needs in order to connect."""
         return WebSocketOptions, (self.headers.reveal() if isinstance(self.headers, Secret) else None, self.text)
+
+
+def _stored(given: Secret[Headers] | None) -> Secret[Headers] | None:
+    if given is None or given.reveal() is None:
+        return None
+    if callable(given.reveal()):
+        return given
+    return Secret(dict(checked(given.reveal()).reveal()))
 
 
 def checked(headers: object) -> Secret[Mapping[str, str]]:

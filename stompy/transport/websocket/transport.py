@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.forks import free_when_forked
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
@@ -89,6 +90,7 @@ class WebSocketTransport:
         self._text = text
         self._keys: list[bytes] = []
         self._lock = threading.RLock()
+        free_when_forked(self._lock)
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
         self._interrupted = False  # a write has begun, or was ended by a signal, so that it is unknown what was written
