@@ -477,7 +477,9 @@ class Forwarder(DaemonThread):
             total += count
         self._suspects.pop(destination, None)
         shown = printable(error_message[:200])
-        _LOG.warning("%d messages to %.200r become dead letters, as the broker takes none: %s", total, destination, shown)
+        _LOG.warning(
+            "%d messages to %.200r become dead letters, as the broker takes none: %s", total, destination, shown
+        )
 
     def _note_unless_fatal(self, error: StompError) -> None:
         if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:
