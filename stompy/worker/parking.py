@@ -68,39 +68,56 @@ class _Lane:
     Attributes:
         parking: the parking queue of the task, without the seconds.
         limit: messages that the broker sends at most.
-        heap: when to look at a message, by the worker's clock; a number for the order; the message.
     """
-
-    __slots__ = ("heap", "limit", "parking")
 
     def __init__(self, parking: str, limit: float) -> None:
         self.parking = parking
         self.limit = limit
-        self.heap: list[tuple[float, int, Message]] = []
+        self._newest: Message | None = None
+        self._numbers = itertools.count()
+        self._heap: list[tuple[float, int, float, Message]] = []
+        """When to move each message; a number for the order; when to move it if the lane is full; the message."""
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, message: Message, now: float, pause: float) -> bool:
+        """Add a message, for not before `pause` seconds; return whether the lane has something to take sooner now."""
+        if self._newest is not None and self._newest.session_ended:
+            # The broker sends again what an ended session had.
+            self._heap = [entry for entry in self._heap if not entry[-1].session_ended]
+            heapq.heapify(self._heap)
+        self._newest = message
+        at = min(max(_time(message, DUE), now + pause), now + _LONGEST)
+        until = max(_time(message, PARKED_UNTIL), now + pause)
+        heapq.heappush(self._heap, (at, next(self._numbers), until, message))
+        return self._heap[0][-1] is message or self._full
+
+    @property
+    def _full(self) -> bool:
+        return len(self._heap) >= self.limit
 
     def take(self, now: float, most: int) -> list[Message]:
         """Take out what is to be moved now: what is due, and of a full lane what has waited its seconds."""
         taken: list[Message] = []
-        while self.heap and self.heap[0][0] <= now and len(taken) < most:
-            taken.append(heapq.heappop(self.heap)[2])
-        if len(self.heap) >= self.limit:
-            # Those of an ended session are sent again; they no longer fill the lane.
-            self.heap = [entry for entry in self.heap if not entry[2].session_ended]
-            heapq.heapify(self.heap)
-        if len(self.heap) >= self.limit:
-            passed = [entry for entry in self.heap if _time(entry[2], PARKED_UNTIL) <= now][: most - len(taken)]
-            numbers = {number for _, number, _ in passed}
-            taken += [message for _, _, message in passed]
-            self.heap = [entry for entry in self.heap if entry[1] not in numbers]
-            heapq.heapify(self.heap)
+        while self._heap and self._heap[0][0] <= now and len(taken) < most:
+            taken.append(heapq.heappop(self._heap)[-1])
+        if self._full:
+            passed = {number for _, number, until, _ in self._heap if until <= now}
+            passed = set(sorted(passed)[: most - len(taken)])
+            taken += [message for _, number, _, message in self._heap if number in passed]
+            self._heap = [entry for entry in self._heap if entry[1] not in passed]
+            heapq.heapify(self._heap)
         return taken
 
     def next(self) -> float:
-        """Return when there may be something to take."""
-        times = [self.heap[0][0]] if self.heap else []
-        if len(self.heap) >= self.limit:
-            times += [_time(entry[2], PARKED_UNTIL) for entry in self.heap]
-        return min(times, default=math.inf)
+        """Return when there is something to take."""
+        soonest = self._heap[0][0] if self._heap else math.inf
+        return min(soonest, min(until for _, _, until, _ in self._heap)) if self._full else soonest
+
+    def overdue(self, now: float) -> int:
+        """Return the number of messages that are due."""
+        return sum(at <= now for at, _, _, _ in self._heap)
 
 
 class ParkingLot(DaemonThread):
@@ -117,7 +134,6 @@ class ParkingLot(DaemonThread):
         self._queues = queues
         self._condition = make_condition("parking")
         self._lanes: list[_Lane] = []
-        self._numbers = itertools.count()
         self._most = _MOST
         self._moving = 0
         self._stopped = False
@@ -150,22 +166,18 @@ class ParkingLot(DaemonThread):
 
     def __len__(self) -> int:
         with self._condition:
-            return self._moving + sum(len(lane.heap) for lane in self._lanes)
+            return self._moving + sum(map(len, self._lanes))
 
     @property
     def overdue(self) -> int:
         """Number of messages that are due and not moved yet."""
         now = self._engine.now()
         with self._condition:
-            return self._moving + sum(at <= now for lane in self._lanes for at, _, _ in lane.heap)
+            return self._moving + sum(lane.overdue(now) for lane in self._lanes)
 
     def _put(self, lane: _Lane, message: Message, pause: float = 0.0) -> None:
-        now = self._engine.now()
-        at = min(max(_time(message, DUE), now + pause), now + _LONGEST)
         with self._condition:
-            heapq.heappush(lane.heap, (at, next(self._numbers), message))
-            # The thread looks again only if this changes when it is to look next.
-            if lane.heap[0][2] is message or len(lane.heap) >= lane.limit:
+            if lane.put(message, self._engine.now(), pause):
                 self._condition.notify_all()
 
     def run(self) -> None:

@@ -321,3 +321,36 @@ def test_a_slot_that_ends_all_the_same_ends_the_worker(
     runner.start()
     runner.join(WITHIN)
     assert codes == [stompy.WorkerExit.FAILED]
+
+
+@pytest.mark.parametrize("raised", [OSError, SystemExit])
+def test_a_handler_of_logging_that_raises_for_every_record_stops_no_worker(
+    each_broker: Broker, make_worker: Make, seen: Seen, raised: type[BaseException]
+) -> None:
+    def leave() -> None:
+        raise raised
+
+    worker = make_worker(each_broker.url, reconnect=stompy.Reconnect(first_delay=0.01))
+
+    @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        if message.text == "bad":
+            raise ValueError
+        seen.add(message.text)
+
+    log, handler = logging.getLogger("stompy"), RaisingHandler(leave)
+    log.addHandler(handler)
+    try:
+        with worker:
+            send(each_broker.url, "bad", "1")
+            seen.wait(1)
+            for number in (2, 3):
+                for connection in each_broker.connections():
+                    each_broker.kill(connection)
+                wait_until(lambda: worker.health().ready)
+                send(each_broker.url, str(number))
+                seen.wait(number)
+            # RabbitMQ keeps two if the session ends between them.
+            wait_until(lambda: each_broker.depth("/queue/a.dead") >= 1 and left(each_broker) == 0)
+    finally:
+        log.removeHandler(handler)

@@ -85,6 +85,7 @@ def test_a_retry_comes_in_time_though_many_wait_for_longer(
     assert running.worker.health().tasks["t"].counts["deferred"] == 2_400
 
 
+@pytest.mark.parametrize("broker", ["activemq"], indirect=True)
 def test_a_retry_comes_in_time_though_100_000_wait(
     broker: Broker, run: Callable[..., RunningWorker], seen: Seen
 ) -> None:
