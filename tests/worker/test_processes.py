@@ -182,9 +182,9 @@ def test_a_death_after_a_signal_leaves_tasks_unfinished(
     process = start("supervised", "--processes", "1", url=broker.url)
     wait_until(lambda: bool(noted()))
     process.terminate()
-    stderr = process.stderr
-    assert stderr is not None
-    wait_until(lambda: b"stopping: " in stderr.readline())
+    log = process.stderr
+    assert log is not None
+    wait_until(lambda: b"stopping: " in log.readline())
     (tmp_path / "release").touch()
     assert process.wait(LONG) == stompy.WorkerExit.UNFINISHED
 

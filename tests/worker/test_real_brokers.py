@@ -254,26 +254,6 @@ def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningB
     assert_empty(real.url(), "/queue/overdue", "/queue/overdue.dead")
 
 
-def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
-    begun: set[str] = set()
-
-    @worker.task("/queue/behind")
-    def handle(message: stompy.Message) -> None:
-        if message.text not in begun:
-            begun.add(message.text)
-            raise stompy.Defer(63 if message.text.startswith("long") else 17)
-        seen.add(message.text)
-
-    with worker, stompy.connect(real.url()) as conn:
-        for kind, count in (("long", 600), ("short", 20)):
-            for number in range(count):
-                conn.send("/queue/behind", f"{kind} {number}", persistent=True, receipt=True)
-            conn.flush()
-        wait_until(lambda: len(seen.items) >= 20, within=70)
-    assert all(text.startswith("short") for text in seen.items[:20])
-
-
 @pytest.mark.parametrize(
     ("worker", "bodies", "dead"),
     [
@@ -292,3 +272,23 @@ def test_of_several_messages_one_crashes(
     process.terminate()
     assert process.wait(WITHIN) == 0
     assert_empty(real.url(), "/queue/a", "/queue/a.dead")
+
+
+def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBroker, seen: Seen) -> None:
+    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    begun: set[str] = set()
+
+    @worker.task("/queue/behind")
+    def handle(message: stompy.Message) -> None:
+        if message.text not in begun:
+            begun.add(message.text)
+            raise stompy.Defer(63 if message.text.startswith("long") else 17)
+        seen.add(message.text)
+
+    with worker, stompy.connect(real.url()) as conn:
+        for kind, count in (("long", 600), ("short", 20)):
+            for number in range(count):
+                conn.send("/queue/behind", f"{kind} {number}", persistent=True, receipt=True)
+            conn.flush()
+        wait_until(lambda: len(seen.items) >= 20, within=70)
+    assert all(text.startswith("short") for text in seen.items[:20])
