@@ -1,7 +1,7 @@
 """Every text with a placeholder, rendered with marked arguments: errors, log records and what the command prints.
 
 A test that meets a message often looks for one word of it. So each text in the package is rendered here, and is held to
-laws that a sentence cut in two or joined without a space breaks.
+rules that a sentence cut in two or joined without a space breaks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MARK = "\N{WHITE SQUARE}"
 _PERCENT = re.compile(r"%(?:\.\d)?[sdrgfxi]|%%")
 _LOGGING = {"debug", "info", "warning", "error", "exception", "critical"}
 _LETTER = r"[^\W\d_]"
-_LAWS = {
+_RULES = {
     # The plural and milliseconds follow a number.
     "a placeholder is glued to a word": re.compile(rf"{_LETTER}{MARK}|{MARK}(?!(?:s|ms)\b){_LETTER}|{MARK}{MARK}"),
     "a word stands twice": re.compile(r"\b([a-z]+) \1\b"),
@@ -87,7 +87,9 @@ def _part(part: ast.expr) -> str:
 
 def faults(text: Text) -> list[str]:
     columns = text.place.startswith(_TABLES)
-    found = [law for law, breaks in _LAWS.items() if breaks.search(text.rendered) and not (columns and "space" in law)]
+    found = [
+        rule for rule, breaks in _RULES.items() if breaks.search(text.rendered) and not (columns and "space" in rule)
+    ]
     if text.arguments is not None and text.arguments != text.placeholders:
         found.append(f"{text.arguments} arguments for {text.placeholders} placeholders")
     return [f"{text.place}: {fault}: {text.rendered}" for fault in found]
@@ -119,7 +121,7 @@ _LOG.warning(
 
 
 @pytest.mark.parametrize(
-    ("planted", "law"),
+    ("planted", "rule"),
     [
         (GARBLED, "a placeholder is glued to a word"),
         ('raise E(f"no bytes from {peer}in time")', "a placeholder is glued to a word"),
@@ -133,7 +135,7 @@ _LOG.warning(
         ('raise E(f"no bytes (from {a} in time")', "a bracket without its other"),
     ],
 )
-def test_each_law_finds_what_breaks_it(planted: str, law: str) -> None:
+def test_each_rule_finds_what_breaks_it(planted: str, rule: str) -> None:
     found = [fault for text in texts(planted, "planted.py") for fault in faults(text)]
     assert len(found) == 1
-    assert law in found[0]
+    assert rule in found[0]
