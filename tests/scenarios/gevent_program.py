@@ -124,8 +124,13 @@ def outages(connect: Connect, url: str) -> None:
     with FaultProxy(url) as proxy, connect(proxy.url, reconnect=True, resend_unconfirmed=True) as connection:
         subscription = connection.subscribe("/queue/outages", ack="client-individual")
         found: set[str] = set()
+
+        def send(cut: int) -> None:
+            for number in range(50):
+                connection.send("/queue/outages", f"{cut} {number}", receipt=True)  # others may be lost with a session
+
         for cut in range(3):
-            sender = gevent.spawn(lambda cut=cut: [connection.send("/queue/outages", f"{cut} {n}") for n in range(50)])
+            sender = gevent.spawn(send, cut)
             gevent.sleep(0.01)
             proxy.cut("rst")
             sender.join()
