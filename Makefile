@@ -194,6 +194,8 @@ check-long:
 
 test-long-client: $(VENV)/.installed-test
 	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress $(ARGS)
+	STOMPY_LONG=1 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
+		$(PYTEST) -m long $(BY_BROKER) tests/scenarios/test_all_or_nothing.py $(ARGS)
 	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
 		tests/hostile/test_injection.py $(ARGS)
 

@@ -203,3 +203,29 @@ def test_a_commit_into_a_full_queue_takes_no_effect_at_all(serve: Serve) -> None
     client.say("COMMIT", {"transaction": "t", "receipt": "r"})
     assert client.error().headers["receipt-id"] == "r"
     assert {name: depth.ready for name, depth in served.broker.stats().queues.items()} == {"/queue/in": 1}
+
+
+def test_a_commit_of_too_many_delayed_messages_takes_no_effect_at_all(serve: Serve) -> None:
+    served = serve(max_queue_messages=2)
+    client = served.client()
+    client.sure("BEGIN", {"transaction": "t"})
+    client.send("/queue/a", "1", transaction="t")
+    for queue in "bcd":
+        client.send(f"/queue/{queue}", "later", transaction="t", AMQ_SCHEDULED_DELAY="60000")
+    client.say("COMMIT", {"transaction": "t", "receipt": "r"})
+    assert client.error().headers["receipt-id"] == "r"
+    assert served.broker.stats().scheduled == served.depth("/queue/a")[0] == 0
+
+
+def test_a_commit_to_a_full_durable_subscription_takes_no_effect_at_all(serve: Serve) -> None:
+    served = serve(max_backlog_messages=2, max_queue_messages=2)
+    subscriber = served.client(client_id="me")
+    subscriber.subscribe("/topic/t", **{"activemq.subscriptionName": "d"})
+    subscriber.disconnect()
+    client = served.client()
+    client.sure("BEGIN", {"transaction": "t"})
+    client.send("/queue/a", "1", transaction="t")
+    client.send("/topic/t", "1", "2", "3", transaction="t")
+    client.say("COMMIT", {"transaction": "t", "receipt": "r"})
+    assert client.error().headers["receipt-id"] == "r"
+    assert served.depth("/queue/a") == (0, 0)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy.dialects.brokers import dialect_named
 from stompy.testing.directions import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
@@ -248,7 +249,8 @@ def test_a_cut_ends_each_call_as_it_must(broker: Durable, version: str, directio
 
 def cut_and_check(broker: Durable, version: str, direction: Direction, ending: Ending, place: int) -> bool:
     """Cut a conversation behind so many bytes; return whether that was before its end."""
-    ways = Ways(f"/queue/{uuid.uuid4().hex}", f"/queue/{uuid.uuid4().hex}", broker.ways.transacted_ack)
+    transacted = dialect_named(broker.ways.dialect).transacted_receipts
+    ways = Ways(f"/queue/{uuid.uuid4().hex}", f"/queue/{uuid.uuid4().hex}", transacted)
     with FaultProxy(broker.url) as proxy:
         proxy.upcoming.cut_after(place, direction=direction, ending=ending)
         endings = converse(proxy, version, ways, **broker.options)

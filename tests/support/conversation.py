@@ -56,13 +56,17 @@ CALLS = (
     Call("ack one", ("ACK",), (), DONE, _one_of("AckError", "nothing to acknowledge")),
     Call("send two", ("SEND",), (), DONE, _NOT_SENT),
     Call("receive two", (), ("MESSAGE",), _UNKNOWN, _UNKNOWN),
-    Call("transaction", ("BEGIN", "SEND", "ACK", "SEND", "COMMIT"), ("RECEIPT",), _UNKNOWN, _NOT_SENT),
+    Call("transaction", (), (), _UNKNOWN, _NOT_SENT),  # see TRANSACTIONS
     Call("disconnect", ("DISCONNECT",), ("RECEIPT",), DONE, DONE),
 )
 
 
-def _without_ack(call: Call) -> Call:
-    return replace(call, up=tuple(frame for frame in call.up if frame != "ACK")) if len(call.up) > 1 else call
+TRANSACTIONS: dict[str, tuple[tuple[str, ...], int]] = {
+    "later": (("BEGIN", "SEND", "ACK", "SEND", "BEGIN", "ABORT", "COMMIT"), 2),
+    "at once": (("BEGIN", "SEND", "SEND", "COMMIT"), 3),
+    "after commit": (("BEGIN", "SEND", "SEND", "BEGIN", "ACK", "COMMIT", "COMMIT"), 5),
+}
+"""The frames of the transaction and the number of its receipts, by `Dialect.transacted_receipts`."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,19 @@ class Ways:
     Attributes:
         inward: a queue that nobody else uses; what is sent there is consumed as well.
         outward: another one; what is sent there stays.
-        transacted_ack: whether there is an ACK in the transaction.
+        transacted: how the broker's dialect has it, `Dialect.transacted_receipts`.
     """
 
     inward: str = "/queue/in"
     outward: str = "/queue/out"
-    transacted_ack: bool = True
+    transacted: str = "later"
 
     def calls(self) -> tuple[Call, ...]:
         """Return the calls in order."""
-        return CALLS if self.transacted_ack else tuple(map(_without_ack, CALLS))
+        up, receipts = TRANSACTIONS[self.transacted]
+        return tuple(
+            replace(call, up=up, down=("RECEIPT",) * receipts) if call.name == "transaction" else call for call in CALLS
+        )
 
 
 @dataclass(frozen=True)
@@ -153,14 +160,18 @@ def expected_endings(up: bytes, down: bytes, ways: Ways, *, cut: Direction | Non
         else:
             endings[call.name] = call.broken
             dead = True
-            if call.name == "transaction" and not _commit_was_begun(wires["up"], len(call.up)):
-                endings[call.name] |= call.dead
+            if call.name == "transaction":
+                endings[call.name] = _endings_of_transaction(call, wires["up"])
     return endings
 
 
-def _commit_was_begun(up: Wire, frames: int) -> bool:
-    whole = len([frame for frame in up.frames if "transaction" in frame.headers])
-    return whole == frames or (whole == frames - 1 and up.rest != b"")
+def _endings_of_transaction(call: Call, up: Wire) -> frozenset[str]:
+    whole, commit = len([frame for frame in up.frames if "transaction" in frame.headers]), call.up.index("COMMIT")
+    if whole > commit or (whole == commit and up.rest):
+        return call.broken
+    # Without the frame whose receipt COMMIT waits for, which only an ABORT follows, it has surely not left.
+    confirmed = whole >= commit - ("ABORT" in call.up)
+    return call.broken | call.dead if confirmed else call.dead
 
 
 @dataclass(frozen=True)
@@ -179,7 +190,7 @@ def expected_messages(up: bytes, down: bytes, ways: Ways) -> dict[str, list[Pend
     """Return what must be in the queues, by the frames that went whole to the broker."""
     seen = {frame.body for frame in Wire(down).frames if frame.command == "MESSAGE"}
     kept: dict[str, list[PendingSend]] = {ways.inward: [], ways.outward: []}
-    pending: list[Frame] = []
+    pending: dict[str, list[Frame]] = {}
 
     def take_effect(frame: Frame) -> None:
         if frame.command == "SEND":
@@ -189,10 +200,10 @@ def expected_messages(up: bytes, down: bytes, ways: Ways) -> dict[str, list[Pend
 
     for frame in Wire(up).frames:
         if frame.command == "COMMIT":
-            for one in pending:
+            for one in pending.pop(frame.headers["transaction"]):
                 take_effect(one)
         elif "transaction" in frame.headers:
-            pending.append(frame)
+            pending.setdefault(frame.headers["transaction"], []).append(frame)
         else:
             take_effect(frame)
     return kept
@@ -277,7 +288,7 @@ class _Talk:
     def _transaction(self) -> str:
         with self._conn.transaction() as transaction:
             transaction.send(self._ways.outward, b"c")
-            if self._ways.transacted_ack:
+            if self._ways.transacted != "at once":
                 transaction.ack(self._messages[1])
             transaction.send(self._ways.outward, b"d")
         return "done"

@@ -23,13 +23,11 @@ class Ways:
         dialect: as `connect` takes it; in STOMP 1.0 not every broker says who it is.
         poison: SEND headers that it answers with ERROR.
         prefetch: what to ask for; `None` where it cannot be counted in messages.
-        transacted_ack: whether an ACK in a transaction waits for its COMMIT.
     """
 
     dialect: str
     poison: tuple[Mapping[str, str], ...]
     prefetch: int | None = 50
-    transacted_ack: bool = True
 
 
 # The first ERROR names the frame, the second one does not.
@@ -39,7 +37,7 @@ _RABBITMQ = Ways("rabbitmq", poison=({"priority": "abc"},))
 KINDS: dict[str, Ways] = {
     "activemq": _ACTIVEMQ,
     "activemq5": _ACTIVEMQ,
-    "artemis": Ways("artemis", poison=({"priority": "abc"},), prefetch=None, transacted_ack=False),
+    "artemis": Ways("artemis", poison=({"priority": "abc"},), prefetch=None),
     "rabbitmq3": _RABBITMQ,
     "rabbitmq4": _RABBITMQ,
 }

@@ -339,8 +339,8 @@ SETTLING: tuple[Fact, ...] = (
     fact(
         "tx-refused-behind",
         _TX,
-        "And if the fault of a SEND is found late: an exchange that does not exist, a temporary queue without owner, a "
-        "priority that is no number?",
+        "And if the fault of a SEND is found late: an exchange that does not exist, a temporary queue without owner, "
+        "a priority that is no number?",
         on(EMBEDDED, "ERROR closed; left: nothing", "as above"),
         on(
             CLASSIC,

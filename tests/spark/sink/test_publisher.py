@@ -167,7 +167,7 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
 def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_ids(
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
-    faults.add(Cut("RECEIPT", keep=0, link=1))
+    faults.add(Cut("RECEIPT", nth=2, keep=0, link=1))  # that of COMMIT
     with make(chunk=Chunk(max_messages=5)) as publisher:
         publisher.publish(rows(5))
         assert publisher.confirmed == 5
@@ -178,7 +178,7 @@ def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_id
 
 
 def test_a_broker_that_stops_confirming_is_named_for_what_it_is(make: Make, faults: FaultPlan) -> None:
-    faults.add(Drop("RECEIPT", nth=2))
+    faults.add(Drop("RECEIPT", nth=4))  # of the second COMMIT
     with (
         make(timeout=0.5, chunk=Chunk(max_messages=5)) as publisher,
         pytest.raises(PublishError, match="stopped reading or confirming") as stalled,
