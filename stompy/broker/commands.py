@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,14 @@ class Commands:
         """
         self._handlers[frame.command](session, frame)
         receipt = frame.headers._peek("receipt")
+        if receipt is None and session.failure is None:
+            return
+        if (unfinished := self._router.unfinished) is not None:
+            unfinished.finish = functools.partial(self._finish, session, frame, receipt)
+        else:
+            self._finish(session, frame, receipt)
+
+    def _finish(self, session: SessionState, frame: Frame, receipt: str | None) -> None:
         if receipt is not None:
             self._confirm(session, frame, receipt)
         if session.failure is not None:
@@ -97,8 +106,7 @@ class Commands:
         else:
             session.write_queue.answer(data)
             if frame.command == "COMMIT":
-                for later in session.late_receipts:
-                    session.write_queue.answer(later)
+                session.write_queue.answer(*session.late_receipts)
                 session.late_receipts.clear()
 
     def _send(self, session: SessionState, frame: Frame) -> None:
@@ -275,6 +283,7 @@ class Commands:
     def _open(self, session: SessionState, name: str, *, adding: int = 0) -> Transaction:
         """Return an open transaction that may take one more frame, with `adding` bytes."""
         transactions = session.transactions.values()
+        self._router.work.left -= len(transactions) // 16
         frames = sum(transaction.frames for transaction in transactions)
         size = sum(transaction.size for transaction in transactions)
         settings, what = self._settings, f"transaction {name[:80]!r} is too large"

@@ -62,6 +62,7 @@ class Consumer:
         "prefetch",
         "queues",
         "selector",
+        "starting",
         "waits_at",
     )
 
@@ -108,6 +109,8 @@ class Consumer:
         self._new = self._template(key.encode().replace(b"%", b"%%") + b"-%d") + profile.first + b"%b"
         self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if profile.counts else b"")
         self._counts = profile.counts
+        self.starting = False
+        """Whether it gets nothing yet, as its SUBSCRIBE is not done."""
         self.over = False
         """Whether it has ended; what it was given may still be acknowledged."""
         ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
@@ -148,13 +151,14 @@ class Consumer:
             self._session.budget.take(-self.kept)
             self.kept = 0
 
-    def deliver_all(self, items: Iterable[Item]) -> list[Item]:
-        """Deliver messages as `deliver` does, as many as there is room for; return them.
+    def deliver_all(self, items: Iterable[Item], most: int = sys.maxsize) -> list[Item]:
+        """Deliver messages as `deliver` does, as many as there is room for, and `most` at most; return them.
 
         It ends at the first one that needs a look: it has a group or a time, was delivered before, or cannot be written
         in the session's version.
         """
         count, room = self._room()
+        count = min(count, most)
         delivered: list[Item] = []
         if count <= 0 or self.prefetch <= 0:
             return delivered
@@ -186,6 +190,8 @@ class Consumer:
 
     def _room(self) -> tuple[int, int]:
         """Return how many messages it may get now, and about how many bytes."""
+        if self.starting or self._session.ended:
+            return 0, 0
         count, size = self._session.write_queue.room()
         if self.ledger is not None and count > 0:
             unacked = self.ledger.count(self.key)
@@ -194,6 +200,8 @@ class Consumer:
 
     def has_room(self) -> bool:
         """Whether it may get one more message now."""
+        if self.starting or self._session.ended:
+            return False
         if self.ledger is None:
             if self.prefetch <= 0:
                 return False

@@ -10,9 +10,10 @@ No lock of its own; waits are in `FaultPlan.hold`, which `shutdown` ends.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from stompy.broker.fault_injector import End, FaultInjector, Pass, Step, Wait
 from stompy.broker.faults import RECEIVED, SENT, Delay, FaultPlan, Refuse
@@ -20,7 +21,7 @@ from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
 
 if TYPE_CHECKING:
-    from stompy.transport.base import Listener, Transport
+    from stompy.transport.base import Listener, MessageTransport, Transport
 
 
 class FaultListener:
@@ -133,14 +134,29 @@ class FaultTransport:
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Hand over what the plan lets through."""
-        deadline = deadline_of(deadline)
+        self._send((data,), deadline_of(deadline))
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the transport below keeps messages apart, or may."""
+        return bool(getattr(self._transport, "keeps_messages", False))
+
+    def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
+        """Hand over what the plan lets through of several messages."""
+        self._send(messages, deadline)
+
+    def _send(self, messages: Sequence[bytes], budget: Budget) -> None:
+        transport, deadline = self._transport, deadline_of(budget)
         if self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
-        for step in self._outgoing.feed(data):
+        for step in itertools.chain.from_iterable(map(self._outgoing.feed, messages)):
             if self._shut:  # what a delay holds back must not slip out while the link is being ended
                 raise ConnectionLost(f"connection to {self.peer} was shut down")
             if isinstance(step, Pass):
-                self._transport.sendall(step.data, deadline)
+                if self.keeps_messages:
+                    cast("MessageTransport", transport).send_messages((step.data,), budget)
+                else:
+                    transport.sendall(step.data, deadline)
             elif isinstance(step, End):
                 self._end(step)
                 raise ConnectionLost(f"connection to {self.peer} cut by the fault plan")

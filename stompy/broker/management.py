@@ -122,7 +122,8 @@ class Management:
             numbers: drop only these, see `QueuedMessage.number`.
         """
         with self._router.turn():
-            return len(self._router.publisher.take_out(_queue(queue).name, numbers))
+            taken = self._router.publisher.take_out(_queue(queue).name, numbers)
+        return taken.count
 
     def move(self, queue: str, target: str, *, numbers: Collection[int] | None = None) -> int:
         """Move the messages that wait in a queue to another, in order; return how many.
@@ -139,7 +140,8 @@ class Management:
         if source.name == destination.name:
             raise ConfigurationError("messages are moved to another queue")
         with self._router.turn():
-            return self._router.publisher.move_all(source.name, destination.name, numbers)
+            moved = self._router.publisher.move_all(source.name, destination.name, numbers)
+        return moved.count
 
     def retry(self, queue: str, *, numbers: Collection[int] | None = None) -> int:
         """Send dead letters to the destinations that they came from, in order; return how many.
@@ -151,7 +153,8 @@ class Management:
             numbers: send only these, see `QueuedMessage.number`.
         """
         with self._router.turn():
-            return self._router.publisher.retry_all(_queue(queue).name, numbers)
+            sent = self._router.publisher.retry_all(_queue(queue).name, numbers)
+        return sent.count
 
     def pause(self, queue: str) -> None:
         """Deliver nothing from a queue until `resume`; it still takes messages."""

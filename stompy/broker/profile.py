@@ -54,14 +54,14 @@ class Refusal:
     ignored: bool = False
 
 
-def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
-    """Return the ERROR frame that refuses a frame, with the RECEIPT that it gets all the same."""
+def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> tuple[bytes, ...]:
+    """Return the ERROR frame that refuses a frame, and the RECEIPT that it gets all the same."""
     error = _error_frame(refusal, offender, grammar)
     receipt = offender.headers._peek("receipt") if offender is not None and refusal.confirmed else None
     if receipt is None:
-        return error
+        return (error,)
     confirmation = encode("RECEIPT", [("receipt-id", receipt)], grammar=grammar)
-    return confirmation + error if refusal.confirmed == "before" else error + confirmation
+    return (confirmation, error) if refusal.confirmed == "before" else (error, confirmation)
 
 
 def _error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:

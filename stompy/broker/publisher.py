@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import REMOTE, is_topic, targets_of
 from stompy.broker.message import Item
 from stompy.broker.profile import TOO_LONG
 from stompy.broker.queues import Queue
-from stompy.errors import LimitExceeded, RemoteProtocolError
+from stompy.broker.ready import order_of
+from stompy.broker.work import PIECE, TOGETHER
+from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Delivery, Message
     from stompy.broker.schedule import Clock, Schedule
     from stompy.broker.settings import Settings
     from stompy.broker.stats import Counters
-    from stompy.broker.topology import Feed, Topology
+    from stompy.broker.topology import Feed, Followers, Topology
+    from stompy.broker.work import Steps, Work
 
 LETTER_HEADERS = ("original-destination", "delivery-count", "dead-letter-reason")
 """Headers of a dead letter: where it was, how often it was delivered, why it is one."""
@@ -30,6 +33,34 @@ _FIRST_DEATH = "x-first-death-queue"
 
 _SEEN = 20_000
 """Ids of messages that are remembered to find duplicates by."""
+
+
+class FanOut:
+    """A message of a topic on its way to many subscriptions.
+
+    Attributes:
+        followers: where it goes.
+        steps: bring it there.
+        done: whether it is there, or cannot get further.
+        error: why it cannot.
+    """
+
+    __slots__ = ("done", "error", "followers", "steps")
+
+    def __init__(self, followers: Followers, steps: Steps) -> None:
+        self.followers = followers
+        self.steps = steps
+        self.done = False
+        self.error: ProtocolError | None = None
+
+
+class Taken:
+    """How many messages were taken out of a queue, so far."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Publisher:
@@ -42,6 +73,9 @@ class Publisher:
         clock: the broker's.
         counters: counts.
         dirty: takes queues that have something to hand out.
+        work: counts what is done.
+        soon: does work at once, or piece by piece where it is much.
+        trash: takes what is to be dropped without the lock.
         overrun: ends the session of a subscriber whose backlog is full, with the name and the value of the limit.
         warn: logs a warning at the end of the turn.
     """
@@ -57,6 +91,9 @@ class Publisher:
         dirty: dict[Queue, None],
         overrun: Callable[[Consumer, str, int], None],
         warn: Callable[[str], None],
+        work: Work,
+        soon: Callable[[Steps, int], None],
+        trash: list[object],
     ) -> None:
         self._settings = settings
         self._topology = topology
@@ -66,6 +103,10 @@ class Publisher:
         self._dirty = dirty
         self._overrun = overrun
         self._warn = warn
+        self._work = work
+        self._soon = soon
+        self._trash = trash
+        self._fan_outs: deque[FanOut] = deque()
         self._orders = itertools.count(1)
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -85,7 +126,7 @@ class Publisher:
         Args:
             message: the message.
             sender: the name of the session that sends it.
-            committed: it comes from a transaction, which was asked for duplicates before.
+            committed: it comes from a transaction, which was asked for duplicates and for room before.
 
         Raises:
             LimitExceeded: a queue is full, or there are too many queues.
@@ -98,10 +139,23 @@ class Publisher:
                 return
             self._remember(message.target, options.dedupe_id)
         if options.due is None:
-            self._deliver(message, sender, committed=committed)
+            fan_out = self._deliver(message, sender, committed=committed)
+            if fan_out is not None:
+                self._soon(self._finish(fan_out), PIECE)
             return
-        self._check_delayed(1)
+        if not committed:
+            self.check_delayed(1)
         self._schedule.add(options.due, message)
+
+    def check_delayed(self, messages: int) -> None:
+        """Refuse messages that are to be delivered later, and would be too many.
+
+        Raises:
+            LimitExceeded: they would.
+        """
+        limit = self._settings.max_queue_messages
+        if messages and self._schedule.waiting + messages > limit:
+            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
 
     def has_seen(self, target: str, identity: str) -> bool:
         """Whether a message with such an id was sent to a destination before."""
@@ -121,56 +175,92 @@ class Publisher:
         if name.startswith(REMOTE) and name not in self._topology.queues and self._settings.profile.ends_late_replies:
             raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
 
-    def check_commit(self, messages: Iterable[Message], sender: str) -> None:
-        """Check that the messages of a transaction can be published, but for those to queues.
+    def check_topics(self, messages: Iterable[Message], sender: str) -> None:
+        """Check that the messages of a transaction to topics can be published.
 
         Raises:
-            LimitExceeded: there are too many delayed messages, or a durable subscription without a subscriber is full.
+            LimitExceeded: a durable subscription without a subscriber is full.
         """
-        delayed = 0
         needed: dict[Feed, tuple[int, int]] = {}
         for message in messages:
-            if message.options.due is not None:
-                delayed += 1
-            elif is_topic(message.target):
-                for feed in self._topology.followers(message.target).matching(message.shared.lookup):
-                    if feed.consumer is None and (feed.no_local is None or feed.no_local != sender):
-                        count, size = needed.get(feed, (0, 0))
-                        needed[feed] = count + 1, size + message.size
-        if delayed:
-            self._check_delayed(delayed)
+            lookup = message.shared.lookup
+            for feed in self._topology.followers(message.target).candidates(lookup):
+                self._work.left -= 1
+                if feed.consumer is None and feed.wants(lookup, sender):
+                    count, size = needed.get(feed, (0, 0))
+                    needed[feed] = count + 1, size + message.size
         for feed, (count, size) in needed.items():
             if not feed.queue.fits(count, size):
                 self.hand_out(feed.queue)
             if not feed.queue.fits(count, size):
                 self._refuse_full(feed.queue, count)
 
-    def _check_delayed(self, messages: int) -> None:
-        limit = self._settings.max_queue_messages
-        if self._schedule.waiting + messages > limit:
-            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
-
-    def _deliver(self, message: Message, sender: str | None, *, forced: bool = False, committed: bool = False) -> None:
+    def _deliver(
+        self, message: Message, sender: str | None, *, forced: bool = False, committed: bool = False
+    ) -> FanOut | None:
+        """Put a message where it belongs; of a topic with many subscriptions, return what is to be finished."""
         name = message.target
+        self._work.left -= 1
         if is_topic(name):
-            for feed in self._topology.followers(name).matching(message.shared.lookup):
-                if feed.no_local is None or feed.no_local != sender:
-                    self._feed(feed, message, forced=forced)
-            return
+            followers = self._topology.followers(name)
+            steps = self._feed_each(followers, message, sender, forced=forced)
+            # Each subscription gets messages in the order of their publishing, whichever thread brings them there.
+            if len(followers) >= PIECE or any(ahead.followers.overlaps(followers) for ahead in self._fan_outs):
+                self._fan_outs.append(FanOut(followers, steps))
+                return self._fan_outs[-1]
+            for _ in steps:
+                pass
+            return None
         if name.startswith(REMOTE) and name not in self._topology.queues:
             if not forced and not committed:
                 self.check_owner(name)
-            return  # its owner is gone: a reply that nobody waits for
-        queue = self._topology.queue(name, forced=forced)
-        if not forced and not queue.fits(1, message.size):
+            return None  # its owner is gone: a reply that nobody waits for
+        queue = self._topology.queue(name, forced=forced or committed)
+        if not (forced or committed) and not queue.fits(1, message.size):
             queue = self.must_fit(name, 1, message.size)
         self._append(queue, message)
+        return None
+
+    def _feed_each(self, followers: Followers, message: Message, sender: str | None, *, forced: bool) -> Steps:
+        lookup = message.shared.lookup
+        for feed in followers.candidates(lookup):
+            self._work.left -= 1
+            if feed.wants(lookup, sender):
+                self._feed(feed, message, forced=forced)
+            if self._work.left <= 0:
+                yield
+
+    def _finish(self, fan_out: FanOut) -> Steps:
+        """Bring a message to its subscriptions, after those that were published before it and are not there yet.
+
+        Raises:
+            ProtocolError: it cannot get further.
+        """
+        while not fan_out.done:
+            first = self._fan_outs[0]
+            try:
+                next(first.steps)
+            except StopIteration:
+                first.done = True
+            except ProtocolError as error:  # for the thread that waits for it
+                first.done, first.error = True, error
+            except BaseException:
+                first.done = True
+                raise
+            finally:
+                if first.done:
+                    self._fan_outs.popleft()
+            if self._work.left <= 0:
+                yield
+        if fan_out.error is not None:
+            raise fan_out.error
 
     def append_all(self, queue: Queue, messages: Iterable[Message]) -> None:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
         items = [Item(message, next(orders)) for message in messages]
         queue.extend(items)
+        self._work.left -= 1 + len(items) * queue.cost // TOGETHER
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 
@@ -180,6 +270,7 @@ class Publisher:
             latest = self._clock.now() + declared.lifetime
             item.expires = latest if item.expires is None else min(item.expires, latest)
         queue.append(item)
+        self._work.left -= queue.cost - 1
         self._dirty[queue] = None
         if item.expires is not None:
             self._schedule.expire(item, item.expires)
@@ -192,6 +283,7 @@ class Publisher:
         while queue.ready > most:
             item = queue.first()
             queue.remove(item)
+            self._work.left -= 1
             self.dead_letter(item, TOO_LONG)
 
     def _feed(self, feed: Feed, message: Message, *, forced: bool) -> None:
@@ -217,7 +309,7 @@ class Publisher:
         """
         queue = self._topology.queue(name)
         if not queue.fits(messages, size):
-            self.hand_out(queue)
+            self.hand_out(queue, most=max(PIECE, messages))
         if not queue.fits(messages, size):
             self._refuse_full(queue, messages)
         return queue
@@ -230,11 +322,19 @@ class Publisher:
 
     # Out of them
 
-    def hand_out(self, queue: Queue, now: float | None = None) -> None:
-        """Give consumers what a queue has for them; `now` is the time of the clock, where it was looked at already."""
+    def hand_out(self, queue: Queue, now: float | None = None, *, most: int = PIECE) -> bool:
+        """Give consumers what a queue has for them, or a piece of it; return whether there may be more.
+
+        Args:
+            queue: which.
+            now: the time of the clock, where it was looked at already.
+            most: the work that it may be.
+        """
         before = queue.delivered
-        queue.dispatch(self._undeliverable, self._clock.now() if now is None else now)
+        work = queue.dispatch(self._undeliverable, self._clock.now() if now is None else now, most)
         self._counters.messages_out += queue.delivered - before
+        self._work.left -= 1 + work
+        return work >= most
 
     def _undeliverable(self, item: Item, reason: str) -> None:
         if reason:
@@ -242,25 +342,42 @@ class Publisher:
         else:
             self._expired(item)
 
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+    def give_back(self, deliveries: Sequence[Delivery]) -> Steps:
         """Return messages to their queues, to be delivered again."""
         returned: dict[Queue, list[Item]] = {}
-        most = self._settings.profile.max_deliveries
+        most, work = self._settings.profile.max_deliveries, self._work
         for delivery in deliveries:
             if most is not None and delivery.item.deliveries >= most:
                 self.dead_letter(delivery.item, "delivered too often")
-                continue
-            returned.setdefault(delivery.item.queue, []).append(delivery.item)
+            else:
+                returned.setdefault(delivery.item.queue, []).append(delivery.item)
+            work.left -= 1
+            if work.left <= 0:
+                yield
         for taken_from, items in returned.items():
             queue = self._topology.home(taken_from)
             if queue is not None:
-                for item in items:
-                    item.queue = queue
-                queue.put_back(items)
-                self._dirty[queue] = None
-                if queue.declared.max_length is not None:
-                    self._shorten(queue, queue.declared.max_length)
-                self._counters.redelivered += len(items)
+                yield from self._put_back(queue, sorted(items, key=order_of))
+
+    def _put_back(self, queue: Queue, items: list[Item]) -> Steps:
+        """Return messages, which are in order, to their places; nothing is handed out before the first one is there."""
+        work, end = self._work, len(items)
+        queue.returning += 1
+        while end and not queue.deleted:
+            start = max(0, end - PIECE)  # the last ones first, so that the others come in front of them
+            piece = items[start:end]
+            for item in piece:
+                item.queue = queue
+            queue.put_back(piece)
+            self._counters.redelivered += len(piece)
+            work.left -= len(piece) * queue.cost
+            end = start
+            if end and work.left <= 0:
+                yield
+        queue.returning -= 1
+        self._dirty[queue] = None
+        if queue.declared.max_length is not None:
+            self._shorten(queue, queue.declared.max_length)
 
     def dead_letter(self, item: Item, reason: str) -> None:
         """Move a message, which is in no queue, to the dead-letter queue, where the broker keeps such ones."""
@@ -286,8 +403,11 @@ class Publisher:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
         source = item.queue.name
         message = item.message.moved(name, self._settings.profile.letter(pairs, item.message.options, source))
+        self._work.left -= 1
         if is_topic(name):
-            self._deliver(message, None, forced=True)
+            fan_out = self._deliver(message, None, forced=True)
+            if fan_out is not None:
+                self._soon(self._finish(fan_out), PIECE)
             return True
         queue = self._topology.queue(name, forced=True)
         if source == name or not queue.fits(1, message.size):
@@ -296,50 +416,95 @@ class Publisher:
         self._append(queue, message)
         return True
 
-    def take_out(self, name: str, numbers: Collection[int] | None = None) -> list[Item]:
-        """Take out the messages that wait in a queue, or those of them with these places, and return them."""
-        queue = self._topology.queues.get(name)
-        if queue is None:
-            return []
+    def take_out(
+        self,
+        name: str,
+        numbers: Collection[int] | None = None,
+        then: Callable[[Item], FanOut | None] = lambda item: None,
+    ) -> Taken:
+        """Take out the messages that wait in a queue now, or those of them with these places, piece by piece.
+
+        Args:
+            name: of the queue.
+            numbers: the places.
+            then: called with each; what it begins to publish is published before the next one is taken.
+        """
+        taken, queue = Taken(), self._topology.queues.get(name)
+        if queue is not None:
+            self._soon(self._take_each(queue, queue.items(), numbers, then, taken), queue.ready)
+        return taken
+
+    def _take_each(
+        self,
+        queue: Queue,
+        items: list[Item],
+        numbers: Collection[int] | None,
+        then: Callable[[Item], FanOut | None],
+        taken: Taken,
+    ) -> Steps:
+        for item in items:
+            if (numbers is None or item.order in numbers) and queue.remove(item):
+                taken.count += 1
+                if (fan_out := then(item)) is not None:
+                    yield from self._finish(fan_out)
+            self._work.left -= queue.cost
+            if self._work.left <= 0:
+                self._dirty[queue] = None
+                yield
         self._dirty[queue] = None
-        items = [item for item in queue.items() if numbers is None or item.order in numbers]
-        for item in items:
-            queue.remove(item)
-        return items
+        self._trash.append(items)
 
-    def move_all(self, name: str, target: str, numbers: Collection[int] | None = None) -> int:
-        """Move the messages that wait in a queue, or those with these places, to another; return how many."""
-        items = self.take_out(name, numbers)
-        queue = self._topology.queue(target, forced=True)
-        for item in items:
-            self._append(queue, item.message.moved(target, ()))
-        return len(items)
+    def move_all(self, name: str, target: str, numbers: Collection[int] | None = None) -> Taken:
+        """Move the messages that wait in a queue, or those with these places, to another."""
 
-    def retry_all(self, name: str, numbers: Collection[int] | None = None) -> int:
-        """Send dead letters of a queue, or those with these places, to where they came from; return how many."""
-        queue = self._topology.queues.get(name)
-        origins = {item.order: origin_of(item.message.headers) for item in queue.items()} if queue is not None else {}
-        found = [order for order, origin in origins.items() if origin not in (None, name)]
-        items = self.take_out(name, set(found) if numbers is None else set(found).intersection(numbers))
+        def move(item: Item) -> None:
+            self._append(self._topology.queue(target, forced=True), item.message.moved(target, ()))
+
+        return self.take_out(name, numbers, move)
+
+    def retry_all(self, name: str, numbers: Collection[int] | None = None) -> Taken:
+        """Send dead letters of a queue, or those with these places, to where they came from."""
+        taken, queue = Taken(), self._topology.queues.get(name)
+        if queue is not None:
+            self._soon(self._retry_each(queue, queue.items(), numbers, taken), queue.ready)
+        return taken
+
+    def _retry_each(self, queue: Queue, items: list[Item], numbers: Collection[int] | None, taken: Taken) -> Steps:
         for item in items:
-            message = item.message.moved(origins[item.order] or "", (), without=LETTER_HEADERS)
-            self._deliver(message, None, forced=True)
-        return len(items)
+            origin = origin_of(item.message.headers) if numbers is None or item.order in numbers else None
+            if origin not in (None, queue.name) and queue.remove(item):
+                taken.count += 1
+                message = item.message.moved(origin or "", (), without=LETTER_HEADERS)
+                if (fan_out := self._deliver(message, None, forced=True)) is not None:
+                    yield from self._finish(fan_out)
+            self._work.left -= queue.cost
+            if self._work.left <= 0:
+                self._dirty[queue] = None
+                yield
+        self._dirty[queue] = None
+        self._trash.append(items)
 
     # At their time
 
     def run_due(self) -> None:
-        """Deliver what was kept for now, and take away what has expired."""
-        now = self._clock.now()
+        """Deliver what was kept for now, and take away what has expired; or a piece of that."""
+        now, work = self._clock.now(), self._work
         for message in self._schedule.due(now):
-            self._deliver(message, None, forced=True)
+            fan_out = self._deliver(message, None, forced=True)
+            if fan_out is not None:
+                self._soon(self._finish(fan_out), PIECE)
+            if work.left <= 0:
+                return
         for found in self._schedule.expired(now):
+            work.left -= 1
             if isinstance(found, Queue):
                 if found.unused_at is not None and found.unused_at <= now:
                     self._topology.delete(found)
             elif found.queue.remove(found):
                 self._expired(found)
                 self._dirty[found.queue] = None
+            if work.left <= 0:
+                return
 
     def watch(self, queue: Queue, now: float) -> None:
         """Note whether a queue that ends when it is not used is used."""

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import excess
 from stompy.broker.profile import UNDECLARED
 from stompy.broker.ready import Ready, View, order_of
 from stompy.broker.stats import QueueDepth
+from stompy.broker.work import TOGETHER
 from stompy.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Item
+    from stompy.broker.message import Item, Message
     from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
+
+_COPIED = 50
+"""Messages that are copied at once for a browser."""
+
+
+class Waiting(list["Item"]):
+    """The messages that waited in a queue at one moment, in order, for all who look at them one after the other."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Queue:
@@ -57,6 +68,8 @@ class Queue:
         """When it ends unless somebody subscribes to it."""
         self.paused = False
         """Whether nothing is handed out."""
+        self.returning = 0
+        """How many sets of messages are coming back to their places; until they have, nothing is handed out."""
         self.delivered = 0
         """Messages handed out so far."""
         self.unacked = 0
@@ -69,6 +82,8 @@ class Queue:
         self._ready = 0
         self._bytes = 0
         self._all = View(None)
+        self._waiting: weakref.ref[Waiting] | None = None
+        """As long as nothing was added since, and somebody looks at them."""
         self._selecting: dict[object, View] = {}
         """By selector what its consumers see; by itself a view that somebody watches the queue with."""
         self._consumers: dict[Consumer, View] = {}
@@ -89,12 +104,39 @@ class Queue:
     @property
     def removable(self) -> bool:
         """Whether nothing would be lost if the queue were made anew."""
-        return not (self._ready or self._consumers or self.unacked or self.paused or self.permanent or self._selecting)
+        used = self._ready or self._consumers or self.unacked or self._selecting
+        return not (used or self.paused or self.permanent or self.returning)
+
+    @property
+    def cost(self) -> int:
+        """How much work a message is here: it is looked at for each selector."""
+        return 1 + len(self._selecting)
+
+    @property
+    def members(self) -> int:
+        """How many take part."""
+        return len(self._consumers)
 
     @property
     def consumers(self) -> list[Consumer]:
         """Those that take part."""
         return list(self._consumers)
+
+    def waiting(self) -> tuple[Waiting, bool]:
+        """Return the messages that wait, in order, and whether they had to be collected.
+
+        There may be some among them that do not wait any more.
+        """
+        known = None if self._waiting is None else self._waiting()
+        if known is not None:
+            return known, False
+        collected = Waiting(self.items())
+        self._waiting = weakref.ref(collected)
+        return collected, True
+
+    def holds(self, item: Item) -> bool:
+        """Whether a message waits here."""
+        return item in self._all.ready or any(item in ready for ready in self._assigned.values())
 
     def items(self) -> list[Item]:
         """Return the messages that wait, in order."""
@@ -119,6 +161,7 @@ class Queue:
     def append(self, item: Item) -> None:
         """Add a message at the end."""
         item.queue = self
+        self._waiting = None
         if not self._prioritized:
             item.priority = 0 if self.declared.max_priority is None else self._priority(item)
         self._ready += 1
@@ -126,7 +169,9 @@ class Queue:
         self._all.ready.append(item)
         if self._selecting:
             for view in self._selecting.values():
-                if view.sees(item):
+                if view.looks:
+                    view.unseen.append(item)
+                elif view.sees(item):
                     view.ready.append(item)
 
     def _priority(self, item: Item) -> int:
@@ -140,6 +185,7 @@ class Queue:
                 self.append(item)
             return
         size = 0
+        self._waiting = None
         for item in items:
             item.queue = self
             if not self._prioritized:
@@ -160,9 +206,12 @@ class Queue:
         self._show(returned)
 
     def _show(self, items: list[Item]) -> None:
+        self._waiting = None
         self._all.ready.put_back(items)
         for view in self._selecting.values():
-            if seen := [item for item in items if view.sees(item)]:
+            if view.looks:
+                view.unseen.extend(items)
+            elif seen := [item for item in items if view.sees(item)]:
                 view.ready.put_back(seen)
 
     def remove(self, item: Item) -> bool:
@@ -208,9 +257,7 @@ class Queue:
         view = self._selecting.get(selector)
         if view is None:
             self._selecting[selector] = view = View(selector)
-            for item in self._all.ready:
-                if view.sees(item):
-                    view.ready.append(item)
+            view.waiting, _ = self.waiting()
         return view
 
     def leave(self, consumer: Consumer) -> None:
@@ -247,30 +294,48 @@ class Queue:
 
     # Handing out
 
-    def dispatch(self, refuse: Callable[[Item, str], None], now: float) -> None:
-        """Hand messages out while there are any and somebody has room.
+    def dispatch(self, refuse: Callable[[Item, str], None], now: float, most: int = sys.maxsize) -> int:
+        """Hand messages out while there are any and somebody has room; return how much work that was.
 
         Args:
             refuse: called for a message that cannot be delivered in its consumer's version of STOMP, with the reason,
                 and for one that has expired, with none.
             now: seconds since the epoch, by the broker's clock.
+            most: the work after which it stops; where it was so much, there may be more to do.
         """
-        if self.paused:
-            return
+        if self.paused or self.returning:
+            return 0
+        left = most
         if self._assigned:
             for consumer in list(self._assigned):
-                self._hand_assigned(consumer, refuse, now)
-        self._dispatch(self._all, refuse, now)
+                left -= self._hand_assigned(consumer, refuse, now, left)
+        left -= self._dispatch(self._all, refuse, now, left)
         if self._selecting:
             for view in list(self._selecting.values()):
-                self._dispatch(view, refuse, now)
+                if left <= 0:
+                    break
+                left -= 1 + self._look_at(view, left)
+                left -= self._dispatch(view, refuse, now, left)
+        return most - left
 
-    def _dispatch(self, view: View, refuse: Callable[[Item, str], None], now: float) -> None:
-        ready, turns = view.ready, view.turns
-        while turns and ready:
+    def _look_at(self, view: View, most: int) -> int:
+        """Find messages for a selector that came later than they; return how many were looked at."""
+        if not view.looks:
+            return 0
+        looked = view.look(most)
+        found = [item for item in looked if item in self._all.ready and view.sees(item)]
+        if found:
+            view.ready.put_back(sorted(found, key=order_of))
+        return len(looked)
+
+    def _dispatch(self, view: View, refuse: Callable[[Item, str], None], now: float, most: int) -> int:
+        ready, turns, cost, left = view.ready, view.turns, self.cost, most
+        while turns and ready and left > 0:
             consumer = turns[0]
-            if len(turns) == 1 and self._hand_many(consumer, view):
+            if len(turns) == 1 and (count := self._hand_many(consumer, view, 1 + TOGETHER * left // cost)):
+                left -= 1 + count * cost // TOGETHER
                 continue
+            left -= cost
             if not consumer.has_room():
                 turns.popleft()
                 consumer.wait_for_room(self)
@@ -281,16 +346,17 @@ class Queue:
                 if owner is not consumer:
                     self._hide(item)
                     self._assigned.setdefault(owner, Ready()).append(item)
-                    self._hand_assigned(owner, refuse, now)
+                    self._hand_assigned(owner, refuse, now, left)
                     continue
             if len(turns) > 1:
                 turns.rotate(-1)
             self._hide(item)
             self._hand(item, consumer, view, refuse, now)
+        return most - left
 
-    def _hand_many(self, consumer: Consumer, view: View) -> bool:
-        """Hand messages, as they stand, to the one consumer that there is; return whether it took any."""
-        items = consumer.deliver_all(view.ready)
+    def _hand_many(self, consumer: Consumer, view: View, most: int) -> int:
+        """Hand messages, as they stand, to the one consumer that there is; return how many it took."""
+        items = consumer.deliver_all(view.ready, most)
         if self._selecting:
             for item in items:
                 self._hide(item)
@@ -300,19 +366,21 @@ class Queue:
         self._ready -= count
         self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
         self.delivered += count
-        return count > 0
+        return count
 
-    def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float) -> None:
-        waiting, view = self._assigned[consumer], self._consumers[consumer]
-        while waiting and consumer.has_room():
+    def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float, most: int) -> int:
+        waiting, view, count = self._assigned[consumer], self._consumers[consumer], 0
+        while waiting and count < most and consumer.has_room():
+            count += 1
             item = waiting.first()
             waiting.discard(item)
             self._hand(item, consumer, view, refuse, now)
         if not waiting:
             del self._assigned[consumer]
-        elif consumer in view.turns:
+        elif count < most and consumer in view.turns:
             view.turns.remove(consumer)
             consumer.wait_for_room(self)
+        return 1 + count
 
     def _hand(
         self, item: Item, consumer: Consumer, view: View, refuse: Callable[[Item, str], None], now: float
@@ -331,3 +399,52 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self._ready} unacked={self.unacked} consumers={len(self._consumers)}>"
+
+
+class Snapshot(Queue):
+    """What a browser gets: messages that wait in a queue, copied as it has room for them.
+
+    Args:
+        source: the queue; `None` for one that is not there.
+        waiting: its messages; those are left out that wait no more when their turn comes.
+        name: of the queue.
+        selector: which of its messages the browser gets.
+        copied: returns a place for a message.
+        end: the last message.
+    """
+
+    def __init__(
+        self,
+        source: Queue | None,
+        waiting: Sequence[Item],
+        *,
+        name: str,
+        selector: Selector | None,
+        copied: Callable[[Message], Item],
+        end: Message,
+    ) -> None:
+        super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize, prioritized=False)
+        self._source = source
+        self._browsed = View(selector)
+        self._browsed.waiting = waiting
+        self._copied = copied
+        self._end: Message | None = end
+
+    def dispatch(self, refuse: Callable[[Item, str], None], now: float, most: int = sys.maxsize) -> int:
+        """Hand out copies while there is room; see `Queue.dispatch`."""
+        left = most
+        while left > 0 and (self.ready or self._end is not None) and self._all.turns:
+            if not self.ready:
+                left -= self._copy(min(left, _COPIED))
+            left -= super().dispatch(refuse, now, max(1, left))
+        return most - left
+
+    def _copy(self, most: int) -> int:
+        looked, source = self._browsed.look(most), self._source
+        for item in looked:
+            if source is not None and source.holds(item) and self._browsed.sees(item):
+                self.append(self._copied(item.message))
+        if not self._browsed.looks and self._end is not None:
+            self.append(self._copied(self._end))
+            self._end = self._source = None
+        return len(looked)

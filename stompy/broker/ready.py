@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item
@@ -29,6 +29,10 @@ class Ready:
 
     def __bool__(self) -> bool:
         return bool(self._levels)
+
+    def __contains__(self, item: Item) -> bool:
+        level = self._levels.get(item.priority)
+        return level is not None and item.order in level
 
     def __iter__(self) -> Iterator[Item]:
         return itertools.chain.from_iterable(map(_VALUES, self._levels.values()))
@@ -84,6 +88,10 @@ class Ready:
         for priority, returned in levels.items():
             level = self._level(priority)
             last = returned[-1].order
+            if not level or next(reversed(level)) < returned[0].order:
+                for item in returned:
+                    level[item.order] = item
+                continue
             # In front there may be others that came back before; only with them must the order be found.
             front = []
             for item in level.values():
@@ -111,15 +119,35 @@ class View:
         ready: the messages that wait and fulfil it.
         turns: the consumers with room, as far as is known, the next in turn first.
         owners: the consumer of each message group.
+        waiting: the messages that it was not asked about yet from `looked_at` on, as it came later than they.
+        unseen: those that were added since then.
     """
 
-    __slots__ = ("owners", "ready", "selector", "turns")
+    __slots__ = ("looked_at", "owners", "ready", "selector", "turns", "unseen", "waiting")
 
     def __init__(self, selector: Selector | None) -> None:
         self.selector = selector
         self.ready = Ready()
         self.turns: deque[Consumer] = deque()
         self.owners: dict[str, Consumer] = {}
+        self.waiting: Sequence[Item] = ()
+        self.looked_at = 0
+        self.unseen: deque[Item] = deque()
+
+    @property
+    def looks(self) -> bool:
+        """Whether it was not asked about all messages yet."""
+        return bool(self.waiting or self.unseen)
+
+    def look(self, most: int) -> list[Item]:
+        """Return the next messages to ask it about, so many at most."""
+        items = list(self.waiting[self.looked_at : self.looked_at + most])
+        self.looked_at += len(items)
+        if self.looked_at >= len(self.waiting):
+            self.waiting, self.looked_at = (), 0
+        while self.unseen and len(items) < most:
+            items.append(self.unseen.popleft())
+        return items
 
     def sees(self, item: Item) -> bool:
         """Whether a message fulfils the condition."""

@@ -7,6 +7,7 @@ delivery to one queue or topic, is left to `Commands`, which alone reports error
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,8 @@ _LONGEST = 512
 """Bytes of the longest head that is remembered."""
 _OBJECTS, _LINE = 512, 256
 """About how many bytes a remembered head takes beside its text, and each of its lines once a selector was asked."""
-_WINDOW = 256
-"""Messages that are published at once."""
+_WINDOW, _FIRST_WINDOW = 256, 16
+"""Messages that are published at once; few at first, as all of them are looked at again where one is left over."""
 
 _STATIC = frozenset(("priority", "persistent"))
 """Options that depend on the head alone."""
@@ -92,8 +93,10 @@ class RepeatedFrames:
             run: checked frames.
             at: the first one.
         """
-        while at < len(run) and not session.ended and not session.refused:
-            rows = run.rows[at : at + _WINDOW]
+        router, window = self._router, _FIRST_WINDOW
+        while at < len(run) and not session.ended and not session.refused and not router.piece_done:
+            rows = run.rows[at : at + window]
+            window = min(2 * window, _WINDOW)
             contents = self._contents(session, rows)
             groups = _by_name(contents)
             # What a queue or a user's rights do not allow is refused by `Commands`.
@@ -129,6 +132,8 @@ class RepeatedFrames:
                 break
             self._router.settle(entries, refused=False)
             at += 1
+            if self._router.piece_done:
+                break
         return at
 
     def _contents(self, session: SessionState, rows: Sequence[Row]) -> list[Content]:
@@ -179,7 +184,7 @@ class RepeatedFrames:
             router.publisher.append_all(queues[name], [sharing(head, body, budget) for head, body, _ in group])
         receipts = [_receipt(receipt) for _, _, receipt in contents if receipt is not None]
         if receipts:
-            session.write_queue.answer(b"".join(receipts))
+            session.write_queue.answer(*receipts)
         return len(contents)
 
     def _publish_each(self, session: SessionState, run: Run, at: int, contents: list[Content]) -> int:
@@ -197,9 +202,16 @@ class RepeatedFrames:
                 return done + 1
             if session.ended:
                 break
-            if receipt is not None:
-                session.write_queue.answer(_receipt(receipt))
             done += 1
+            if (unfinished := self._router.unfinished) is not None:
+                frame = run.frame(run.rows[at + done - 1])
+                unfinished.refuse = functools.partial(self._router.fail, session, offender=frame)
+                if receipt is not None:
+                    unfinished.finish = functools.partial(session.write_queue.answer, _receipt(receipt))
+            elif receipt is not None:
+                session.write_queue.answer(_receipt(receipt))
+            if self._router.piece_done:
+                break
         return done
 
     def _find(

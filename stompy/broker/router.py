@@ -2,18 +2,23 @@
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
+| 0 | `Router._entrance` | whose turn is next: held while waiting for the next one | no |
 | 1 | `Router._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
 | 2 | `WriteQueue._lock` | the frames for one client | no |
 
-Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held.
+Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held. It is
+held for a piece of work at a time (`work.py`), then given to the others in turn.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import MemoryBudget
@@ -25,6 +30,7 @@ from stompy.broker.settings import Settings
 from stompy.broker.stats import BrokerStats, Counters
 from stompy.broker.subscriptions import Subscriptions
 from stompy.broker.topology import Topology
+from stompy.broker.work import PIECE, Steps, Unfinished, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
@@ -53,11 +59,19 @@ class Router:
 
     def __init__(self, settings: Settings, *, instance: str) -> None:
         self._settings = settings
+        self._entrance = threading.Lock()
         self._lock = threading.Lock()
         self.owner: Owner | None = None
         """The process in which the broker runs, if it does; no other may take a turn."""
+        self.work = Work()
+        """What was done in the current turn."""
+        self.trash: list[object] = []
+        """What is dropped after the turn, as that takes time."""
+        self._unfinished = Unfinished()  # of the current turn
+        self._handing_out: Unfinished | Timer | None = None  # whose thread does so until nothing is left
+        self._visits = 0  # queues from which it still does
         self._sessions: dict[SessionState, None] = {}
-        self._dirty: dict[Queue, None] = {}
+        self._dirty: OrderedDict[Queue, None] = OrderedDict()
         self._touched: list[WriteQueue] = []
         self._notices: list[tuple[int, str]] = []
         self.counters = Counters()
@@ -67,7 +81,7 @@ class Router:
         self.clock.turned = self.tick
         self._schedule: Schedule[Message] = Schedule()
         self.timer = Timer(self._look)
-        self.topology = Topology(settings, self.budget, self._dirty)
+        self.topology = Topology(settings, self.budget, self._dirty, work=self.work, trash=self.trash)
         self.publisher = Publisher(
             settings,
             self.topology,
@@ -77,9 +91,12 @@ class Router:
             dirty=self._dirty,
             overrun=self._overrun,
             warn=self.warn,
+            work=self.work,
+            soon=self.soon,
+            trash=self.trash,
         )
         self.subscriptions = Subscriptions(
-            self.topology, self.publisher, profile=settings.profile, instance=instance, flush=self.flush
+            self.topology, self.publisher, profile=settings.profile, instance=instance, flush=self.flush, soon=self.soon
         )
         self._next: float | None = None
 
@@ -87,31 +104,95 @@ class Router:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the lock; at the end do what is due, hand messages out, release the lock, then log and wake writers."""
+        """Hold the lock; then do what is due, and in further turns what was left to be done `later`.
+
+        At the end of each turn messages are handed out; after it, without the lock, writers are woken.
+        """
         self._check_owner()
+        unfinished = Unfinished()
+        self._take_lock(unfinished)
+        try:
+            yield
+        finally:
+            while not self._end_turn(unfinished):
+                self._take_lock(unfinished)
+
+    def _take_lock(self, unfinished: Unfinished) -> None:
+        # Whoever has released the lock must not have it again while others wait: the first of them stands at the
+        # entrance, until it has the lock.
+        with self._entrance:
+            self._lock.acquire()
+        self._unfinished = unfinished
+        self.work.begin()
+
+    def _end_turn(self, unfinished: Unfinished) -> bool:
+        """Do a piece of what is to be done, and release the lock; return whether nothing is left for this thread."""
         touched: list[WriteQueue] = []
         notices: list[tuple[int, str]] = []
+        trash: list[object] = []
+        done = True
         try:
-            with self._lock:
-                try:
-                    yield
-                finally:
-                    moment = self._schedule.next()
-                    if moment is not None and moment <= self.clock.now():
-                        self.publisher.run_due()
-                    self.flush()
-                    self._schedule_timer()
-                    touched += self._touched
-                    notices += self._notices
-                    self._touched.clear()
-                    self._notices.clear()
-                    for write_queue in touched:
-                        write_queue.clear_announcement()
+            try:
+                self.work.go_on()
+                unfinished.go_on(self.work)
+                if self._is_due():
+                    self.publisher.run_due()
+                self.flush()
+            finally:
+                # What a thread leaves to be handed out it hands out before it does anything else: who publishes faster
+                # than that has to wait. It looks once at each queue; where there is still more then, as consumers take
+                # what they get, the timer goes on. Threads that come meanwhile find the place taken.
+                if not self._dirty:
+                    self._handing_out = None
+                elif self._handing_out is None:
+                    self._handing_out, self._visits = unfinished, len(self._dirty)
+                elif self._handing_out is unfinished and self._visits <= 0:
+                    self._handing_out = self.timer
+                    self.timer.notify()
+                done = not unfinished.steps and self._handing_out is not unfinished
+                self._schedule_timer()
+                touched += self._touched
+                notices += self._notices
+                trash += self.trash
+                self._touched.clear()
+                self._notices.clear()
+                self.trash.clear()
+                for write_queue in touched:
+                    write_queue.clear_announcement()
         finally:
+            self.work.end()
+            self._lock.release()
             for level, notice in notices:
                 _LOG.log(level, "%.1000s", printable(notice))
             for write_queue in touched:
                 write_queue.wake()
+        return done
+
+    def later(self, steps: Steps) -> None:
+        """Do something piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
+        self._unfinished.steps.append(steps)
+
+    def soon(self, steps: Steps, size: int) -> None:
+        """Do something of about that size: at once if it is small, else as `later`."""
+        if size < PIECE and not self._unfinished.steps:
+            for _ in steps:
+                pass
+        else:
+            self.later(steps)
+
+    @property
+    def unfinished(self) -> Unfinished | None:
+        """What the current turn has left to be done `later`; `None` if there is nothing."""
+        return self._unfinished if self._unfinished.steps else None
+
+    @property
+    def piece_done(self) -> bool:
+        """Whether the others are to have their turn."""
+        return self.work.left <= 0 or bool(self._unfinished.steps)
+
+    def _is_due(self) -> bool:
+        moment = self._schedule.next()
+        return moment is not None and moment <= self.clock.now()
 
     def _check_owner(self) -> None:
         if self.owner is not None:
@@ -124,14 +205,16 @@ class Router:
             self.timer.notify()
 
     def flush(self) -> None:
-        """Hand out what was published or has come back.
+        """Hand out what was published or has come back, or a piece of that.
 
         Not done at once for each frame: the RECEIPT of a SUBSCRIBE shall stand before its first MESSAGE.
         """
         now = self.clock.now() if self._dirty else None
-        while self._dirty:
-            queue, _ = self._dirty.popitem()
-            self.publisher.hand_out(queue, now)
+        while self._dirty and self.work.left > 0:
+            queue, _ = self._dirty.popitem(last=False)
+            self._visits -= 1
+            if self.publisher.hand_out(queue, now, most=self.work.left):
+                self._dirty[queue] = None
             if queue.declared.unused is not None:
                 self.publisher.watch(queue, self.clock.now())
             if queue.removable:
@@ -139,15 +222,33 @@ class Router:
 
     def tick(self) -> None:
         """Do what is due by the clock; takes the lock."""
-        with self.turn():
-            pass  # its end does
+        due = True
+        while due:
+            with self.turn():
+                pass  # its end does
+            with self._held():
+                due = self._is_due()
 
     def _look(self) -> float | None:
-        """Do what is due; return the seconds until something is."""
-        self.tick()
-        with self._lock:
+        """Do what is due, and what was left to be handed out; return the seconds until something is due."""
+        with self.turn():
+            pass
+        with self._held():
+            if self._handing_out is self.timer and self._dirty:
+                return 0.0
             self._next = self._schedule.next()
             return None if self._next is None else self._next - self.clock.now()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the lock to look at something."""
+        self._check_owner()
+        with self._entrance:
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def warn(self, text: str) -> None:
         """Log a warning at the end of the turn."""
@@ -173,7 +274,7 @@ class Router:
             return
         refuse = self._settings.profile.refuse
         if refuse is None:
-            self._end_by(session, str(error), session.protocol.fail(str(error), offender=offender))
+            self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
         else:
             self.refuse(session, refuse(error, offender, session.protocol.version), offender)
 
@@ -185,20 +286,20 @@ class Router:
             self._notices.append((logging.INFO, f"{session.peer}: ended: {refusal.message}"))
             self.hang_up(session)
             return
-        data = refusal_frames(refusal, offender, session.protocol.grammar)
+        frames = refusal_frames(refusal, offender, session.protocol.grammar)
         if refusal.closes:
-            self._end_by(session, refusal.message, data)
+            self._end_by(session, refusal.message, frames)
         else:
             session.refused = refusal.last
             self.counters.errors += 1
-            session.write_queue.answer(data)
+            session.write_queue.answer(*frames)
 
-    def _end_by(self, session: SessionState, message: str, data: bytes) -> None:
+    def _end_by(self, session: SessionState, message: str, frames: tuple[bytes, ...]) -> None:
         """Write an ERROR and end the session; what it had goes back."""
         self.detach(session)
         self.counters.errors += 1
         self._notices.append((logging.INFO, f"{session.peer}: ended with ERROR: {message}"))
-        session.write_queue.answer(data)
+        session.write_queue.answer(*frames)
         session.write_queue.finish()
 
     def detach(self, session: SessionState) -> None:
@@ -206,29 +307,42 @@ class Router:
         if session.ended:
             return
         session.ended = True
-        for transaction in session.transactions.values():
-            self.abort(session, transaction)
-        session.transactions.clear()
+        self.later(self._leave(session))
+
+    def _leave(self, session: SessionState) -> Steps:
+        work = self.work
         unwritten = session.write_queue.withdraw(lambda delivery: not delivery.transient)
         for delivery in unwritten:
             delivery.item.deliveries -= 1
         lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
+        for transaction in session.transactions.values():
+            self.abort(session, transaction)
+            self.trash.append(transaction)
+        session.transactions.clear()
+        entries = session.ledger.take_all()
+        for consumer in list(session.consumers.values()):
+            yield from self.topology.leaving(consumer)
+        session.consumers.clear()
         returning: set[Consumer] = set()
-        for entry in session.ledger.take_all():
+        for entry in entries:
             delivery = entry.item
             delivery.item.queue.unacked -= 1
             if self._settings.profile.first_as_redelivered and delivery.consumer in returning:
                 delivery.item.deliveries -= 1
             returning.add(delivery.consumer)
             lost.append(delivery)
-        for consumer in session.consumers.values():
-            self.topology.leave(consumer)
-        session.consumers.clear()
-        self.publisher.give_back(delivery for delivery in lost if not delivery.transient)
+            work.left -= 1
+            if work.left <= 0:
+                yield
+        yield from self.publisher.give_back([delivery for delivery in lost if not delivery.transient])
         for name in session.temporary:
             self.topology.forget(self.topology.queues[name])
+            work.left -= 1
+            if work.left <= 0:
+                yield
         session.temporary.clear()
         self._sessions.pop(session, None)
+        self.trash += (entries, lost)
 
     def hang_up(self, session: SessionState) -> None:
         """End a session without an ERROR: the client finds the end of the stream."""
@@ -237,16 +351,18 @@ class Router:
 
     def refill(self, session: SessionState) -> None:
         """Go on with the subscriptions of a session that waited for room."""
+        self.soon(self._refill(session), len(session.parked))
+
+    def _refill(self, session: SessionState) -> Steps:
         for consumer in list(session.parked):
             self.freed(consumer)
+            if self.work.left <= 0:
+                yield
 
     def freed(self, consumer: Consumer) -> None:
         """Go on with a subscription that may have room again."""
-        for queue in consumer.waits_at:
-            queue.resume(consumer)
-            self._dirty[queue] = None
-        consumer.waits_at.clear()
-        consumer.session.parked.pop(consumer, None)
+        if consumer.waits_at:
+            self.soon(self.topology.resuming(consumer), len(consumer.waits_at))
 
     # Messages
 
@@ -264,14 +380,19 @@ class Router:
             refused: whether it was a NACK.
             requeue: whether the NACK lets it be delivered again.
         """
+        if len(entries) < PIECE and not refused:
+            self._settled(entries)
+        else:
+            self.soon(self._settle(entries, refused=refused, requeue=requeue), len(entries))
+
+    def _settled(self, entries: list[Entry[Delivery]]) -> None:
         consumers: dict[Consumer, None] = {}
         for entry in entries:
             queue = entry.item.item.queue
             queue.unacked -= 1
             self._dirty[queue] = None
             consumers[entry.item.consumer] = None
-        if refused:
-            self._refused([entry.item for entry in entries], requeue=requeue)
+        self.work.left -= len(entries)
         session = entries[0].item.consumer.session
         for consumer in consumers:
             self.freed(consumer)
@@ -280,7 +401,14 @@ class Router:
         if session.parked and len(session.ledger) + len(entries) >= session.max_unacked:
             self.refill(session)  # the others have waited for it too
 
-    def _refused(self, deliveries: list[Delivery], *, requeue: bool) -> None:
+    def _settle(self, entries: list[Entry[Delivery]], *, refused: bool, requeue: bool) -> Steps:
+        if refused:
+            yield from self._refused([entry.item for entry in entries], requeue=requeue)
+        for start in range(0, len(entries), PIECE):
+            self._settled(entries[start : start + PIECE])
+            yield
+
+    def _refused(self, deliveries: list[Delivery], *, requeue: bool) -> Steps:
         nack = self._settings.profile.nack
         again = []
         for delivery in deliveries:
@@ -296,7 +424,10 @@ class Router:
                 self.publisher.dead_letter(item, "refused by its consumer")
             else:
                 again.append(delivery)
-        self.publisher.give_back(again)
+            self.work.left -= 1
+            if self.work.left <= 0:
+                yield
+        yield from self.publisher.give_back(again)
 
     # Transactions
 
@@ -316,27 +447,38 @@ class Router:
             raise RemoteProtocolError("COMMIT FAILED: Transaction marked rollback only xaErrorCode:100")
         needed = transaction.needed()
         self.topology.check_room(needed)
+        self.publisher.check_delayed(transaction.delayed)
         for name_, (count, size) in needed.items():
             self.publisher.must_fit(name_, count, size)
-        self.publisher.check_commit(transaction.messages, session.name)
+        self.publisher.check_topics(transaction.to_topics, session.name)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
         del session.transactions[name]
         session.failure = transaction.failure
         if session.failure is None:
             session.late_receipts += transaction.receipts
         session.budget.take(-transaction.kept)
+        self.soon(self._commit(session, transaction), transaction.frames)
+
+    def _commit(self, session: SessionState, transaction: Transaction) -> Steps:
         for message in transaction.messages:
             self.publisher.publish(message, session.name, committed=True)
+            if self.work.left <= 0:
+                yield
         for entries, refused in transaction.settled:
-            self.settle(entries, refused=refused)
-        for entries in transaction.lost:
-            session.ledger.restore(entries)
+            if refused:
+                yield from self._settle(entries, refused=True, requeue=True)
+            else:
+                self.settle(entries, refused=False)
+            if self.work.left <= 0:
+                yield
+        session.ledger.restore(itertools.chain.from_iterable(transaction.lost))
+        self.trash.append(transaction)
 
     def abort(self, session: SessionState, transaction: Transaction) -> None:
         """Forget what a transaction holds; its messages wait for their ACK again."""
         session.budget.take(-transaction.kept)
-        for entries in [*(entries for entries, _ in transaction.settled), *transaction.lost]:
-            session.ledger.restore(entries)
+        held = [*(entries for entries, _ in transaction.settled), *transaction.lost]
+        session.ledger.restore(itertools.chain.from_iterable(held))
 
     # What is seen from outside
 
@@ -365,31 +507,32 @@ class Router:
 
     def depth(self, name: str) -> int:
         """Return how many messages of a queue wait for a consumer."""
-        self._check_owner()
-        with self._lock:
+        with self._held():
             queue = self.topology.queues.get(name)
             return queue.ready if queue else 0
 
     def snapshot(self) -> BrokerStats:
-        """Return the state of this moment."""
-        self._check_owner()
-        with self._lock:
-            counters = self.counters
-            return BrokerStats(
-                sessions=len(self._sessions),
-                sessions_total=counters.sessions,
-                queues={name: queue.depth for name, queue in self.topology.queues.items()},
-                topics=self.topology.topics(),
-                durables={feed.queue.name: feed.queue.depth for feed in self.topology.durables.values()},
-                scheduled=self._schedule.waiting,
-                subscriptions=sum(len(session.consumers) for session in self._sessions),
-                transactions=sum(len(session.transactions) for session in self._sessions),
-                messages_in=counters.messages_in,
-                messages_out=counters.messages_out,
-                redelivered=counters.redelivered,
-                dead_lettered=counters.dead_lettered,
-                expired=counters.expired,
-                duplicates=counters.duplicates,
-                discarded=counters.discarded,
-                errors=counters.errors,
-            )
+        """Return the state of this moment; with many queues, of their depths a moment later."""
+        with self._held():
+            counters, longest = replace(self.counters), self.work.longest
+            sessions, queues = list(self._sessions), list(self.topology.queues.items())
+            durables, topics = list(self.topology.durables.values()), self.topology.topics()
+        return BrokerStats(
+            sessions=len(sessions),
+            sessions_total=counters.sessions,
+            queues={name: queue.depth for name, queue in queues},
+            topics=topics,
+            durables={feed.queue.name: feed.queue.depth for feed in durables},
+            scheduled=self._schedule.waiting,
+            subscriptions=sum(len(session.consumers) for session in sessions),
+            transactions=sum(len(session.transactions) for session in sessions),
+            messages_in=counters.messages_in,
+            messages_out=counters.messages_out,
+            redelivered=counters.redelivered,
+            dead_lettered=counters.dead_lettered,
+            expired=counters.expired,
+            duplicates=counters.duplicates,
+            discarded=counters.discarded,
+            errors=counters.errors,
+            longest_turn=longest,
+        )

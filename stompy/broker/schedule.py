@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -94,20 +94,18 @@ class Schedule(Generic[T]):
         self._later = [entry for entry in self._later if wanted(entry[2])]
         heapq.heapify(self._later)
 
-    def due(self, now: float) -> list[T]:
-        """Take out and return what is due, in order."""
-        return [entry for _, _, entry in self._take(self._later, now)]
+    def due(self, now: float) -> Iterator[T]:
+        """Take out and yield what is due, in order."""
+        return (entry for _, _, entry in self._take(self._later, now))
 
-    def expired(self, now: float) -> list[Item | Queue]:
-        """Take out and return the messages and queues whose time is over, if they still exist."""
-        return [item for _, _, found in self._take(self._expiring, now) if (item := found()) is not None]
+    def expired(self, now: float) -> Iterator[Item | Queue]:
+        """Take out and yield the messages and queues whose time is over, if they still exist."""
+        return (item for _, _, found in self._take(self._expiring, now) if (item := found()) is not None)
 
     @staticmethod
-    def _take(heap: list[Any], now: float) -> list[Any]:
-        taken = []
+    def _take(heap: list[Any], now: float) -> Iterator[Any]:
         while heap and heap[0][0] <= now:
-            taken.append(heapq.heappop(heap))
-        return taken
+            yield heapq.heappop(heap)
 
     def next(self) -> float | None:
         """Return the moment of the next thing to do."""

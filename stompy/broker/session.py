@@ -256,40 +256,54 @@ class Session:
         self._process_batch(items)
 
     def _process_batch(self, items: Sequence[Frame | Run]) -> None:
-        state, protocol = self._state, self._protocol
-        with self._router.turn():
-            for item in items:
-                if isinstance(item, Run):
-                    self._process_run(item)
-                else:
-                    self._process_frame(item)
-                if state.ended or protocol.error is not None:
-                    break
-            if not state.ended:
-                protocol.accept(())  # what the parser found after these frames
-            if protocol.error is not None:
-                self._router.fail(state, protocol.error, protocol.offender)
+        state, protocol, at, row = self._state, self._protocol, 0, 0
+        over = False
+        while not over:
+            with self._router.turn():
+                while at < len(items) and not self._is_over() and not self._router.piece_done:
+                    item = items[at]
+                    if isinstance(item, Run):
+                        row = self._process_run(item, row)
+                        if row < len(item.rows):
+                            continue
+                    else:
+                        self._process_frame(item)
+                    at, row = at + 1, 0
+                over = at == len(items) or self._is_over()
+                if over and not state.ended:
+                    protocol.accept(())  # what the parser found after these frames
+                if protocol.error is not None:
+                    self._router.fail(state, protocol.error, protocol.offender)
+            over = over or self._is_over()
         while state.calls:
             state.calls.pop(0)()
 
-    def _process_run(self, run: Run) -> None:
-        state, protocol, rows, at = self._state, self._protocol, run.rows, 0
+    def _is_over(self) -> bool:
+        return self._state.ended or self._protocol.error is not None
+
+    def _process_run(self, run: Run, at: int) -> int:
+        """Process frames from `at` on; return where the first one is that is left for another turn."""
+        state, rows, router = self._state, run.rows, self._router
         repeated = self._commands.repeated
         fast = repeated.publish if run.command == "SEND" else repeated.settle if run.command == "ACK" else None
-        while at < len(rows) and not state.ended and protocol.error is None:
+        while at < len(rows) and not self._is_over() and not router.piece_done:
             if fast is not None and not state.refused:
                 at = fast(state, run, at)
-                if at == len(rows) or state.ended:
-                    return
+                if at == len(rows) or state.ended or router.piece_done:
+                    break
             self._process_frame(run.frame(rows[at]))
             at += 1
+        return at
 
     def _process_frame(self, frame: Frame) -> None:
         if self._protocol.admits(frame):
+            self._router.work.left -= 1
             try:
                 self._process_one(frame)
             except ProtocolError as error:
                 self._router.fail(self._state, error, frame)
+            if (unfinished := self._router.unfinished) is not None:
+                unfinished.refuse = lambda error: self._router.fail(self._state, error, frame)
 
     def _process_one(self, frame: Frame) -> None:
         state, error = self._state, self._refused.pop(id(frame), None)

@@ -47,6 +47,8 @@ class BrokerStats:
         duplicates: messages dropped as their `dedupe_id` was seen before.
         discarded: messages given up: refused as dead letters too, or the dead-letter queue was full.
         errors: ERROR frames written.
+        longest_turn: the most messages, subscriptions and queues that were looked at for one client before others had
+            their turn.
     """
 
     sessions: int
@@ -65,6 +67,7 @@ class BrokerStats:
     duplicates: int
     discarded: int
     errors: int
+    longest_turn: int
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Message
 from stompy.broker.options import SubscribeOptions
+from stompy.broker.queues import Snapshot
 from stompy.broker.topology import Feed
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from stompy.broker.publisher import Publisher
     from stompy.broker.session_state import SessionState
     from stompy.broker.topology import Topology
+    from stompy.broker.work import Steps
 
 
 class Subscriptions:
@@ -29,6 +31,7 @@ class Subscriptions:
         profile: how it is done.
         instance: the first part of every key.
         flush: hands out what is there.
+        soon: does work at once, or piece by piece where it is much.
     """
 
     def __init__(
@@ -39,12 +42,14 @@ class Subscriptions:
         profile: Profile,
         instance: str,
         flush: Callable[[], None],
+        soon: Callable[[Steps, int], None],
     ) -> None:
         self._topology = topology
         self._publisher = publisher
         self._profile = profile
         self._instance = instance
         self._flush = flush
+        self._soon = soon
         self._keys = itertools.count(1)
 
     def subscribe(
@@ -108,20 +113,24 @@ class Subscriptions:
             consumer.feeds.append(feed)
             self._topology.add(feed)
         elif target.pattern:
-            self._topology.join_all(consumer, target.name)
+            self._soon(self._topology.join_all(consumer, target.name), len(self._topology.queues))
         elif declares is None:
             self._topology.join(consumer, self._topology.queue(target.name))
         else:
             self._topology.join(consumer, self._topology.declare(target.name, declares, consumer.session))
 
     def _browse(self, consumer: Consumer, targets: tuple[Target, ...]) -> None:
-        consumer.backlog = backlog = self._topology.snapshot(
-            targets[0].name, consumer.selector, self._publisher.new_item
+        queue = self._topology.queues.get(targets[0].name)
+        consumer.backlog = Snapshot(
+            queue,
+            () if queue is None else self._topology.collect(consumer, queue),
+            name=targets[0].name,
+            selector=consumer.selector,
+            copied=self._publisher.new_item,
+            end=Message([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar),
         )
-        end = Message([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar)
-        backlog.append(self._publisher.new_item(end))
         consumer.selector = None
-        self._topology.join(consumer, backlog)
+        self._topology.join(consumer, consumer.backlog)
 
     def unsubscribe(self, session: SessionState, key: str, *, delete: bool = False) -> None:
         """End a subscription; what it was given stays to be acknowledged until the session ends (A-30).
@@ -133,24 +142,24 @@ class Subscriptions:
         """
         self._flush()
         consumer = session.consumers.pop(key)
+        self._soon(
+            self._leave(session, consumer, delete=delete), len(consumer.queues) + session.ledger.count(consumer.key)
+        )
+
+    def _leave(self, session: SessionState, consumer: Consumer, *, delete: bool) -> Steps:
         bound = [queue for queue in consumer.queues if queue.declared.name is not None] if delete else []
-        self._topology.leave(consumer)
+        yield from self._topology.leaving(consumer)
         for queue in bound:
             self._topology.delete(queue)
         if self._profile.unsubscribe_returns:
-            self._return_all(session, consumer)
+            mine = session.ledger.take_subscription(consumer.key)
+            for entry in mine:
+                entry.item.item.queue.unacked -= 1
+                if self._profile.returns_as_new:
+                    entry.item.item.deliveries -= 1
+            yield from self._publisher.give_back([entry.item for entry in mine if not entry.item.transient])
         consumer.over = True
         consumer.give_back()
-
-    def _return_all(self, session: SessionState, consumer: Consumer) -> None:
-        entries = session.ledger.take_all()
-        mine = [entry for entry in entries if entry.item.consumer is consumer]
-        session.ledger.restore(entry for entry in entries if entry.item.consumer is not consumer)
-        for entry in mine:
-            entry.item.item.queue.unacked -= 1
-            if self._profile.returns_as_new:
-                entry.item.item.deliveries -= 1
-        self._publisher.give_back(entry.item for entry in mine if not entry.item.transient)
 
     def own(self, session: SessionState, target: Target) -> None:
         """Make a temporary queue of a session, where it is one and not there."""

@@ -6,25 +6,29 @@ import sys
 from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import Patterns, Target
-from stompy.broker.queues import Queue
+from stompy.broker.queues import Queue, Waiting
 from stompy.errors import LimitExceeded, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from stompy.broker.budget import MemoryBudget
     from stompy.broker.conditions import Lookup
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Item, Message
     from stompy.broker.options import SubscribeOptions
     from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
+    from stompy.broker.work import Steps, Work
 
 _REMEMBERED = 1_000
 """Topics for which it is remembered who gets their messages."""
+_COLLECTED = 100
+"""Messages that are collected in the time in which one is looked at."""
+_PLACE = 8
+"""Bytes of state that a message counts for in what was collected."""
 _LONGEST_REMEMBERED = 1024
 """Characters of the longest name among them."""
 
@@ -57,6 +61,11 @@ class Feed:
         self.consumer = consumer
         self.no_local = no_local
 
+    def wants(self, lookup: Lookup, sender: str | None) -> bool:
+        """Whether it gets a message of that session; `lookup` returns the value of a header."""
+        selected = self.selector is None or self.selector.matches(lookup)
+        return selected and (self.no_local is None or self.no_local != sender)
+
 
 class Followers:
     """Those that may get the messages of a topic, found in time that does not grow with selectors of equality.
@@ -65,10 +74,11 @@ class Followers:
         feeds: all of them, in their order.
     """
 
-    __slots__ = ("_by_value", "_feeds", "_looked_at")
+    __slots__ = ("_by_value", "_feeds", "_looked_at", "_set")
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
         self._feeds = tuple(feeds)
+        self._set: frozenset[Feed] | None = None
         self._looked_at: list[int] = []
         self._by_value: dict[str, dict[str, list[int]]] = {}
         for place, feed in enumerate(self._feeds):
@@ -79,15 +89,22 @@ class Followers:
                 name, value = equality
                 self._by_value.setdefault(name, {}).setdefault(value, []).append(place)
 
-    def matching(self, lookup: Lookup) -> Iterator[Feed]:
-        """Yield those whose selector is true, in their order; `lookup` returns the value of a header."""
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def overlaps(self, other: Followers) -> bool:
+        """Whether some are in both."""
+        if self._set is None:
+            self._set = frozenset(self._feeds)
+        return not self._set.isdisjoint(other._feeds)
+
+    def candidates(self, lookup: Lookup) -> Iterator[Feed]:
+        """Yield those whose selector may be true, in their order; `lookup` returns the value of a header."""
         places = self._looked_at
         if self._by_value:
             places = sorted([*places, *(place for name in self._by_value for place in self._with(name, lookup))])
         for place in places:
-            feed = self._feeds[place]
-            if feed.selector is None or feed.selector.matches(lookup):
-                yield feed
+            yield self._feeds[place]
 
     def _with(self, name: str, lookup: Lookup) -> Sequence[int]:
         value = lookup(name)
@@ -101,12 +118,24 @@ class Topology:
         settings: limits.
         budget: counts the names.
         dirty: takes queues that the router has to look at.
+        work: counts what is done.
+        trash: takes what is to be dropped without the lock.
     """
 
-    def __init__(self, settings: Settings, budget: MemoryBudget, dirty: dict[Queue, None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        budget: MemoryBudget,
+        dirty: dict[Queue, None],
+        *,
+        work: Work,
+        trash: list[object],
+    ) -> None:
         self._settings = settings
         self._budget = budget
         self._dirty = dirty
+        self._work = work
+        self._trash = trash
         self.queues: dict[str, Queue] = {}
         self.durables: dict[tuple[str, str], Feed] = {}
         """Durable subscriptions by client id and name."""
@@ -174,12 +203,14 @@ class Topology:
         if self.queues.get(queue.name) is queue:
             self.forget(queue)
         queue.deleted = True
+        self._trash.append(queue)
 
     def _keep(self, queue: Queue, *, forced: bool) -> None:
         self._budget.take(0, queue.kept, force=forced)
         self.queues[queue.name] = queue
         self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         for consumer in self._queue_patterns.matching(queue.name):
+            self._work.left -= 1
             self.join(consumer, queue)
 
     def check_room(self, names: Iterable[str]) -> None:
@@ -191,6 +222,7 @@ class Topology:
         new, limit = sum(name not in self.queues for name in names), self._settings.max_queues
         held = len(self.queues) + len(self.durables)
         if new and held + new > limit:
+            self._work.left -= len(self.queues) // 4
             useless = sum(queue.removable for queue in self.queues.values())
             if held - useless + new > limit:
                 raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
@@ -214,34 +246,66 @@ class Topology:
     def forget(self, queue: Queue) -> None:
         """Forget a queue, with all it holds."""
         queue.deleted = queue.owner is not None
+        if queue.deleted:
+            self._trash.append(queue)
         del self.queues[queue.name]
         self._budget.give_back(0, queue.kept)
-
-    def snapshot(self, name: str, selector: Selector | None, new_item: Callable[[Message], Item]) -> Queue:
-        """Return a backlog with the messages that wait in a queue now, which stay there."""
-        copy = Queue(name, max_messages=sys.maxsize, max_bytes=sys.maxsize, prioritized=False)
-        queue = self.queues.get(name)
-        for item in queue.items() if queue is not None else ():
-            if selector is None or selector.matches(item.message.shared.lookup):
-                copy.append(new_item(item.message))
-        return copy
 
     def join(self, consumer: Consumer, queue: Queue) -> None:
         """Let a consumer take part in a queue."""
         if queue not in consumer.queues:
+            if consumer.exclusive:
+                self._work.left -= 1 + queue.members // 16
+            waiting = None if consumer.selector is None else self.collect(consumer, queue)
             queue.join(consumer)
             consumer.queues[queue] = None
+            del waiting  # by now whoever looks at it has it
         self._dirty[queue] = None
 
-    def join_all(self, consumer: Consumer, pattern: str) -> None:
-        """Let a consumer take part in all queues that fit a pattern, also those to come."""
+    def collect(self, consumer: Consumer, queue: Queue) -> Waiting:
+        """Return the messages that wait in a queue, for a consumer that is to look at them and counts for it.
+
+        Raises:
+            LimitExceeded: the session keeps too much.
+        """
+        waiting, collected = queue.waiting()
+        if collected:
+            self._work.left -= queue.ready // _COLLECTED
+            size = _PLACE * queue.ready
+            consumer.session.budget.take(size)
+            consumer.kept += size
+        return waiting
+
+    def join_all(self, consumer: Consumer, pattern: str) -> Steps:
+        """Let a consumer take part in all queues that fit a pattern, also those to come; it gets nothing before."""
+        consumer.starting = True
+        if consumer.session.ended:
+            return
         self._queue_patterns.add(pattern, consumer)
         consumer.pattern = pattern
         fitting: Patterns[bool] = Patterns()
         fitting.add(pattern, True)
-        for queue in [queue for queue in self.queues.values() if any(fitting.matching(queue.name))]:
-            if queue.owner is None:
+        for queue in list(self.queues.values()):
+            if consumer.pattern != pattern:
+                return  # it has left meanwhile
+            if queue.owner is None and any(fitting.matching(queue.name)) and self.queues.get(queue.name) is queue:
                 self.join(consumer, queue)
+            self._work.left -= 1
+            if self._work.left <= 0:
+                yield
+        consumer.starting = False
+        yield from self.resuming(consumer)
+
+    def resuming(self, consumer: Consumer) -> Steps:
+        """Go on with a subscription that may have room again, where it waits for that."""
+        consumer.session.parked.pop(consumer, None)
+        for queue in list(consumer.waits_at):
+            if consumer.waits_at.pop(queue, self) is None:
+                queue.resume(consumer)
+                self._dirty[queue] = None
+            self._work.left -= 1
+            if self._work.left <= 0:
+                yield
 
     # Topics
 
@@ -249,6 +313,7 @@ class Topology:
         """Return those that may get the messages of a topic."""
         found = self._remembered.get(name)
         if found is None:
+            self._work.left -= len(self._feeds.get(name, ())) // 16
             found = Followers((*self._feeds.get(name, ()), *self._topic_patterns.matching(name)))
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
@@ -349,25 +414,32 @@ class Topology:
         if feed.queue.consumers:
             raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
         del self.durables[client or "", name]
+        self._trash.append(feed.queue)
         self.remove(feed)
         feed.queue.deleted = True
         self._budget.give_back(0, feed.queue.kept)
 
     # Subscriptions
 
-    def leave(self, consumer: Consumer) -> None:
+    def leaving(self, consumer: Consumer) -> Steps:
         """Give a consumer nothing more."""
         if consumer.pattern is not None:
             self._queue_patterns.remove(consumer.pattern, consumer)
             consumer.pattern = None
         for feed in consumer.feeds:
             self.remove(feed)
+        self._work.left -= len(consumer.feeds)
         consumer.feeds.clear()
-        for queue in consumer.queues:
+        for queue in list(consumer.queues):
+            self._work.left -= 1 + queue.members // 16
+            if self._work.left <= 0:
+                yield
+            del consumer.queues[queue]
             queue.leave(consumer)
             self._dirty[queue] = None
-            if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.consumers:
+            if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.members:
                 self.delete(queue)
-        consumer.queues.clear()
+        if consumer.backlog is not None:
+            self._trash.append(consumer.backlog)
         consumer.session.parked.pop(consumer, None)
         consumer.waits_at.clear()

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 class Transaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
-    __slots__ = ("failure", "has_duplicate", "kept", "lost", "messages", "receipts", "rollback_only", "settled", "size")
+    __slots__ = (
+        "_needed",
+        "delayed",
+        "failure",
+        "has_duplicate",
+        "kept",
+        "lost",
+        "messages",
+        "receipts",
+        "rollback_only",
+        "settled",
+        "size",
+        "to_topics",
+    )
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
@@ -34,6 +47,11 @@ class Transaction:
         """What is found wrong at COMMIT, after what it holds; frames after that have no effect."""
         self.lost: list[list[Entry[Delivery]]] = []
         """What those of them settled."""
+        self.delayed = 0
+        """How many of the messages are to be delivered later."""
+        self.to_topics: list[Message] = []
+        """The messages for topics that are to be delivered at once."""
+        self._needed: dict[str, tuple[int, int]] = {}
         self.size = 0
         """Bytes of the messages."""
 
@@ -44,18 +62,21 @@ class Transaction:
 
     def needed(self) -> dict[str, tuple[int, int]]:
         """Return how many messages and bytes are meant for each queue."""
-        found: dict[str, tuple[int, int]] = {}
-        for message in self.messages:
-            if not is_topic(message.target) and not message.target.startswith(REMOTE):
-                count, size = found.get(message.target, (0, 0))
-                found[message.target] = (count + 1, size + message.size)
-        return found
+        return self._needed
 
     def send(self, message: Message) -> None:
         """Hold a SEND."""
-        if self.failure is None:
-            self.messages.append(message)
-            self.size += message.size
+        if self.failure is not None:
+            return
+        self.messages.append(message)
+        self.size += message.size
+        if message.options.due is not None:
+            self.delayed += 1
+        elif is_topic(message.target):
+            self.to_topics.append(message)
+        if not is_topic(message.target) and not message.target.startswith(REMOTE):
+            count, size = self._needed.get(message.target, (0, 0))
+            self._needed[message.target] = (count + 1, size + message.size)
 
     def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
         """Hold an ACK or NACK."""

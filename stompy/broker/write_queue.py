@@ -16,14 +16,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from stompy.broker.message import Delivery
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLost, SendTimeout
 from stompy.frames.encoder import HEARTBEAT
 from stompy.protocol.heartbeat import HeartbeatTimer
-from stompy.transport.base import DirectTransport
+from stompy.transport.base import DirectTransport, MessageTransport
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport
@@ -61,15 +61,15 @@ class WriteQueue:
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
         self._announced = False  # entered in `touched`
-        self._at_once: Callable[[bytes], bytes | None] | None = None
-        self._rest: bytes | None = None  # of what was begun to be written at once; may be empty
+        self._at_once: Callable[[list[bytes | Delivery]], list[bytes] | None] | None = None
+        self._rest: list[bytes] | None = None  # of what was begun to be written at once
         self._waiting = False  # the writer waits for frames
         self._at_once_runs = False  # another thread writes at once
         self._writer_waits_for_it = False  # the writer waits for its end
         self._due = False  # the writer is to look when its next heartbeat is due
 
-    def write_at_once(self, write: Callable[[bytes], bytes | None] | None) -> None:
-        """Let whoever would wake the writer write first; `write` is as `DirectTransport.send_now`."""
+    def write_at_once(self, write: Callable[[list[bytes | Delivery]], list[bytes] | None] | None) -> None:
+        """Let whoever would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
         self._at_once = write
 
     def room(self) -> tuple[int, int]:
@@ -103,14 +103,15 @@ class WriteQueue:
             self._bytes += size
         self._announce()
 
-    def answer(self, data: bytes) -> None:
-        """Add any other frame; nothing happens once the write queue is finished."""
+    def answer(self, *frames: bytes) -> None:
+        """Add any other frames; nothing happens once the write queue is finished."""
+        size = sum(map(len, frames))
         with self._lock:
             if self._finished or self._broken:
                 return
-            self._frames.append(data)
-            self._bytes += len(data)
-            self._answers += len(data)
+            self._frames += frames
+            self._bytes += size
+            self._answers += size
         self._announce()
 
     def withdraw(self, unwanted: Callable[[Delivery], bool]) -> list[Delivery]:
@@ -150,7 +151,7 @@ class WriteQueue:
 
     def wake(self) -> None:
         """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
-        rest: bytes | None = None
+        rest: list[bytes] | None = None
         begun = False
         try:
             with self._lock:
@@ -162,13 +163,12 @@ class WriteQueue:
                     return
                 begun = self._at_once_runs = True
                 frames = self._take_frames()
-            rest = _joined(frames)
-            rest = at_once(rest)
+            rest = at_once(frames)
         finally:
             if begun:
                 self._end_at_once(rest)
 
-    def _end_at_once(self, rest: bytes | None) -> None:
+    def _end_at_once(self, rest: list[bytes] | None) -> None:
         with self._lock:
             self._rest = rest
             if rest is not None or self._frames or self._room_wanted or self._finished or self._writer_waits_for_it:
@@ -204,7 +204,7 @@ class WriteQueue:
                 return None
             frames = self._take_frames()
             if self._rest is not None:
-                frames.insert(0, self._rest)
+                frames[:0] = self._rest
                 self._rest = None
             room_wanted, self._room_wanted = self._room_wanted, False
             return frames, room_wanted
@@ -250,7 +250,8 @@ class WriterThread:
         self._on_room = on_room
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._at_once: Callable[[bytes], bytes | None] | None = None
+        self._messages = cast("MessageTransport", transport) if hasattr(transport, "keeps_messages") else None
+        self._at_once: Callable[[list[bytes | Delivery]], list[bytes] | None] | None = None
         if isinstance(transport, DirectTransport):
             self._at_once = functools.partial(self._write_at_once, transport)
         self.watch(None)
@@ -297,45 +298,42 @@ class WriterThread:
                 return
             frames, room_wanted = taken
             if frames:
-                data, on_write = _joined(frames), self._on_write  # which another thread may change
+                messages, on_write = self._encoded(frames), self._on_write  # which another thread may change
                 if on_write is not None:
-                    on_write(data)
-                self._write(data)
+                    on_write(b"".join(messages))
+                self._write(messages)
             elif self._pulse is not None and self._pulse.beat_due(time.monotonic()):
-                self._write(HEARTBEAT)
+                self._write([HEARTBEAT])
             if room_wanted:
                 self._on_room()
 
     def _until_beat(self) -> float | None:
         return None if self._pulse is None else self._pulse.next_check(time.monotonic())
 
-    def _write(self, data: bytes) -> None:
+    def _encoded(self, frames: list[bytes | Delivery]) -> list[bytes]:
+        """Return frames as they are written: each by itself where the transport keeps messages apart, else joined."""
+        if self._messages is not None and self._messages.keeps_messages:
+            return [frame if isinstance(frame, bytes) else _joined([frame]) for frame in frames]
+        return [_joined(frames)]
+
+    def _write(self, messages: list[bytes]) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.
-        start, size = 0, len(data)
-        while True:
-            stop = _end_of_slice(data, start)
-            self._transport.sendall(data if stop - start == size else data[start:stop], self._in_time())
-            if (start := stop) == size:
-                break
+        if self._messages is not None and self._messages.keeps_messages:
+            self._messages.send_messages(messages, self._stalled or None)
+        else:
+            for data in messages:
+                for start in range(0, len(data) or 1, _SLICE):
+                    part = data if len(data) <= _SLICE else data[start : start + _SLICE]
+                    self._transport.sendall(part, Deadline(self._stalled or None))
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
-    def _write_at_once(self, transport: DirectTransport, data: bytes) -> bytes | None:
-        rest = transport.send_now(data)
-        if rest is not data and self._pulse is not None:
+    def _write_at_once(self, transport: DirectTransport, frames: list[bytes | Delivery]) -> list[bytes] | None:
+        messages = self._encoded(frames)
+        rest = transport.send_now(messages)
+        if rest is not messages and self._pulse is not None:
             self._pulse.sent(time.monotonic())
         return rest
-
-    def _in_time(self) -> Deadline:
-        return Deadline(self._stalled or None)
-
-
-def _end_of_slice(data: bytes, start: int) -> int:
-    """Return where a slice ends, but not within a character: over WebSocket each slice of text is a message."""
-    stop = min(start + _SLICE, len(data))
-    while start + _SLICE - 3 < stop < len(data) and data[stop] & 0xC0 == 0x80:
-        stop -= 1
-    return stop
 
 
 def _joined(frames: list[bytes | Delivery]) -> bytes:

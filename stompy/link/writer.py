@@ -215,7 +215,7 @@ class Writer:
         if self._send_messages is None:
             self._transport.sendall(b"".join(frames), budget)
         else:
-            self._send_messages(frames, budget)
+            self._send_messages(frames, deadline_of(budget))  # of all of them
         self.bytes += sum(map(len, frames))
 
     def _await_lock(self, deadline: Deadline) -> Deadline:

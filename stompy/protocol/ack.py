@@ -133,6 +133,13 @@ class Ledger(Generic[T]):
             waiting = self._by_subscription[subscription]
             self._by_subscription[subscription] = OrderedDict(sorted(waiting.items(), key=lambda pair: pair[1].order))
 
+    def take_subscription(self, subscription: str) -> list[Entry[T]]:
+        """Remove the entries of a subscription and return them, in the order of delivery."""
+        entries = list(self._by_subscription.pop(subscription, {}).values())
+        for entry in entries:
+            del self._by_token[entry.token]
+        return entries
+
     def take_all(self) -> list[Entry[T]]:
         """Remove all entries and return them, in the order of delivery."""
         entries = sorted(self._by_token.values(), key=lambda entry: entry.order)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stompy.deadline import Budget, Deadline
 
 RECV_SIZE = 262_144
@@ -85,12 +87,35 @@ class Transport(Protocol):
 class DirectTransport(Transport, Protocol):
     """A transport to which a thread may write in the writer's place, as that takes no time."""
 
-    def send_now(self, data: bytes) -> bytes | None:
+    def send_now(self, messages: list[bytes]) -> list[bytes] | None:
         """Write what can be written without waiting; never raises.
 
+        Args:
+            messages: as for `MessageTransport.send_messages`; one by one of no meaning to a stream of bytes.
+
         Returns:
-            `None` if all of `data` was written; else what the next `sendall` must begin with. That may be empty, as a
-            part of `data` may be kept here, which the next `sendall` writes first.
+            `None` if everything was written; else what must be written next, before anything else. That may be one
+            empty message, as a part may be kept here, which is written first.
+        """
+        ...
+
+
+class MessageTransport(Transport, Protocol):
+    """A transport, or one over it, that can keep messages apart, as WebSocket does."""
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether it keeps them apart; as long as that is not known, whether it may."""
+        ...
+
+    def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
+        """Write several messages together, each whole and by itself.
+
+        Args:
+            messages: none of them is joined with another or divided; of an empty one nothing is written.
+            deadline: as for `sendall`; but seconds count anew for each 256 KiB.
+
+        Raises what `sendall` does.
         """
         ...
 

@@ -241,13 +241,14 @@ class SocketTransport:
             if use.closed:
                 use.left()
 
-    def send_now(self, data: bytes) -> bytes | None:
+    def send_now(self, messages: list[bytes]) -> list[bytes] | None:
         """Write what the kernel takes at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        data = messages[0] if len(messages) == 1 else b"".join(messages)
         try:
             sent = self.send(data, _NOW)
         except ConnectionLost:
-            return data  # which the next `sendall` finds out
-        return None if sent == len(data) else data[sent:]
+            return [data]  # which the next `sendall` finds out
+        return None if sent == len(data) else [data[sent:]]
 
     def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
         while sent < len(view):

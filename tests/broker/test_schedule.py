@@ -29,7 +29,7 @@ def test_what_is_due_comes_in_order() -> None:
     for due, entry in ((3.0, "c"), (1.0, "a"), (2.0, "b"), (1.0, "a again")):
         schedule.add(due, entry)
     assert (schedule.waiting, schedule.next()) == (4, 1.0)
-    assert schedule.due(2.0) == ["a", "a again", "b"]
+    assert list(schedule.due(2.0)) == ["a", "a again", "b"]
     schedule.keep(lambda entry: entry != "c")
     assert (schedule.later, schedule.next()) == ([], None)
 
@@ -40,8 +40,8 @@ def test_what_expires_is_not_kept_by_that() -> None:
     schedule.expire(item, 1.0)
     schedule.expire(an_item(), 1.0)
     gc.collect()
-    assert schedule.expired(0.5) == []
-    assert schedule.expired(1.0) == [item]
+    assert list(schedule.expired(0.5)) == []
+    assert list(schedule.expired(1.0)) == [item]
 
 
 def test_delivered_messages_do_not_pile_up() -> None:

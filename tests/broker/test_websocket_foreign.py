@@ -17,7 +17,11 @@ from websockets.sync.server import Server, ServerConnection, serve
 
 import stompy
 from stompy.broker import Broker
+from stompy.broker.faults import FaultPlan
+from stompy.frames.grammar import Version, grammar_of
+from stompy.frames.parser import Parser
 from tests.support.peer import WITHIN, until
+from tests.support.seed import chance
 
 SUBPROTOCOLS: dict[str, Any] = {"1.0": "v10.stomp", "1.1": "v11.stomp", "1.2": "v12.stomp"}
 SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
@@ -109,21 +113,56 @@ def test_a_client_that_breaks_the_protocol_gets_the_code(broker: Broker) -> None
             client.recv()
 
 
-@pytest.mark.parametrize("destination", ["/queue/a", "/queue/ab"])
-def test_text_that_leaves_in_several_messages_is_not_divided_within_a_character(
-    broker: Broker, destination: str
-) -> None:
-    with foreign_connect(broker.ws_url, subprotocols=[SUBPROTOCOLS["1.2"]]) as peer:
+def one_frame(message: str | bytes) -> tuple[str, str]:
+    """Return the command and the body of the one frame that a message is."""
+    text = message if isinstance(message, str) else message.decode()
+    (frame,) = Parser(grammar_of(Version.V1_2)).feed(text.encode())
+    assert text.endswith("\0")
+    return frame.command, frame.body.decode()
+
+
+@pytest.mark.parametrize("like", [None, "rabbitmq"])
+@pytest.mark.parametrize("faulty", [False, True], ids=["", "faults"])
+def test_each_frame_of_the_broker_is_one_message(like: Any, faulty: bool) -> None:
+    draw = chance("frames of the broker", like)
+    bodies = []
+    for number in range(120):
+        size = draw.choice([0, 1, 125, 126, 4_000, 65_400, 65_536, 87_300, 262_144, 400_000])
+        character = draw.choice("aä€")
+        bodies.append(f"{number}:{character * ((size + draw.randrange(3)) // len(character.encode()))}")
+    faults = FaultPlan() if faulty else None
+    with Broker(ws=True, like=like, faults=faults) as broker, foreign_connect(broker.ws_url, max_size=None) as peer:
         peer.send("CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-        peer.recv(WITHIN)
-        peer.send(f"SUBSCRIBE\nid:1\ndestination:{destination}\n\n\0")
-        peer.send(f"SEND\ndestination:{destination}\n\n{'ä' * 300_000}\0")
-        received = ""
-        while not received.endswith("\0"):
-            part = peer.recv(WITHIN)
-            assert isinstance(part, str)
-            received += part
-    assert received.count("ä") == 300_000
+        assert one_frame(peer.recv(WITHIN))[0] == "CONNECTED"
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\nprefetch-count:1000\n\n\0")
+        frames = [
+            f"SEND\ndestination:/queue/a\ncontent-length:{len(body.encode())}\nreceipt:{number}\n\n{body}\0"
+            for number, body in enumerate(bodies)
+        ]
+        sending = threading.Thread(target=lambda: peer.send("".join(frames)))
+        sending.start()
+        received = [one_frame(peer.recv(WITHIN)) for _ in range(2 * len(bodies))]
+        sending.join()
+        peer.send("NACK\nid:none\nreceipt:n\n\n\0")
+        while one_frame(peer.recv(WITHIN))[0] != "ERROR":
+            pass
+    assert [command for command, _ in received].count("RECEIPT") == len(bodies)
+    assert [body for command, body in received if command == "MESSAGE"] == bodies
+
+
+def test_a_heartbeat_of_the_broker_is_a_message_of_its_own(broker: Broker) -> None:
+    with foreign_connect(broker.ws_url) as peer:
+        peer.send("CONNECT\naccept-version:1.2\nhost:/\nheart-beat:0,1\n\n\0" + SUBSCRIBE)
+        one_frame(peer.recv(WITHIN))
+        while peer.recv(WITHIN) != "\n":
+            pass
+        for _ in range(50):
+            peer.send(SEND)
+        messages = 0
+        while messages < 50:
+            if (message := peer.recv(WITHIN)) not in ("\n", b"\n"):
+                one_frame(message)
+                messages += 1
 
 
 def test_a_client_that_sends_no_frame_is_told_so(broker: Broker) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from stompy.broker.broker import Broker
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -24,7 +24,7 @@ from stompy.testing.brokers.settings import BrokerSettings
 from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
-    from stompy.transport.base import Listener, Transport
+    from stompy.transport.base import Listener, MessageTransport, Transport
 
 
 class EmbeddedBroker(RunningBroker):
@@ -202,11 +202,24 @@ class FreezableTransport:
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write `data`, after waiting while frozen."""
         deadline = deadline_of(deadline)
+        self._wait_to_send(deadline)
+        self._transport.sendall(data, deadline)
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the transport below keeps messages apart, or may."""
+        return bool(getattr(self._transport, "keeps_messages", False))
+
+    def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
+        """Write messages, after waiting while frozen."""
+        self._wait_to_send(deadline_of(deadline))
+        cast("MessageTransport", self._transport).send_messages(messages, deadline)
+
+    def _wait_to_send(self, deadline: Deadline) -> None:
         if not self._freezer.wait(self._is_shut, deadline):
             raise SendTimeout(f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent")
         if self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
-        self._transport.sendall(data, deadline)
 
     def shutdown(self) -> None:
         """End both directions, and wake waiting threads."""

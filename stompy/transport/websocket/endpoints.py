@@ -313,19 +313,34 @@ class AcceptedTransport:
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data`; raises as the chosen transport does."""
+        self._transport_to_write(deadline).sendall(data, deadline)
+
+    def _transport_to_write(self, deadline: Budget) -> UnderlyingTransport | WebSocketTransport:
         chosen = self._chosen
         if chosen is None:
-            deadline = deadline_of(deadline)
-            self._decided.wait(deadline.sooner(_DECIDED_WITHIN).remaining())
+            self._decided.wait(deadline_of(deadline).sooner(_DECIDED_WITHIN).remaining())
             if self._chosen is None and (self._start or self._decided.is_set()):
                 raise ConnectionLost(f"the WebSocket handshake with {self.peer} is not done", outcome="not-sent")
             chosen = self._chosen or self._underlying  # a client that waits for the first bytes is no WebSocket client
-        chosen.sendall(data, deadline)
+        return chosen
 
-    def send_now(self, data: bytes) -> bytes | None:
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether it is a WebSocket, or may become one."""
+        return self._chosen is None or isinstance(self._chosen, WebSocketTransport)
+
+    def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
+        """Write several messages; see `stompy.transport.base.MessageTransport.send_messages`."""
+        chosen = self._transport_to_write(deadline)
+        if isinstance(chosen, WebSocketTransport):
+            chosen.send_messages(messages, deadline)
+        else:
+            chosen.sendall(b"".join(messages), deadline)
+
+    def send_now(self, messages: list[bytes]) -> list[bytes] | None:
         """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
         chosen = self._chosen
-        return chosen.send_now(data) if isinstance(chosen, (SocketTransport, WebSocketTransport)) else data
+        return chosen.send_now(messages) if isinstance(chosen, (SocketTransport, WebSocketTransport)) else messages
 
     def shutdown(self) -> None:
         """End both directions and wake waiting threads; from any thread."""

@@ -13,7 +13,7 @@ MAX_FRAME = 65_536
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 """Opcodes."""
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, NO_STATUS, INVALID_TEXT = 1000, 1001, 1002, 1005, 1007
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, NO_STATUS, INVALID_TEXT, POLICY_VIOLATION = 1000, 1001, 1002, 1005, 1007, 1008
 """Status codes of a Close frame; `NO_STATUS` stands for a Close frame without one and is never sent."""
 
 _MEANINGS = {
@@ -23,7 +23,7 @@ _MEANINGS = {
     1003: "unsupported data",
     NO_STATUS: "no status",
     INVALID_TEXT: "invalid text",
-    1008: "policy violation",
+    POLICY_VIOLATION: "policy violation",
     1009: "message too big",
     1010: "extension missing",
     1011: "internal error",
@@ -142,11 +142,13 @@ class Decoder:
     Attributes:
         error: how the peer broke the protocol, after which nothing more is decoded; `None` if it did not.
         closed: whether a Close frame was decoded, after which nothing more is decoded either.
+        empty: how many frames were decoded that bring no byte of a message: control frames, and empty ones.
     """
 
     def __init__(self, *, masks: bool, checks_text: bool = True) -> None:
         self.error: Violation | None = None
         self.closed = False
+        self.empty = 0
         self._mask = _MASK if masks else 0
         self._checks_text = checks_text
         self._kept = b""  # the start of a header, or of a control frame
@@ -194,7 +196,7 @@ class Decoder:
                 start += 2
             body = start + key_size
             end = body + size
-            if end > available or (opcode != TEXT and opcode != BINARY):
+            if end > available or not size or (opcode != TEXT and opcode != BINARY):
                 break
             part = data[body:end]
             if mask:
@@ -250,13 +252,16 @@ class Decoder:
         if opcode >= CLOSE:
             if len(data) < start + size:
                 return None
+            self.empty += 1
             payload = data[start : start + size]
             self._control(opcode, payload if key is None else masked(payload, key), pieces)
             return start + size
         self._left, self._key, self._at, self._last = size, key, 0, bool(first & _FIN)
         self._opcode = opcode or self._opcode
-        if not size and self._last:
-            self._add(pieces, b"", last=True)
+        if not size:
+            self.empty += 1
+            if self._last:
+                self._add(pieces, b"", last=True)
         return start
 
     def _fault(self, first: int, second: int) -> str | None:

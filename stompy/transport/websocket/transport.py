@@ -16,8 +16,9 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -31,9 +32,11 @@ from stompy.transport.websocket.frames import (
     NO_STATUS,
     NORMAL,
     PING,
+    POLICY_VIOLATION,
     PONG,
     TEXT,
     Decoder,
+    Violation,
     close_payload,
     describe_close,
     encode,
@@ -52,7 +55,14 @@ _MAX_ANSWERS = 64
 _CLOSED_WITHIN = 5.0
 """Seconds that a client waits for the server to close the connection (section 7.1.1)."""
 
+_EMPTY_RATE = 1_000
+"""Frames a second that may bring nothing: Ping and Pong frames, and empty parts of messages."""
+_MAX_EMPTY = 10_000
+"""Such frames that may come at once, as after a pause without reads."""
+
 _NOW = Deadline(0.0)
+_PART = 256 * 1024
+"""Bytes that are written at once, of long messages and of many."""
 _KEYS = 128
 """Masking keys that are taken from the operating system at once."""
 
@@ -60,9 +70,10 @@ _KEYS = 128
 class WebSocketTransport:
     """One end of a WebSocket whose opening handshake is done; see `stompy.transport.base.Transport`.
 
-    Each `sendall` is one message, as some servers expect one STOMP frame in each. Messages of the peer may be divided
-    in any way. The end of the underlying stream is the end of this one, even without a Close frame. A Close frame of
-    the peer ends one direction: it is answered when the other one is shut down, so that what is written before arrives.
+    Each `sendall` is one message, as some peers expect one STOMP frame in each; a long one leaves in several frames of
+    WebSocket. Messages of the peer may be divided in any way. The end of the underlying stream is the end of this one,
+    even without a Close frame. A Close frame of the peer ends one direction: it is answered when the other one is shut
+    down, so that what is written before arrives.
 
     Args:
         underlying: the transport below, which this one then owns.
@@ -87,6 +98,7 @@ class WebSocketTransport:
         # RabbitMQ sends bytes of all kinds as text.
         self._decoder = Decoder(masks=not client, checks_text=not client)
         self._received = received
+        self._spare, self._counted_at = float(_MAX_EMPTY), time.monotonic()
         self._text = text
         self._keys: list[bytes] = []
         self._lock = threading.RLock()
@@ -151,6 +163,8 @@ class WebSocketTransport:
                 self._answer(PONG, payload)
             elif opcode == CLOSE:
                 self._closed(*parse_close(payload))
+        if decoder.error is None and decoder.empty:
+            self._limit_rate(decoder)
         if decoder.error is not None:
             message = f"the WebSocket peer {decoder.error.message}"
             self._answer(CLOSE, close_payload(decoder.error.code, message))
@@ -159,6 +173,15 @@ class WebSocketTransport:
         if decoder.error is not None and not self._client:
             self._underlying.shutdown_write()
         return b"".join(parts)
+
+    def _limit_rate(self, decoder: Decoder) -> None:
+        """Refuse a flood of frames that bring nothing: each costs as much as one that does, and is counted nowhere."""
+        now = time.monotonic()
+        self._spare = min(_MAX_EMPTY, self._spare + (now - self._counted_at) * _EMPTY_RATE) - decoder.empty
+        self._counted_at, decoder.empty = now, 0
+        if self._spare < 0:
+            message = f"sent a flood of frames without content (more than {_EMPTY_RATE} a second)"
+            decoder.error = Violation(POLICY_VIOLATION, message)
 
     def _closed(self, code: int, reason: str) -> None:
         self._closing = b"" if code == NO_STATUS else close_payload(code)
@@ -176,35 +199,51 @@ class WebSocketTransport:
             SendTimeout: the deadline passed first.
             ConnectionLost: the stream broke or was shut down.
         """
-        try:
-            with self._lock:
-                if len(data) > MAX_FRAME:
-                    deadline = deadline_of(deadline)  # of all frames
-                self._write(self._frames(data) if data else (), deadline)
-        finally:
-            if self._control:
-                self._send_control()
+        if len(data) > MAX_FRAME or self._unsent or self._control:
+            deadline = deadline_of(deadline)  # of all of it
+        self.send_messages((data,), deadline)
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
-        """Write several messages together; raises as `sendall` does."""
+        """Write several messages together; see `stompy.transport.base.MessageTransport.send_messages`."""
         try:
             with self._lock:
-                self._write((b"".join([b"".join(self._frames(message)) for message in messages]),), deadline)
+                self._write(self._parts(messages), deadline)
         finally:
             if self._control:
                 self._send_control()
 
-    def send_now(self, data: bytes) -> bytes | None:
+    def send_now(self, messages: list[bytes]) -> list[bytes] | None:
         """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
-        if len(data) > MAX_FRAME:
-            return data  # not to keep much here: its parts have a time limit each
+        if sum(map(len, messages)) > MAX_FRAME:
+            return messages  # not to keep much here: its parts have a time limit each
         try:
-            self.sendall(data, _NOW)
+            self.send_messages(messages, _NOW)
         except ConnectionLost as error:
-            return data if error.outcome == "not-sent" else b""
+            return messages if error.outcome == "not-sent" else [b""]
         return None
 
+    @property
+    def keeps_messages(self) -> bool:
+        """That messages are kept apart."""
+        return True
+
+    def _parts(self, messages: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the frames of messages, joined to parts of about `_PART` bytes."""
+        frames: list[bytes] = []
+        size = 0
+        for message in messages:
+            for frame in self._frames(message):
+                frames.append(frame)
+                size += len(frame)
+                if size >= _PART:
+                    yield b"".join(frames)
+                    frames, size = [], 0
+        if frames:
+            yield frames[0] if len(frames) == 1 else b"".join(frames)
+
     def _frames(self, data: bytes) -> Iterable[bytes]:
+        if not data:
+            return ()
         opcode = TEXT if self._text and _is_text(data) else BINARY
         if len(data) <= MAX_FRAME:
             return (encode(opcode, data, self._next_key()),)
@@ -218,32 +257,31 @@ class WebSocketTransport:
             self._keys = [taken[at : at + 4] for at in range(0, len(taken), 4)]
         return self._keys.pop()
 
-    def _write(self, frames: Iterable[bytes], budget: Budget) -> None:
-        """Write whole frames, with the lock held."""
+    def _write(self, parts: Iterator[bytes], budget: Budget) -> None:
+        """Write parts, of whole frames each, with the lock held; seconds of `budget` count anew for each part."""
+        part = next(parts, b"")  # before the look at what others have done meanwhile
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
-        following, begun = iter(frames), False
+        begun, left = False, budget
         self._interrupted = True
         try:
             if self._unsent or self._control:
-                budget = deadline_of(budget)
-                self._flush(budget)
-            if not frames:
-                self._underlying.sendall(b"", budget)  # what TLS has taken and not written yet
-            for frame in following:
-                view, sent = memoryview(frame), 0
+                self._flush(deadline_of(budget))
+            while part:
+                view, sent, left = memoryview(part), 0, budget
                 while sent < len(view):
                     if begun:
-                        budget = deadline_of(budget)
-                        if budget.expired:  # a peer that reads slowly must not extend it
+                        left = deadline_of(left)
+                        if left.expired:  # a peer that reads slowly must not extend it
                             raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                    sent += self._underlying.send(view[sent:], budget)
+                    sent += self._underlying.send(view[sent:], left)
                     begun = True
-            if begun and isinstance(budget, Deadline) and budget.expired:
-                self._underlying.sendall(b"", budget)
+                part = next(parts, b"")
+            if not begun or (isinstance(left, Deadline) and left.expired):
+                self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
         except ConnectionLost as error:
             if begun:
-                self._unsent, error.outcome = memoryview(b"".join((view[sent:], *following))), "unknown"
+                self._unsent, error.outcome = memoryview(b"".join((view[sent:], *parts))), "unknown"
             self._interrupted = False
             raise
         self._interrupted = False

@@ -42,7 +42,7 @@ def publish(router: Router, destination: str, body: bytes) -> None:
 def test_a_tap_that_nobody_reads_ends(router: Router, watches: Watches, target: object) -> None:
     with router.turn():
         tap = watches.messages("me", target, selector="", text="")  # type: ignore[arg-type]
-    until(lambda: not router.topology.queues and not list(router.topology.followers("/topic/a").matching(str)))
+    until(lambda: not router.topology.queues and not list(router.topology.followers("/topic/a").candidates(str)))
     publish(router, "/queue/a", b"x")
     publish(router, "/topic/a", b"x")
     assert tap.seen == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,8 +13,19 @@ import pytest
 from stompy.deadline import Budget
 from stompy.errors import ConnectionLost
 from stompy.transport.sockets import SocketTransport
-from stompy.transport.websocket.frames import BINARY, CLOSE, Decoder, close_payload, encode
+from stompy.transport.websocket.frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    Decoder,
+    close_payload,
+    encode,
+    parse_close,
+)
 from stompy.transport.websocket.transport import WebSocketTransport
+from tests.support.seed import chance
 from tests.transport.conftest import GIVE_UP, Calling, ample
 
 CLOSING = close_payload(4001)
@@ -61,9 +74,9 @@ def pair() -> Iterator[tuple[Gated, socket.socket]]:
         transport.close()
 
 
-def received(peer: socket.socket) -> list[tuple[int, bytes, bool]]:
-    """Return what a client sends up to its Close frame, and end the connection as a server does."""
-    decoder = Decoder(masks=True)
+def received(peer: socket.socket, *, masks: bool = True) -> list[tuple[int, bytes, bool]]:
+    """Return what comes up to a Close frame, and end the connection."""
+    decoder = Decoder(masks=masks)
     pieces: list[tuple[int, bytes, bool]] = []
     while not decoder.closed:
         data = peer.recv(65_536)
@@ -108,3 +121,41 @@ def test_a_message_that_is_too_late_does_not_keep_the_answer_to_a_close_frame_ba
         writing.result()
     assert received(peer) == [(CLOSE, CLOSING, True)]
     client.close()
+
+
+def empty_frames(draw: random.Random, count: int, *, client: bool) -> bytes:
+    """Return frames that bring no byte of a message; `client` sends them."""
+    key = bytes(4) if client else None
+    frames: list[bytes] = []
+    while len(frames) < count:
+        kind = draw.choice((PING, PONG, BINARY, CONTINUATION))
+        if kind == CONTINUATION:  # a message of empty fragments alone
+            frames += [encode(BINARY, b"", key, last=False), encode(CONTINUATION, b"", key)]
+        else:
+            frames.append(encode(kind, b"" if kind == BINARY else draw.randbytes(draw.randrange(126)), key))
+    return b"".join(frames)
+
+
+@pytest.mark.parametrize("client", [True, False], ids=["client", "broker"])
+def test_a_flood_of_frames_without_content_ends_the_connection(client: bool, calling: Calling) -> None:
+    draw = chance("a flood", client)
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(GIVE_UP)
+    with theirs:
+        transport = WebSocketTransport(SocketTransport(ours, peer="peer"), client=client)
+        few = empty_frames(draw, 1_000, client=not client)
+        flood = empty_frames(draw, 10_000, client=not client) * 20
+
+        def write() -> None:
+            with contextlib.suppress(OSError):
+                theirs.sendall(few + encode(BINARY, b"x", None if client else bytes(4)) + flood)
+
+        writing = calling(write)
+        reading = calling(lambda: received(theirs, masks=client))
+        assert transport.recv(ample()) == b"x"
+        with pytest.raises(ConnectionLost, match="flood of frames without content"):
+            transport.recv(ample())
+        transport.close()
+        writing.result()
+        *_, (opcode, payload, _) = reading.result()
+        assert (opcode, parse_close(payload)[0]) == (CLOSE, 1008)
