@@ -17,7 +17,7 @@ TOP = Path(__file__).parent.parent
 MARK = "\N{WHITE SQUARE}"
 """Stands for the argument of a placeholder."""
 
-_PERCENT = re.compile(r"%(?:\.\d)?[sdrgfxi]|%%")
+_PERCENT = re.compile(r"%(?:\.\d+)?[sdrgfxi]|%%")
 _LOGGING = {"debug", "info", "warning", "error", "exception", "critical"}
 _LETTER = r"[^\W\d_]"
 _RULES = {
@@ -36,6 +36,7 @@ _ENDINGS = {
     "' finite' if finite else ''",
     "'s'[:len(extra) > 1]",
     "alias.name[5:]",
+    "did_you_mean(command, _COMMANDS)",
     "everybody",
     "hint",
     "more",

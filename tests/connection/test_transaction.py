@@ -416,7 +416,7 @@ def test_a_frame_more_than_the_broker_takes_does_not_leave(serving: Serving, ser
         return
     with pytest.raises(stompy.LimitExceeded, match="max_transaction_frames=1024"):
         block()
-    until(lambda: served.commands()[-1] == "ABORT")
+    until(lambda: served.commands()[-1:] == ["ABORT"])
     assert "COMMIT" not in served.commands()
 
 
