@@ -13,6 +13,7 @@ JSON.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pickle
@@ -67,8 +68,8 @@ class ReceiverProcess(DaemonThread):
     def after_fork(self) -> None:
         """Close the copies of the pipes in a forked child: the receivers end when no process has them open."""
         for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            os.close(pipe.fileno())
+            assert isinstance(pipe, io.BufferedReader | io.BufferedWriter)
+            pipe.raw.close()  # `pipe.close` waits for the thread that reads, which the child does not have
 
     @property
     def pid(self) -> int:

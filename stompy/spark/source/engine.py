@@ -390,6 +390,8 @@ class _QueryClaim(DaemonThread):
 
     def close(self) -> None:
         """Release the claim. Idempotent."""
+        if self._claim.owner.forked:
+            return
         self._closing.set()
         self.join_until(Deadline(HEARTBEAT_INTERVAL))
         self._claim.release()

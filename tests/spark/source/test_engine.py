@@ -24,6 +24,7 @@ from stompy.spark.spool.spool import get_spool, open_files
 from stompy.spark.spool.state import dump
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
+from tests.spark.source.forking_queries import QUERIES
 
 ALL = BatchLimits()
 
@@ -385,3 +386,11 @@ def test_it_comes_back_from_a_checkpoint(offset: Offset, more: dict[str, object]
 def test_another_sources_offset_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(SpoolMismatch, match="its own checkpointLocation"):
         Offset.from_json(stored, path="/spool")
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_forked_child_leaves_the_query_of_its_parent_alone(query: str) -> None:
+    program = [sys.executable, "-m", "tests.spark.source.forking_queries", query]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1:] == ["ok"], done.stderr[-4000:]
+    assert "Exception ignored" not in done.stderr, done.stderr[-4000:]
