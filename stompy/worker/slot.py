@@ -59,8 +59,8 @@ _COUNTER = {"retry": "retried", "defer": "deferred", "dead-letter": "dead_letter
 
 
 _REFUSAL, _DOUBT, _TOO_MANY = 5, 1, 10
-"""Points of a message for a refusal, and for the end of its session that is likely to be due to another message; with how
-many points it has failed. Two refusals are enough, and no message is redelivered without an end."""
+"""Points of a message for a refusal, and for the end of its session that is likely to be due to another message; with
+how many points it has failed. Two refusals are enough, and no message is redelivered without an end."""
 
 Refusals = tuple[int, "StompError | None"]
 """The points of a message for what the broker refused in its last deliveries, and the last reason."""
@@ -140,7 +140,7 @@ class Commits:
     def blames_another(self, message: Message) -> bool:
         """Return whether the session of a message has ended as the transaction of another one was refused."""
         with self._changed:
-            # The one that is being committed alone may be about to hear of it.
+            # The one that is being committed alone may be refused at this moment.
             self._changed.wait_for(lambda: not self._alone)
             blamed = self._blamed
             return blamed is not None and blamed is not message and blamed._link is message._link
