@@ -269,6 +269,11 @@ class Transaction:
         self._link.writer.write(self._frame_of_second("ABORT"))
 
     @property
+    def _written(self) -> bool:
+        """Whether the broker may have received any of its frames."""
+        return self._buffer.flushed
+
+    @property
     def _unknown(self) -> str:
         """What may have happened when COMMIT was not confirmed."""
         if not self._dialect.atomic_commit:

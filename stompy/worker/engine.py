@@ -339,13 +339,13 @@ class Engine:
         except BaseException as error:
             self.broke("the monitor", error)
 
-    def refused(self, message: Message, times: int, error: StompError) -> None:
-        """Note how often the broker has refused what was sent for a message, delivery by delivery, and why."""
+    def refused(self, message: Message, points: int, error: StompError) -> None:
+        """Note the points of a message for what the broker refused, and why."""
         self.last_error = str(error)
         with self._lock:
             if len(self._refused) >= _MAX_REFUSALS:
                 self._refused.clear()
-            self._refused[identity(message)] = times, error
+            self._refused[identity(message)] = points, error
 
     def refusals(self, message: Message) -> Refusals:
         """Return what `refused` noted when this message was delivered before, and forget it."""

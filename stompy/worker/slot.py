@@ -58,8 +58,12 @@ _REFUSED = (AckError, BrokerError)
 _COUNTER = {"retry": "retried", "defer": "deferred", "dead-letter": "dead_lettered"}
 
 
+_REFUSAL, _DOUBT, _TOO_MANY = 5, 1, 10
+"""Points of a message for a refusal, and for the end of its session that is likely to be due to another message; with
+how many points it has failed. Two refusals are enough, and no message is redelivered without an end."""
+
 Refusals = tuple[int, "StompError | None"]
-"""How often the broker refused something for a message in its last deliveries, and why."""
+"""The points of a message for what the broker refused in its last deliveries, and the last reason."""
 NO_REFUSALS: Refusals = (0, None)
 
 
@@ -99,6 +103,7 @@ class Job:
 class Commits:
     """Lets transactions be committed side by side, or one alone, as an ERROR may not say which of them it is about.
 
+    It ends the session for all of them. If one was committed alone, that one is to blame, and the others are not.
     Called with no other lock held; what is waited for ends by the receipt timeout.
     """
 
@@ -106,23 +111,39 @@ class Commits:
         self._changed = Condition()
         self._running = 0
         self._alone = False
+        self._blamed: Message | None = None
+        """The last that was committed alone and refused; its session has ended by that."""
 
     @contextlib.contextmanager
-    def turn(self, *, alone: bool) -> Iterator[None]:
-        """Commit one in the block, which ends by the receipt timeout."""
+    def turn(self, message: Message, *, alone: bool) -> Iterator[None]:
+        """Commit the transaction of a message in the block, which ends by the receipt timeout."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._alone = alone
             self._changed.wait_for(lambda: not (alone and self._running))
             self._running += 1
+            began = not message.session_ended
         try:
             yield
+        except BrokerError:
+            if alone and began:
+                with self._changed:
+                    self._blamed = message
+            raise
         finally:
             with self._changed:
                 self._running -= 1
                 if alone:
                     self._alone = False
                 self._changed.notify_all()
+
+    def blames_another(self, message: Message) -> bool:
+        """Return whether the session of a message has ended as the transaction of another one was refused."""
+        with self._changed:
+            # The one that is being committed alone may be refused at this moment.
+            self._changed.wait_for(lambda: not self._alone)
+            blamed = self._blamed
+            return blamed is not None and blamed is not message and blamed._link is message._link
 
 
 class _Replaced(Exception):
@@ -253,8 +274,8 @@ class Slot(DaemonThread):
         error: BaseException | None = None
         try:
             self._engine.notify("before", self._task, job.message)
-            times, refusal = self._refusals
-            if self._task.transactional and times > 1 and refusal is not None:
+            points, refusal = self._refusals
+            if self._task.transactional and points >= _TOO_MANY and refusal is not None:
                 # It was refused again when no other was committed beside it; once more would end the session with the
                 # transactions of all other slots.
                 if job.claim(self):
@@ -284,7 +305,9 @@ class Slot(DaemonThread):
                 self._engine.broke("the store of ids", late, self._task)
             self._processed(job)
         elif settling and isinstance(error, StompError) and (error.retryable or isinstance(error, _REFUSED)):
-            self._unsettled(job, error)
+            # If nothing of it was written, the session has ended by something else: that of another message, unless
+            # the task has sent it outside of its transaction.
+            self._unsettled(job, error, doubt=job.transaction is not None and not job.transaction._written)
         else:
             return self._fail(job, error)
         return None
@@ -306,7 +329,7 @@ class Slot(DaemonThread):
                     persistent=reply.persistent,
                 )
             transaction.ack(job.message)
-            with self._engine.commits.turn(alone=self._refusals[0] > 0):
+            with self._engine.commits.turn(job.message, alone=self._refusals[0] > 0):
                 transaction.commit()
 
     def _call(self, job: Job) -> Any:
@@ -350,7 +373,7 @@ class Slot(DaemonThread):
     def _reply_to(self, job: Job, value: Any) -> Copy | None:
         asked = job.message.headers
         destination = None if value is None else asked.get("reply-to")
-        if not destination or self._refusals[0]:
+        if not destination or self._refusals[0] >= _REFUSAL:
             return None
         correlation = asked.get("correlation-id")
         headers = {} if correlation is None else {"correlation-id": correlation}
@@ -428,7 +451,7 @@ class Slot(DaemonThread):
             self._unsettled(job, refused)
         return None
 
-    def _unsettled(self, job: Job, error: StompError) -> None:
+    def _unsettled(self, job: Job, error: StompError, *, doubt: bool = False) -> None:
         """Note that a message was not settled, so that the broker redelivers it; wait if the broker refused."""
         make_redelivered(job.message, error)
         self._count("unsettled", job)
@@ -438,9 +461,14 @@ class Slot(DaemonThread):
             self._task.name, job.message.message_id, error,
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
+        points, refusal = self._refusals
         if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
-            self._engine.refused(job.message, self._refusals[0] + 1, error)
-            self._wait_longer()
+            doubt = doubt or self._engine.commits.blames_another(job.message)
+            self._engine.refused(job.message, points + (_DOUBT if doubt else _REFUSAL), error)
+            if not doubt:
+                self._wait_longer()
+        elif refusal is not None:
+            self._engine.refused(job.message, points, refusal)
         # Some brokers keep the session after an ERROR; the user may have acknowledged the message already.
         if job.message.settled is None or not isinstance(error, AckError):
             end_session(job.message, f"a message was not settled: {text_of(error)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -144,6 +145,32 @@ def test_a_transaction_sends_all_or_nothing(broker: Broker, make_worker: Make, s
 def test_an_order_whose_output_is_refused_becomes_a_dead_letter(like: Any) -> None:
     with Broker(like=like) as broker:
         orders_to_refused(broker.url, "activemq" if like == "activemq5" else like or "stompy", "a")
+
+
+@pytest.mark.parametrize("early", [b"", b"x" * 1_000_000], ids=["all at the commit", "early"])
+def test_a_message_beside_one_that_is_refused_does_not_share_its_end(
+    broker: Broker, make_worker: Make, seen: Seen, early: bytes
+) -> None:
+    worker = make_worker(concurrency=2, reconnect=stompy.Reconnect(first_delay=0.01))
+    rounds = itertools.count(1)
+
+    @worker.task("/queue/a", transactional=True, retries=0)
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        if message.text == "bad":
+            seen.wait(next(rounds))
+            context.send("/queue/*", message.body)
+            return
+        context.send("/queue/b", early)
+        seen.add(message.text)
+        # The other ends the session of this one each time that it is refused.
+        wait_until(lambda: message.session_ended or broker.depth("/queue/a.dead") > 0)
+        context.send("/queue/b", message.body)
+
+    send(broker, "bad", "good")
+    with worker:
+        wait_until(lambda: broker.depth("/queue/a.dead") > 0 and left(broker) == 0)
+    assert [message.text for message in broker.browse("/queue/a.dead")] == ["bad"]
+    assert [message.body for message in broker.browse("/queue/b")] == [early, b"good"]
 
 
 def test_more_transactional_tasks_than_the_broker_has_transactions_are_refused(
@@ -304,8 +331,9 @@ def test_a_task_past_its_time_limit_is_settled_once(
         wait_until(lambda: each_broker.depth("/queue/a.dead") == 4)
         assert worker.health().tasks["handle"].stuck == 4
         release.set()
-        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
-        counts = worker.health().tasks["handle"].counts
-        assert counts == {"stuck": 4, "failed": 4, "dead_lettered": 4}
+        counts = {"stuck": 4, "failed": 4, "dead_lettered": 4}
+        wait_until(
+            lambda: worker.health().tasks["handle"].stuck == 0 and worker.health().tasks["handle"].counts == counts
+        )
     assert each_broker.depth("/queue/a.dead") == 4
     assert left(each_broker) == 0
