@@ -50,12 +50,20 @@ def dead(broker: Broker) -> list[str]:
     return sorted(letter.text for letter in broker.browse("/queue/a.dead"))
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs until SIGCONT."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 @contextmanager
 def paused(*pids: int) -> Iterator[None]:
     """Keep processes from running."""
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        # One thread takes the signal; until it runs, the others go on.
+        wait_until(lambda: all(is_stopped(pid) for pid in pids))
         yield
     finally:
         for pid in pids:
