@@ -20,7 +20,7 @@ _STARTS: dict[str, str] = {}
 _MAX_STARTS = 1000
 _SHOWN_BODY, _SHOWN_TEXT, _SHOWN_HEADERS = 60, 100, 600
 """Bytes of a body, characters of a name or value, and characters of all headers in the `repr` of a frame."""
-_SHOWN_SECRET = "'***'"
+_MASK = "'***'"
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -185,7 +185,7 @@ class Headers(Mapping[str, str]):
     def __repr__(self) -> str:
         shown, room = [], _SHOWN_HEADERS
         for name, value in self.items():
-            shown.append(f"{show_text(name)}: {_SHOWN_SECRET if is_secret(name) else show_text(value)}")
+            shown.append(f"{show_text(name)}: {_MASK if is_secret(name) else show_text(value)}")
             room -= len(shown[-1])
             if room < 0:
                 shown[-1] = f"… ({len(self)} headers)"
