@@ -121,6 +121,8 @@ def life(arguments: list[str], *, puts: int | None) -> list[str]:
         lines = []
         try:
             for line in victim.stdout:
+                if not line.endswith("\n"):
+                    break  # it was killed while it wrote this one
                 lines.append(line)
                 if lines.count("done\n") == puts:
                     victim.send_signal(signal.SIGKILL)
