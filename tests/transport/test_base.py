@@ -253,8 +253,8 @@ def test_a_peer_that_reads_a_little_does_not_stretch_the_deadline(pair: Pair, ca
     with pytest.raises(SendTimeout) as caught:
         one.sendall(BIG, PassedMeanwhile(20))
     assert caught.value.outcome == "unknown"
-    one.shutdown_write()
-    assert 0 < len(reader.result()) < len(BIG)
+    one.shutdown_write()  # over WebSocket the rest of a message that was begun goes before the end
+    assert 0 < len(reader.result()) <= len(BIG)
 
 
 def test_a_reader_and_a_writer_have_deadlines_of_their_own(pair: Pair, calling: Calling) -> None:

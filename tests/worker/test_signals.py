@@ -41,8 +41,9 @@ def test_a_worker_returns_its_code_wherever_a_signal_comes(broker: Broker, outsi
         for _ in range(times):
             signal.raise_signal(signal.SIGTERM)
 
-    count = Strike(None, within=WITHIN)
-    count.run(run)
+    for _ in range(2):  # CPython 3.13 does not trace instructions yet in the first code that is to be traced
+        count = Strike(None, within=WITHIN)
+        count.run(run)
     print(SEED_SETTING)
     for place in sorted(chance("signals", times).sample(range(count.places), min(SAMPLE, count.places))):
         strike = Strike(place, deliver, within=WITHIN)
