@@ -70,7 +70,7 @@ class Unfinished:
         """Do a piece.
 
         Raises:
-            ProtocolError: nobody is there to be told.
+            ProtocolError: an error that no frame or call can be answered with.
         """
         while self.steps and work.left > 0:
             try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.link")
 _RECEIPT_ID = b"receipt-id:"
 _STALLED_AFTER = 5.0
-"""Seconds of paused reading after which the owner is told, once per session."""
+"""Seconds of paused reading after which the owner is warned, once per session."""
 
 
 class LinkOwner(Protocol):

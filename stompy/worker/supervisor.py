@@ -326,7 +326,7 @@ class Supervisor:
                 child.look(elapsed)
 
     def _died(self, child: _Child) -> int:
-        """Note the end of a child that was not told to stop; return its exit code."""
+        """Note the end of a child that was not asked to stop; return its exit code."""
         code, running = child.ended()
         got_far = child.got_far(running)
         with self._lock:
@@ -348,7 +348,7 @@ class Supervisor:
         """Stop the children in order, and return the exit code."""
         for child in self._children:
             if child.process is not None and child.process.poll() is not None:
-                self._died(child)  # before it was told to stop
+                self._died(child)  # before it was asked to stop
             child.order_to_stop()
         live = [child for child in self._children if child.process is not None]
         deadline = Deadline(self._stop_timeout + _GRACE)
@@ -377,7 +377,7 @@ def _put_off(child: _Child) -> float:
 
 
 def _code_after_stop(child: _Child, code: int, *, killed: bool) -> WorkerExit:
-    """Return how a child ended that was told to stop: whether its tasks have finished."""
+    """Return how a child ended that was asked to stop: whether its tasks have finished."""
     if killed:
         return WorkerExit.UNFINISHED
     # One that did not report that it stops had not begun, or was dead already.

@@ -391,7 +391,7 @@ class _Signals:
 
     Args:
         engine: to stop.
-        role: of a child process, which ignores signals until its parent has told it to stop.
+        role: of a child process, which ignores signals until its parent has asked it to stop.
 
     Attributes:
         received: number of signals.
