@@ -378,7 +378,11 @@ class _QueryClaim(DaemonThread):
         patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
         self._closing = threading.Event()
         self._claim = Claim(spool.files, patience=patience, closing=self._closing, role=READER)
-        self._claim.begin(0)
+        try:
+            self._claim.begin(0)
+        except BaseException:
+            self._claim.withdraw()
+            raise
         self.check = self._claim.check
         self.start()
 

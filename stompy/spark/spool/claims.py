@@ -156,8 +156,10 @@ class Claim:
 
     def withdraw(self) -> None:
         """Remove the claim before `begin`: nothing was written under it, and the predecessor's is valid again."""
-        self._files.remove(self._path)
-        self.release()
+        try:
+            self._files.remove(self._path)
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Release the lock, so that another process can claim the spool without waiting."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from stompy.errors import ConnectTimeout, SpoolBusy, SpoolDataLoss, SpoolFenced,
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
+from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool, open_files
 from stompy.spark.spool.state import dump
@@ -27,6 +29,16 @@ from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spo
 from tests.spark.source.forking_queries import QUERIES
 
 ALL = BatchLimits()
+NEXT_QUERY = f"""
+import sys
+from stompy.spark.source.engine import StreamEngine
+from stompy.spark.source_options import stream_options
+url, folder = sys.argv[1:]
+given = {{"url": url, "destination": {QUEUE!r}, "spooldir": folder, "receivers": "0", "locktimeout": "1"}}
+query = StreamEngine(stream_options(given))
+query.initial()
+query.stop()
+"""
 
 
 @pytest.fixture
@@ -351,6 +363,26 @@ def test_rows_that_the_driver_sends_are_in_small_parts(broker: Broker, tmp_path:
         parts = engine.plan(start, engine.latest(start, ALL))
         assert len(parts) >= 3
         assert max(sum(piece.size for piece in part) for part in parts) < 8 << 20
+
+
+def test_a_query_whose_claim_could_not_be_written_leaves_the_spool_to_the_next(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = LocalFiles.write
+
+    def full(files: LocalFiles, name: str, data: bytes) -> None:
+        if name.startswith("reader/") and b'"start"' in data:  # the second of two writes: it begins
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(files, name, data)
+
+    monkeypatch.setattr(LocalFiles, "write", full)
+    with engine_on(broker, tmp_path, receivers="0") as refused:
+        with pytest.raises(OSError, match="No space left") as kept:  # whoever keeps the error keeps what it refers to
+            refused.initial()
+        monkeypatch.undo()
+        # In another process, as a lock does not keep out the process that has it.
+        subprocess.run([sys.executable, "-c", NEXT_QUERY, broker.url, str(tmp_path / "spool")], check=True, timeout=60)
+    assert kept.value.errno == errno.ENOSPC
 
 
 def test_a_process_that_has_claimed_the_spool_and_not_begun_is_waited_for(broker: Broker, tmp_path: Path) -> None:
