@@ -13,7 +13,7 @@ import ipaddress
 import threading
 from collections import Counter
 
-from stompy.errors import LimitExceeded
+from stompy.errors import LimitExceededError
 
 _SPARE = 16
 """Refused clients that get an ERROR at one time; for the others the stream just ends."""
@@ -33,7 +33,7 @@ class Slot:
 
     __slots__ = ("network", "refusal", "state")
 
-    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceeded | None) -> None:
+    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceededError | None) -> None:
         self.state = state
         self.network = network
         """Where it comes from, as `network_of` says."""
@@ -97,15 +97,15 @@ class Admission:
         if state is SlotState.WAITING:
             self._waiting_from[slot.network] += 1
 
-    def _refusal(self, network: str | None) -> LimitExceeded | None:
+    def _refusal(self, network: str | None) -> LimitExceededError | None:
         waiting, inside = self._count[SlotState.WAITING], self._count[SlotState.INSIDE]
         if waiting + inside >= self._max_sessions:
-            return LimitExceeded("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
+            return LimitExceededError("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
         if waiting >= self._max_handshakes:
-            return LimitExceeded("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
+            return LimitExceededError("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
         if network is not None and self._waiting_from[network] >= self._budget:
             what = "too many handshakes from this address"
-            return LimitExceeded(what, limit_name="max_handshakes_per_address", limit=self._budget)
+            return LimitExceededError(what, limit_name="max_handshakes_per_address", limit=self._budget)
         return None
 
 

@@ -23,7 +23,7 @@ from stompy.broker.schedule import Clock
 from stompy.broker.settings import Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
@@ -332,11 +332,11 @@ class Broker(Management):
             timeout: seconds after which threads of the old sessions are abandoned, with a word in the log.
 
         Raises:
-            NotConnected: the broker does not run.
+            NotConnectedError: the broker does not run.
         """
         check_seconds(timeout)
         if not self._acceptor.runs:
-            raise NotConnected("the broker does not run")
+            raise NotConnectedError("the broker does not run")
         self._owner.check()
         self._acceptor.end_sessions(Deadline(timeout), grace=0.0)
         self._drop_transient()
@@ -369,7 +369,7 @@ class Broker(Management):
         """The address for clients of this machine, such as `stomp://127.0.0.1:61613`; still known after `stop`.
 
         Raises:
-            NotConnected: the broker was never started, so that it has no port yet.
+            NotConnectedError: the broker was never started, so that it has no port yet.
         """
         return self._listening.url
 
@@ -378,7 +378,7 @@ class Broker(Management):
         """The same by WebSocket, such as `ws://127.0.0.1:61613/`.
 
         Raises:
-            NotConnected: the broker was never started, or not with `ws` or `ws_port`.
+            NotConnectedError: the broker was never started, or not with `ws` or `ws_port`.
         """
         return self._listening.ws_url
 
@@ -387,10 +387,10 @@ class Broker(Management):
         """The address of the console, for a browser; whoever has it may do everything.
 
         Raises:
-            NotConnected: the broker was never started, or not with `console`.
+            NotConnectedError: the broker was never started, or not with `console`.
         """
         if self._console is None:
-            raise NotConnected("the broker has no console: set console=True")
+            raise NotConnectedError("the broker has no console: set console=True")
         return self._console.url
 
     def _make_console(self, port: int, instance: str) -> Console:

@@ -20,7 +20,7 @@ from stompy.broker.options import (
 )
 from stompy.broker.repeated import RepeatedFrames
 from stompy.broker.transactions import Transaction
-from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
+from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
 from stompy.protocol.rules import Fault, FaultyFrame, shown
@@ -165,7 +165,7 @@ class Commands:
         header = frame.headers._peek
         most = self._settings.max_session_subscriptions
         if len(session.consumers) >= most:
-            raise LimitExceeded(
+            raise LimitExceededError(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
         options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
@@ -264,7 +264,7 @@ class Commands:
     def _open_new(self, session: SessionState, name: str) -> None:
         most = self._settings.max_session_transactions
         if len(session.transactions) >= most:
-            raise LimitExceeded(
+            raise LimitExceededError(
                 "too many open transactions in one session", limit_name="max_session_transactions", limit=most
             )
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
@@ -289,9 +289,9 @@ class Commands:
         settings, what = self._settings, f"transaction {name[:80]!r} is too large"
         if frames >= settings.max_transaction_frames:
             most = settings.max_transaction_frames
-            raise LimitExceeded(what, limit_name="max_transaction_frames", limit=most)
+            raise LimitExceededError(what, limit_name="max_transaction_frames", limit=most)
         if size + adding > settings.max_transaction_bytes:
-            raise LimitExceeded(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
+            raise LimitExceededError(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
         found = session.transactions.get(name)
         if found is None:
             raise FaultyFrame(*unknown_transaction(name, "SEND"))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from stompy.broker.fault_injector import End, FaultInjector, Pass, Step, Wait
 from stompy.broker.faults import RECEIVED, SENT, Delay, FaultPlan, Refuse
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 
 if TYPE_CHECKING:
     from stompy.transport.base import Listener, MessageTransport, Transport
@@ -116,7 +116,7 @@ class FaultTransport:
         if isinstance(step, Wait):
             self._hold = self._hold or _Hold(step.fault, self._plan, link=self._link)
             if not self._hold.wait(deadline or Deadline(None), lambda: self._shut):
-                raise StompTimeout(f"no bytes from {self.peer} in time")
+                raise StompTimeoutError(f"no bytes from {self.peer} in time")
             self._hold = None
         self._waiting.popleft()
         if self._shut:
@@ -148,10 +148,10 @@ class FaultTransport:
     def _send(self, messages: Sequence[bytes], budget: Budget) -> None:
         transport, deadline = self._transport, deadline_of(budget)
         if self._shut:
-            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
+            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
         for step in itertools.chain.from_iterable(map(self._outgoing.feed, messages)):
             if self._shut:  # what a delay holds back must not slip out while the link is being ended
-                raise ConnectionLost(f"connection to {self.peer} was shut down")
+                raise ConnectionLostError(f"connection to {self.peer} was shut down")
             if isinstance(step, Pass):
                 if self.keeps_messages:
                     cast("MessageTransport", transport).send_messages((step.data,), budget)
@@ -159,9 +159,9 @@ class FaultTransport:
                     transport.sendall(step.data, deadline)
             elif isinstance(step, End):
                 self._end(step)
-                raise ConnectionLost(f"connection to {self.peer} cut by the fault plan")
+                raise ConnectionLostError(f"connection to {self.peer} cut by the fault plan")
             elif not _Hold(step.fault, self._plan, link=self._link).wait(deadline, lambda: self._shut):
-                raise SendTimeout(f"{self.peer} did not accept the bytes in time, by the fault plan")
+                raise SendTimeoutError(f"{self.peer} did not accept the bytes in time, by the fault plan")
 
     def _end(self, step: End) -> None:
         self.shutdown()

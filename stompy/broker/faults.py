@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, StompTimeout
+from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
 
 SENT = "sent"
@@ -314,11 +314,11 @@ class FaultPlan:
         """Wait until `count` faults have struck, and return all that have.
 
         Raises:
-            StompTimeout: they did not within `timeout` seconds.
+            StompTimeoutError: they did not within `timeout` seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._strikes) >= count, timeout):
-                raise StompTimeout(f"{len(self._strikes)} of {count} faults struck within {timeout:g} s: {self!r}")
+                raise StompTimeoutError(f"{len(self._strikes)} of {count} faults struck within {timeout:g} s: {self!r}")
             return tuple(self._strikes)
 
     # For the broker

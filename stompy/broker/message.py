@@ -252,7 +252,7 @@ class Message:
             added: further headers, but for those that the sender wrote.
 
         Raises:
-            LimitExceeded: the broker has no room for it.
+            LimitExceededError: the broker has no room for it.
         """
         headers = frame.headers
         own = NOT_PASSED_ON.union(name for name, _ in replaced) if replaced else NOT_PASSED_ON

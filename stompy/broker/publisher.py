@@ -12,7 +12,7 @@ from stompy.broker.profile import TOO_LONG
 from stompy.broker.queues import Queue
 from stompy.broker.ready import order_of
 from stompy.broker.work import PIECE, TOGETHER
-from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
+from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -129,7 +129,7 @@ class Publisher:
             committed: it comes from a transaction, which was asked for duplicates and for room before.
 
         Raises:
-            LimitExceeded: a queue is full, or there are too many queues.
+            LimitExceededError: a queue is full, or there are too many queues.
         """
         options = message.options
         self._counters.messages_in += 1
@@ -151,11 +151,11 @@ class Publisher:
         """Refuse messages that are to be delivered later, and would be too many.
 
         Raises:
-            LimitExceeded: they would.
+            LimitExceededError: they would.
         """
         limit = self._settings.max_queue_messages
         if messages and self._schedule.waiting + messages > limit:
-            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
+            raise LimitExceededError("too many delayed messages", limit_name="max_queue_messages", limit=limit)
 
     def has_seen(self, target: str, identity: str) -> bool:
         """Whether a message with such an id was sent to a destination before."""
@@ -179,7 +179,7 @@ class Publisher:
         """Check that the messages of a transaction to topics can be published.
 
         Raises:
-            LimitExceeded: a durable subscription without a subscriber is full.
+            LimitExceededError: a durable subscription without a subscriber is full.
         """
         needed: dict[Feed, tuple[int, int]] = {}
         for message in messages:
@@ -305,7 +305,7 @@ class Publisher:
         """Return a queue that can take so many messages, of so many bytes, once it has handed out what it can.
 
         Raises:
-            LimitExceeded: it is full all the same.
+            LimitExceededError: it is full all the same.
         """
         queue = self._topology.queue(name)
         if not queue.fits(messages, size):
@@ -317,8 +317,8 @@ class Publisher:
     def _refuse_full(self, queue: Queue, messages: int) -> None:
         settings, what = self._settings, f"queue {queue.name[:80]!r} is full"
         if queue.ready + messages > settings.max_queue_messages:
-            raise LimitExceeded(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
-        raise LimitExceeded(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
+            raise LimitExceededError(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
+        raise LimitExceededError(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
 
     # Out of them
 

@@ -16,7 +16,7 @@ from stompy.broker.destinations import is_topic
 from stompy.broker.message import NOT_PASSED_ON, Message, MessageHead
 from stompy.broker.options import PLAIN, SEND_HEADERS, send_options
 from stompy.broker.profile import OWN
-from stompy.errors import LimitExceeded, ProtocolError
+from stompy.errors import LimitExceededError, ProtocolError
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version
 
@@ -177,7 +177,7 @@ class RepeatedFrames:
         router = self._router
         try:
             router.budget.take(_size(contents), sum([head.excess for head, _, _ in contents]))
-        except LimitExceeded:
+        except LimitExceededError:
             return 0
         queues, budget, sharing = router.topology.queues, router.budget, Message.sharing
         for name, group in groups.items():
@@ -193,7 +193,7 @@ class RepeatedFrames:
         for head, body, receipt in contents:
             try:
                 budget.take(head.size + len(body), head.excess)
-            except LimitExceeded:
+            except LimitExceededError:
                 break
             try:
                 self._router.publisher.publish(Message.sharing(head, body, budget), session.name)

@@ -435,7 +435,7 @@ class Router:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
-            LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
+            LimitExceededError: a queue cannot take what is meant for it; nothing took effect.
             RemoteProtocolError: a message in it was sent before, or one was refused; it was aborted.
         """
         transaction = session.transactions[name]

@@ -23,7 +23,7 @@ from stompy.broker.profile import OWN, Refusal
 from stompy.broker.session_state import SessionState
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, RemoteProtocolError, StompTimeout
+from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
 from stompy.frames.grammar import Version
 from stompy.frames.learned import Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
@@ -168,7 +168,7 @@ class Session:
     def _run(self) -> None:
         try:
             self._converse()
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             _LOG.debug("%s: %s", self._transport.peer, error)
         except BaseException:
             _LOG.exception("%s: the session failed", self._transport.peer)
@@ -202,7 +202,7 @@ class Session:
             count = sum(len(item) if isinstance(item, Run) else 1 for item in items)
             self._meter.check(parser.line_ends, frames=count, now=time.monotonic())
             self._budget.take_frame(parser.pending)
-        except LimitExceeded as error:
+        except LimitExceededError as error:
             self._fail(str(error))
         return True
 
@@ -221,7 +221,7 @@ class Session:
                 break
             try:
                 data = self._transport.recv(self._next_check())
-            except StompTimeout:
+            except StompTimeoutError:
                 self._check_silence()
                 continue
             if self._pulse is not None:
@@ -407,6 +407,6 @@ class Session:
 
     def _discard(self, deadline: Deadline) -> None:
         """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still in flight."""
-        with contextlib.suppress(StompTimeout, ConnectionLost):
+        with contextlib.suppress(StompTimeoutError, ConnectionLostError):
             while not deadline.expired and self._transport.recv(deadline):
                 pass

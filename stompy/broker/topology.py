@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import Patterns, Target
 from stompy.broker.queues import Queue, Waiting
-from stompy.errors import LimitExceeded, RemoteProtocolError
+from stompy.errors import LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Topology:
         """Return a queue, which is made where there is none.
 
         Raises:
-            LimitExceeded: there are too many; not where it is `forced`.
+            LimitExceededError: there are too many; not where it is `forced`.
         """
         queue = self.queues.get(name)
         if queue is not None:
@@ -176,7 +176,7 @@ class Topology:
 
         Raises:
             RemoteProtocolError: it is there and not so, or is another session's.
-            LimitExceeded: there are too many.
+            LimitExceededError: there are too many.
         """
         known = self.queues.get(name)
         if known is not None and known.declared != declares:
@@ -217,7 +217,7 @@ class Topology:
         """Refuse queues that would be too many.
 
         Raises:
-            LimitExceeded: they would.
+            LimitExceededError: they would.
         """
         new, limit = sum(name not in self.queues for name in names), self._settings.max_queues
         held = len(self.queues) + len(self.durables)
@@ -225,7 +225,7 @@ class Topology:
             self._work.left -= len(self.queues) // 4
             useless = sum(queue.removable for queue in self.queues.values())
             if held - useless + new > limit:
-                raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
+                raise LimitExceededError("too many queues", limit_name="max_queues", limit=limit)
 
     def home(self, queue: Queue) -> Queue | None:
         """Return where messages of a queue go back to; `None` where it was deleted with all it held."""
@@ -266,7 +266,7 @@ class Topology:
         """Return the messages that wait in a queue, for a consumer that is to look at them and counts for it.
 
         Raises:
-            LimitExceeded: the session keeps too much.
+            LimitExceededError: the session keeps too much.
         """
         waiting, collected = queue.waiting()
         if collected:
@@ -369,7 +369,7 @@ class Topology:
 
         Raises:
             RemoteProtocolError: the session has no client id, it is in use, or is none of a topic.
-            LimitExceeded: there are too many queues.
+            LimitExceededError: there are too many queues.
         """
         name = options.durable or ""
         if client is None:

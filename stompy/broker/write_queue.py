@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from stompy.broker.message import Delivery
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, SendTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.transport.base import DirectTransport, MessageTransport
@@ -278,11 +278,11 @@ class WriterThread:
         try:
             self._write_all()
             self._transport.shutdown_write()
-        except SendTimeout:
+        except SendTimeoutError:
             text = "%s: read less than %d bytes in %g s; disconnected (limit send_timeout=%g)"
             _LOG.info(text, self._transport.peer, _SLICE, self._stalled, self._stalled)
             self._transport.shutdown()
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             # The reader is not stopped here: it shall still find what the client said before it went away.
             _LOG.debug("%s: %s", self._transport.peer, error)
         except BaseException:

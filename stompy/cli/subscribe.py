@@ -17,7 +17,7 @@ from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import dialect_named
-from stompy.errors import ReceiveTimeout
+from stompy.errors import ReceiveTimeoutError
 from stompy.printable import printable_bytes
 
 _OWN = {
@@ -148,7 +148,7 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
     while True:
         try:
             return subscription.receive(deadline.sooner(_POLL_INTERVAL).remaining())
-        except ReceiveTimeout:
+        except ReceiveTimeoutError:
             if deadline.expired:
                 return None
             printer.check_reader()

@@ -10,7 +10,7 @@ from pathlib import Path
 from stompy.cli.console import report
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
-from stompy.errors import InsecureTls
+from stompy.errors import InsecureTlsWarning
 from stompy.transport.tls.options import Tls
 
 _FILES = ("ca", "cert", "key")
@@ -70,7 +70,7 @@ def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
     if skip and given["ca"] is None:
         files["ca"] = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InsecureTls)
+        warnings.simplefilter("ignore", InsecureTlsWarning)
         tls = Tls(
             ca=files["ca"],
             cert=files["cert"],

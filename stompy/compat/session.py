@@ -19,7 +19,7 @@ from stompy.compat.constants import CMD_DISCONNECT
 from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedMessage, default_create_thread
 from stompy.connection.dispatcher import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
-from stompy.errors import HeartBeatTimeout, StompError
+from stompy.errors import HeartbeatTimeoutError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.learned import Row, Run, frames_of
@@ -158,7 +158,7 @@ class Session:
         self.end_reason = reason
         self._transport.session_changed(self, connected=False)
         events = ["disconnected", "receiver_loop_completed"]
-        if isinstance(reason, HeartBeatTimeout):
+        if isinstance(reason, HeartbeatTimeoutError):
             events.append("heartbeat_timeout")
         calls = [partial(self._transport.notify, event) for event in events]
         self._dispatcher.stop([*calls, self.done.set])

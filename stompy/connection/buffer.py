@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.errors import ConcurrencyError, ConnectionLost, StompError
+from stompy.errors import ConcurrencyError, ConnectionLostError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
@@ -59,9 +59,9 @@ class FrameBuffer:
             receipt: of the frame.
 
         Raises:
-            LimitExceeded: too many receipts are pending; nothing was added.
-            NotConnected: the connection was closed.
-            ConnectionLost: the link was lost.
+            LimitExceededError: too many receipts are pending; nothing was added.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the link was lost.
         """
         link = self.link
         if not isinstance(data, bytes):
@@ -83,7 +83,7 @@ class FrameBuffer:
         if self._size >= _FLUSH_AT:
             try:
                 self._write(None)
-            except ConnectionLost:
+            except ConnectionLostError:
                 if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
                 raise
@@ -100,14 +100,14 @@ class FrameBuffer:
         """Write the buffer now, unless all of it will be resent on the next link.
 
         Raises:
-            SendTimeout: another thread was writing for too long. The frames stay in the buffer and may be written
+            SendTimeoutError: another thread was writing for too long. The frames stay in the buffer and may be written
                 later, so the outcome is unknown.
-            ConnectionLost: as `Writer.write`, or unknown if some frames were written before; the others are dropped.
+            ConnectionLostError: as `Writer.write`, or unknown if some frames were written; the others are dropped.
         """
         before = self.flushed
         try:
             self._write(timeout)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             if before or self._data:
                 error.outcome = "unknown"
             raise
@@ -118,7 +118,7 @@ class FrameBuffer:
         try:
             self._write(None)
         except StompError as error:
-            if before and isinstance(error, ConnectionLost):
+            if before and isinstance(error, ConnectionLostError):
                 error.outcome = "unknown"
             self._abandon(error)
             raise
@@ -130,7 +130,7 @@ class FrameBuffer:
         receipts, all_resendable = self._receipts, self._all_resendable()
         try:
             self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise
             self._written()

@@ -142,7 +142,7 @@ def connect(
         limits: limits on received frames.
         inbox: limits on messages that wait for user code; above them, reading from the broker pauses. A warning is
             logged after five seconds.
-        max_receipts: limit of pending receipts; exceeding this or the next two raises `LimitExceeded`.
+        max_receipts: limit of pending receipts; exceeding this or the next two raises `LimitExceededError`.
         max_subscriptions: limit of active subscriptions.
         max_transactions: limit of open transactions.
         max_eol_rate: bytes of line ends per second that the broker may send between frames.

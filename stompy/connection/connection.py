@@ -37,7 +37,7 @@ from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
@@ -193,10 +193,10 @@ class Connection:
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
             ConfigurationError: the broker does not support an option; nothing was sent.
-            NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost; `outcome` says whether the broker may have the message.
-            ReceiptTimeout: with `confirm`, the broker did not confirm in time.
-            UnconfirmedFull: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
+            UnconfirmedFullError: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
         if timeout is not None:
             check_seconds(timeout)
@@ -216,9 +216,9 @@ class Connection:
         Frames are written whenever 64 KiB are collected, and when the block ends, even if it raises.
 
         Raises:
-            NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost. At the end of the block its `outcome` is about all frames of the
-                block: `"not-sent"` if none of them was written.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the connection was lost. At the end of the block its `outcome` is about all frames of
+                the block: `"not-sent"` if none of them was written.
         """
         return Batch(self._sender)
 
@@ -232,11 +232,11 @@ class Connection:
             timeout: seconds in total; `None` uses the receipt timeout.
 
         Raises:
-            SendTimeout: another thread was writing for too long. The batch is kept and written later, so its outcome is
-                unknown.
-            ReceiptTimeout: a receipt did not arrive in time.
+            SendTimeoutError: another thread was writing for too long. The batch is kept and written later, so its
+                outcome is unknown.
+            ReceiptTimeoutError: a receipt did not arrive in time.
             BrokerError: the broker rejected a frame.
-            ConnectionLost: the connection was lost before a receipt arrived.
+            ConnectionLostError: the connection was lost before a receipt arrived.
         """
         check_seconds(timeout)
         self._sender.flush(self._config.receipt_timeout if timeout is None else timeout)
@@ -263,8 +263,8 @@ class Connection:
             timeout: seconds; `None` uses the receipt timeout. Later replies are dropped and counted.
 
         Raises:
-            ReceiveTimeout: no reply in time.
-            ConnectionLost: the connection was lost first.
+            ReceiveTimeoutError: no reply in time.
+            ConnectionLostError: the connection was lost first.
         """
         seconds = self._config.receipt_timeout if timeout is None else timeout
         return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
@@ -273,8 +273,8 @@ class Connection:
         """Return a transaction, a context manager that commits at the end of the block and aborts on an exception.
 
         Raises:
-            NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the connection was lost.
         """
         return Transaction(self._sender, self._acker, content_length=self._config.content_length)
 
@@ -326,8 +326,8 @@ class Connection:
                 connection already, or the broker does not support an option; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
-            ConnectionLost: the connection was lost.
-            ReceiptTimeout: the broker did not confirm in time.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: the broker did not confirm in time.
         """
         check_ack_mode(ack, on_error)
         check_seconds(timeout)
@@ -418,7 +418,7 @@ class Connection:
     def __repr__(self) -> str:
         try:
             link = self._links.link
-        except NotConnected:
+        except NotConnectedError:
             return "<Connection not open>"
         state = "connected" if self.connected else "closed" if self._closing.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"

@@ -20,7 +20,13 @@ from dataclasses import replace
 from stompy.connection.config import Config, Order
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import RABBITMQ, is_client_id_in_use, is_unknown_virtual_host
-from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
+from stompy.errors import (
+    AllBrokersFailedError,
+    ClientIdInUseError,
+    ConnectError,
+    ConnectRefusedError,
+    NotConnectedError,
+)
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.locks import Rank, make_lock
@@ -84,8 +90,8 @@ class Connector:
 
         Raises:
             ConnectError: the only address failed, or one failed with an error that is not retryable.
-            AllBrokersFailed: all of several addresses failed; has the error of each.
-            NotConnected: cancelled.
+            AllBrokersFailedError: all of several addresses failed; has the error of each.
+            NotConnectedError: cancelled.
         """
         attempts: list[ConnectError] = []
         for address in in_order(self._config.addresses, self._config.order):
@@ -96,7 +102,7 @@ class Connector:
                 if not error.retryable or len(self._config.addresses) == 1:
                     raise
                 attempts.append(error)
-        raise AllBrokersFailed(attempts) from attempts[-1]
+        raise AllBrokersFailedError(attempts) from attempts[-1]
 
     def cancel(self) -> None:
         """End the current handshake and start no other. Any thread; never blocks."""
@@ -114,9 +120,9 @@ class Connector:
         deadline = until.sooner(config.connect_timeout)
         try:
             return self._session(dialer, settings, credentials, deadline)
-        except ConnectRefused as refused:
+        except ConnectRefusedError as refused:
             if is_client_id_in_use(refused.frame):
-                raise ClientIdInUse(_message(refused), frame=refused.frame, address=refused.address) from refused
+                raise ClientIdInUseError(_message(refused), frame=refused.frame, address=refused.address) from refused
             if settings.vhost is not None or config.dialect is not None or not is_unknown_virtual_host(refused.frame):
                 raise
         # No virtual host was configured, and RabbitMQ has none of the default name, the host name.
@@ -135,7 +141,7 @@ class Connector:
     def _check(self) -> None:
         with self._lock:
             if self._cancelled:
-                raise NotConnected("the connection was closed")
+                raise NotConnectedError("the connection was closed")
 
     def watch(self, transport: Transport) -> None:
         """Remember the transport of a handshake, so that `cancel` can end it."""
@@ -175,5 +181,5 @@ def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:
     return [*addresses[:fixed], *random.sample(addresses[fixed:], len(addresses) - fixed)]
 
 
-def _message(error: ConnectRefused) -> str:
+def _message(error: ConnectRefusedError) -> str:
     return str(error).removeprefix(f"{error.address}: ")

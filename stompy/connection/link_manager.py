@@ -29,9 +29,9 @@ from stompy.errors import (
     BrokerError,
     ConcurrencyError,
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    NotConnected,
+    ConnectionLostError,
+    ConnectRefusedError,
+    NotConnectedError,
     StompError,
 )
 from stompy.link.link import Link
@@ -114,7 +114,7 @@ class LinkManager:
     def link(self) -> Link:
         """The newest published link, alive or not."""
         if self._link is None:
-            raise NotConnected("the connection was never opened")
+            raise NotConnectedError("the connection was never opened")
         return self._link
 
     def links_for_stats(self) -> tuple[Link, EndedLinks]:
@@ -139,12 +139,12 @@ class LinkManager:
 
         Raises:
             ConcurrencyError: the connection belongs to the parent process.
-            NotConnected: `disconnect` was called.
-            ConnectionLost: the link was lost and there is no other, or none in time; nothing was sent.
+            NotConnectedError: `disconnect` was called.
+            ConnectionLostError: the link was lost and there is no other, or none in time; nothing was sent.
         """
         self.check_process()
         if self._closing.is_set():
-            raise NotConnected("the connection is closed")
+            raise NotConnectedError("the connection is closed")
         link = self.link
         if link.alive:
             return link
@@ -156,11 +156,11 @@ class LinkManager:
                 lambda: self._final or self._closing.is_set() or self.link.alive, deadline.remaining()
             )
         if self._closing.is_set():
-            raise NotConnected("the connection is closed")
+            raise NotConnectedError("the connection is closed")
         if self._failure is not None:
-            raise ConnectionLost(f"the connection is lost for good: {self._failure}", outcome="not-sent")
+            raise ConnectionLostError(f"the connection is lost for good: {self._failure}", outcome="not-sent")
         if not self.link.alive and not self._final:
-            raise ConnectionLost("there was no connection to a broker in time", outcome="not-sent")
+            raise ConnectionLostError("there was no connection to a broker in time", outcome="not-sent")
         self.link.check_open()
         return self.link
 
@@ -189,8 +189,8 @@ class LinkManager:
         try:
             self.attempt(deadline)
         except BrokerError as error:
-            raise ConnectRefused(f"right after CONNECTED: {error}", frame=error.frame) from error
-        except ConnectionLost as lost:
+            raise ConnectRefusedError(f"right after CONNECTED: {error}", frame=error.frame) from error
+        except ConnectionLostError as lost:
             raise ConnectError(f"right after CONNECTED: {lost}") from lost
 
     def attempt(self, deadline: Deadline) -> None:
@@ -236,7 +236,9 @@ class LinkManager:
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
-                error if isinstance(error, ConnectionLost) else ConnectionLost(f"the session was given up: {error}")
+                error
+                if isinstance(error, ConnectionLostError)
+                else ConnectionLostError(f"the session was given up: {error}")
             )
             link.fail(reason)
         link.discard()
@@ -253,7 +255,7 @@ class LinkManager:
 
     def _check_not_closing(self) -> None:
         if self._closing.is_set():
-            raise NotConnected("the connection was closed")
+            raise NotConnectedError("the connection was closed")
 
     def _publish(self, link: Link) -> None:
         with self._changed:
@@ -274,7 +276,7 @@ class LinkManager:
             if self._link is None:
                 raise
             # The broker confirmed the subscriptions, so it rejected a resent message: no reason to give up.
-            raise ConnectionLost(f"the session ended immediately: {error}") from error
+            raise ConnectionLostError(f"the session ended immediately: {error}") from error
 
     # After a link ended.
 

@@ -16,7 +16,7 @@ from functools import partial
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, HeartBeatTimeout, StompError
+from stompy.errors import BrokerError, HeartbeatTimeoutError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Run, frames_of
 from stompy.link.link import Link
@@ -167,7 +167,7 @@ class Callbacks:
         """Queue the calls for the end of a session."""
         if isinstance(reason, BrokerError):
             self.notify("on_error", reason.frame)
-        elif isinstance(reason, HeartBeatTimeout):
+        elif isinstance(reason, HeartbeatTimeoutError):
             self.notify("on_heartbeat_timeout")
         self.notify("on_disconnected", reason)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, ConnectionLost, NotConnected, StompError
+from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError
 from stompy.locks import Event
 from stompy.threads import DaemonThread
 
@@ -124,7 +124,7 @@ class ReconnectThread(DaemonThread):
         except StompError as error:
             self._give_up(error)
         except BaseException as error:
-            self._give_up(ConnectionLost(f"reconnecting failed: {error!r}"))
+            self._give_up(ConnectionLostError(f"reconnecting failed: {error!r}"))
             raise
 
     def _retry(self) -> None:
@@ -141,7 +141,7 @@ class ReconnectThread(DaemonThread):
 
     def _attempt(self) -> None:
         if self._links.closing.is_set():
-            raise NotConnected("the connection was closed")
+            raise NotConnectedError("the connection was closed")
         self._links.attempt(Deadline(None))
 
 

@@ -17,7 +17,7 @@ from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
-from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
+from stompy.errors import NotConnectedError, ReceiptTimeoutError, ReceiveTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
 
 
@@ -74,7 +74,7 @@ class ReplyInbox(Subscription):
             unanswered = list(self.pending.values())
             self.pending.clear()
         for request in unanswered:
-            request.error = reason or NotConnected("the connection was closed before the reply came")
+            request.error = reason or NotConnectedError("the connection was closed before the reply came")
             request.arrived.set()
 
 
@@ -127,21 +127,21 @@ class RequestReply:
             return request.reply
         if request.error is not None:
             raise request.error
-        raise ReceiveTimeout(f"no reply from {destination!r} within {timeout:g} s")
+        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
         """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""
         remaining = deadline.remaining()
         try:
             if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
-                raise ReceiveTimeout("the reply queue could not be subscribed to in time")
+                raise ReceiveTimeoutError("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
                 dialect = self._subscriptions.links.link.dialect
                 inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
                 try:
                     self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
-                except ReceiptTimeout as error:
-                    raise ReceiveTimeout("the reply queue could not be subscribed to in time") from error
+                except ReceiptTimeoutError as error:
+                    raise ReceiveTimeoutError("the reply queue could not be subscribed to in time") from error
                 self._inbox = inbox
             return self._inbox
         finally:

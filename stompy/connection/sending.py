@@ -21,7 +21,7 @@ from stompy.connection.encoding import SendEncoder, headers_of_send
 from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
 from stompy.dialects.options import SendOptions
-from stompy.errors import ConnectionLost, ReceiptTimeout, StompError
+from stompy.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt
 
@@ -176,7 +176,7 @@ class Sender:
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 # Nothing was written, so the message can go to the next link without a duplicate.
                 if error.outcome != "not-sent" or self._config.reconnect is None:
                     raise
@@ -200,7 +200,7 @@ class Sender:
         try:
             for receipt in self._outstanding():
                 receipt._await_outcome(deadline, timeout)
-        except ReceiptTimeout as error:
+        except ReceiptTimeoutError as error:
             late = error
         # Not only of the receipts waited for: others failed before, and their link may have been replaced.
         failed = self._failed.take() or late
@@ -208,7 +208,7 @@ class Sender:
             raise failed.with_traceback(None)
         try:
             self._links.live(deadline.remaining())
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
 
@@ -253,7 +253,7 @@ class Sender:
                 else:
                     link = self._links.live(deadline.remaining())
                     link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 # The batch also had frames that cannot be resent: report their loss.
                 if batch is not None and not batch.link.alive and not batch.replaceable:
                     if pending.registered:

@@ -20,7 +20,7 @@ from stompy.connection.listeners import hears_messages
 from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import SubscribeOptions
-from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
+from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.locks import make_condition
 
@@ -240,23 +240,23 @@ class Subscription:
             timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
 
         Raises:
-            ReceiveTimeout: no message in time.
-            NotConnected: after `unsubscribe` or `disconnect`.
-            ConnectionLost: the connection was lost.
+            ReceiveTimeoutError: no message in time.
+            NotConnectedError: after `unsubscribe` or `disconnect`.
+            ConnectionLostError: the connection was lost.
             LocalProtocolError: the subscription has a handler, or the listeners of the connection get its messages.
         """
         seconds = self._subscriptions.receive_timeout if timeout is None else timeout
         self._receiver = threading.get_ident()
         message = self._next(Deadline(seconds))
         if message is None:
-            raise NotConnected(f"subscription {self.id!r} is closed")
+            raise NotConnectedError(f"subscription {self.id!r} is closed")
         return message
 
     def __iter__(self) -> Iterator[Message]:
         """Yield messages until `unsubscribe` or `disconnect` is called.
 
         Raises:
-            ConnectionLost: the connection was lost.
+            ConnectionLostError: the connection was lost.
         """
         loop = object()
         try:
@@ -271,7 +271,7 @@ class Subscription:
         """Return the next message; warn once if this thread alone keeps the program running."""
         thread = threading.current_thread()
         while not (self._warned or thread.daemon or thread is threading.main_thread()):
-            with contextlib.suppress(ReceiveTimeout):
+            with contextlib.suppress(ReceiveTimeoutError):
                 return self._next(Deadline(_MAIN_THREAD_INTERVAL))
             if not threading.main_thread().is_alive():
                 self._warned = True
@@ -328,7 +328,7 @@ class Subscription:
                     raise self._reason.with_traceback(None)
                 return False
             if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                raise ReceiveTimeout(f"no message from {self.destination!r} in time")
+                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time")
         return True
 
     def _restore(self, message: Message) -> None:

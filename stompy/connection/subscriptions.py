@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, StompError
+from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.locks import Rank, make_lock
 
@@ -104,12 +104,12 @@ class SubscriptionTable:
                     return
             except BrokerError:
                 raise
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 if link.alive or deadline.expired:
                     raise
                 lost = error
             else:
-                lost = ConnectionLost("the connection was lost while subscribing")
+                lost = ConnectionLostError("the connection was lost while subscribing")
             try:
                 link = self.links.live(deadline.remaining())
             except StompError:

@@ -14,10 +14,10 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.dialects.options import NOTHING_ASKED, SendOptions
 from stompy.errors import (
-    ConnectionLost,
-    LimitExceeded,
+    ConnectionLostError,
+    LimitExceededError,
     LocalProtocolError,
-    ReceiptTimeout,
+    ReceiptTimeoutError,
     StompError,
     TransactionError,
 )
@@ -110,9 +110,9 @@ class Transaction:
             ConfigurationError: the broker does not support an option; nothing was sent.
             TransactionError: the transaction has ended.
             LocalProtocolError: the frame cannot be encoded.
-            LimitExceeded: the broker takes no more frames in a transaction, or too many receipts are pending; nothing
-                was sent.
-            ConnectionLost: the connection was lost, and the transaction with it.
+            LimitExceededError: the broker takes no more frames in a transaction, or too many receipts are pending;
+                nothing was sent.
+            ConnectionLostError: the connection was lost, and the transaction with it.
         """
         self._check_room()
         values = (persistent, priority, expires, delay, group, dedupe_id)
@@ -189,8 +189,8 @@ class Transaction:
         Raises:
             TransactionError: the transaction has ended.
             BrokerError: the broker refused a frame.
-            ReceiptTimeout: the broker did not confirm in time.
-            ConnectionLost: the connection was lost.
+            ReceiptTimeoutError: the broker did not confirm in time.
+            ConnectionLostError: the connection was lost.
         """
         check_seconds(timeout)
         self._check()
@@ -200,7 +200,7 @@ class Transaction:
                 receipt.wait(deadline.remaining())
         except BaseException as error:
             self._abort_quietly()
-            if isinstance(error, (ConnectionLost, ReceiptTimeout)):
+            if isinstance(error, (ConnectionLostError, ReceiptTimeoutError)):
                 raise for_caller(error, "not-sent", f"nothing of the transaction took effect: {error}") from error
             raise
         done = self._unknown
@@ -226,9 +226,9 @@ class Transaction:
             if not isinstance(error, StompError):
                 raise
             text = f"the outcome of the transaction is unknown, {done}: {error}"
-            if isinstance(error, (ConnectionLost, ReceiptTimeout)):
+            if isinstance(error, (ConnectionLostError, ReceiptTimeoutError)):
                 raise for_caller(error, "unknown", text) from error
-            raise ConnectionLost(text) from error
+            raise ConnectionLostError(text) from error
         for message in self._acked:
             message._cover()
 
@@ -296,7 +296,7 @@ class Transaction:
 
         Raises:
             TransactionError: the transaction has ended.
-            ConnectionLost: the connection was lost, which also aborts the transaction.
+            ConnectionLostError: the connection was lost, which also aborts the transaction.
         """
         self._check()
         self._end = "aborted"
@@ -326,7 +326,7 @@ class Transaction:
         limit = self._dialect.max_transaction_frames
         if limit is not None and self._frames >= limit:
             what = f"{self._dialect.product} takes no more frames in transaction {self.id!r}"
-            raise LimitExceeded(what, limit_name="max_transaction_frames", limit=limit)
+            raise LimitExceededError(what, limit_name="max_transaction_frames", limit=limit)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id!r} {self._end or 'open'}>"

@@ -191,7 +191,7 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a frame of the peer; a frame beyond one of them raises `FrameTooLarge`.
+    """The limits of a frame of the peer; a frame beyond one of them raises `FrameTooLargeError`.
 
     They also limit the memory for a frame that is not complete yet. Source: STOMP 1.2, Size Limits.
 

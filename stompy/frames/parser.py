@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, Limits
@@ -317,7 +317,7 @@ class Parser:
     def _check_uncounted(self, size: int) -> None:
         name, limit = self._limits._body_limit(first=self._grammar.handshake)
         if size > limit:
-            raise FrameTooLarge("a body without content-length does not end", limit_name=name, limit=limit)
+            raise FrameTooLargeError("a body without content-length does not end", limit_name=name, limit=limit)
 
     def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame | Run]) -> None:
         if body and command in _BODYLESS and self._grammar.unexpected_body == "drop":

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from stompy.errors import HeartBeatTimeout
+from stompy.errors import HeartbeatTimeoutError
 from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
@@ -61,4 +61,4 @@ class HeartbeatThread(DaemonThread):
 
     def _declare_dead(self, now: float) -> None:
         silent = now - self._link.timer.last_heard
-        self._link.fail(HeartBeatTimeout(f"received nothing from {self._link.address} for {silent:.1f} s"))
+        self._link.fail(HeartbeatTimeoutError(f"received nothing from {self._link.address} for {silent:.1f} s"))

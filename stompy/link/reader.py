@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from stompy.errors import ConnectionLost, LimitExceeded, StompError
+from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit
@@ -104,7 +104,7 @@ class Reader(DaemonThread):
         self._check_violation()
         try:
             self._rate_limit.check(parser.line_ends, frames=_count(frames), now=now)
-        except LimitExceeded as flood:
+        except LimitExceededError as flood:
             raise _protocol_violation(flood) from flood
 
     def _check_violation(self) -> None:
@@ -160,5 +160,5 @@ def _count(frames: Sequence[Frame | Run]) -> int:
     return sum([len(item) if isinstance(item, Run) else 1 for item in frames])
 
 
-def _protocol_violation(violation: StompError) -> ConnectionLost:
-    return ConnectionLost(f"the broker broke the protocol: {violation}")
+def _protocol_violation(violation: StompError) -> ConnectionLostError:
+    return ConnectionLostError(f"the broker broke the protocol: {violation}")

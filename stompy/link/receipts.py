@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import LimitExceeded, ReceiptTimeout, StompError
+from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ class Receipt:
             timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
 
         Raises:
-            ReceiptTimeout: no answer in time; it may still arrive.
+            ReceiptTimeoutError: no answer in time; it may still arrive.
             BrokerError: the broker answered with an ERROR that names this receipt.
-            ConnectionLost: the connection was lost first; the broker may or may not have the frame.
+            ConnectionLostError: the connection was lost first; the broker may or may not have the frame.
         """
         if timeout is not None:
             check_seconds(timeout)
@@ -149,7 +149,7 @@ class Receipt:
         """Wait until the outcome is known.
 
         Raises:
-            ReceiptTimeout: no answer by the deadline, which was `seconds` from the call.
+            ReceiptTimeoutError: no answer by the deadline, which was `seconds` from the call.
         """
         while True:
             with self._lock:
@@ -168,7 +168,7 @@ class Receipt:
                 return
             if not arrived:
                 hint = "; the inbox is at its hard limit, so the receipt may be unread" if flow.paused else ""
-                raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
+                raise ReceiptTimeoutError(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
             # It moved to another link, whose flow control is the one to hold now.
 
     def add_done_callback(self, callback: Callable[[Receipt], None]) -> None:
@@ -334,7 +334,7 @@ class Receipts:
             always: ignore the limit.
 
         Raises:
-            LimitExceeded: too many receipts are pending.
+            LimitExceededError: too many receipts are pending.
             StompError: why the link has ended; nothing was registered.
         """
         store = receipt._store
@@ -342,7 +342,7 @@ class Receipts:
             if self._closed:
                 self._link.check_open()
             if len(self._pending) >= self._limit and store is None and not always:
-                raise LimitExceeded("too many receipts are pending", limit_name="max_receipts", limit=self._limit)
+                raise LimitExceededError("too many receipts are pending", limit_name="max_receipts", limit=self._limit)
             self._pending[receipt.id] = receipt
         if store is not None:
             # If the link ends right here, `fail_all` asks the store before the next link is opened.

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConcurrencyError, ConnectionLost, SendTimeout, StompError
+from stompy.errors import ConcurrencyError, ConnectionLostError, SendTimeoutError, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Limits
@@ -84,9 +84,9 @@ class Writer:
 
         Raises:
             ConcurrencyError: called from a signal handler that interrupted a send of this thread.
-            NotConnected: the link was closed by us.
-            ConnectionLost: the link was lost; `SendTimeout` if the broker stopped reading.
-            LimitExceeded: too many receipts are pending; nothing was written.
+            NotConnectedError: the link was closed by us.
+            ConnectionLostError: the link was lost; `SendTimeoutError` if the broker stopped reading.
+            LimitExceededError: too many receipts are pending; nothing was written.
         """
         lock, link = self._lock, self._link
         if lock._is_owned():
@@ -124,9 +124,9 @@ class Writer:
         except BaseException as error:
             if not begun and receipt is not None:
                 link.receipts.forget(receipt)
-            if begun and not isinstance(error, ConnectionLost):
-                link.fail(ConnectionLost(_INTERRUPTED))  # such as by Ctrl-C
-            if not begun or not isinstance(error, ConnectionLost):
+            if begun and not isinstance(error, ConnectionLostError):
+                link.fail(ConnectionLostError(_INTERRUPTED))  # such as by Ctrl-C
+            if not begun or not isinstance(error, ConnectionLostError):
                 raise
             failure = error
         finally:
@@ -151,7 +151,7 @@ class Writer:
 
         Raises:
             LocalProtocolError: the session does not allow the frame, or it cannot be encoded; nothing was written.
-            LimitExceeded: too many receipts, subscriptions or transactions; nothing was written.
+            LimitExceededError: too many receipts, subscriptions or transactions; nothing was written.
         """
         link = self._link
         handle = link.receipts.make() if receipt else None
@@ -175,7 +175,7 @@ class Writer:
                 link.receipts.forget(handle)
             if not isinstance(error, StompError):
                 # A signal: we may have recorded a subscription or transaction that the broker does not know.
-                link.fail(ConnectionLost(f"the write of a {command} frame was interrupted"))
+                link.fail(ConnectionLostError(f"the write of a {command} frame was interrupted"))
             raise
         return handle
 
@@ -195,7 +195,7 @@ class Writer:
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
             self._link.timer.last_sent = monotonic()
-        except ConnectionLost:
+        except ConnectionLostError:
             return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost
         finally:
             self._lock.release()
@@ -205,7 +205,7 @@ class Writer:
         for part in parts:
             try:
                 self._transport.sendall(part, deadline)
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 if part is not parts[0]:
                     error.outcome = "unknown"
                 raise
@@ -222,11 +222,11 @@ class Writer:
         remaining = deadline.remaining()
         if not self._lock.acquire(timeout=-1 if remaining is None else remaining):
             self._link.check_open()
-            raise SendTimeout(f"another write to {self._link.address} did not finish in time", outcome="not-sent")
+            raise SendTimeoutError(f"another write to {self._link.address} did not finish in time", outcome="not-sent")
         return deadline
 
     def _check_usable(self) -> None:
         """Raise if the link cannot be written to, including after a frame that two signals in a row interrupted."""
         if self._incomplete:
-            self._link.fail(ConnectionLost(_INTERRUPTED))
+            self._link.fail(ConnectionLostError(_INTERRUPTED))
         self._link.check_open()

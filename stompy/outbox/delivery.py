@@ -14,7 +14,7 @@ from enum import Enum
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.options import SendOptions
-from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, ReceiptTimeout, StompError
+from stompy.errors import BrokerError, ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StompError
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
 
@@ -73,7 +73,7 @@ class Delivery:
         can_persist = self._dialect.supports("persistent")
         self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_persist else {}
         self._sent: deque[_Sent] = deque()
-        self._interrupted: tuple[Row, ConnectionLost] | None = None
+        self._interrupted: tuple[Row, ConnectionLostError] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
         self.last_seq = 0
@@ -97,7 +97,7 @@ class Delivery:
             for row in rows:
                 try:
                     receipt = self._send(row)
-                except ConnectionLost as error:
+                except ConnectionLostError as error:
                     # A broker may reject a large message while it is still being written: it was in flight too.
                     if error.outcome == "unknown":
                         self._interrupted = row, error
@@ -131,7 +131,7 @@ class Delivery:
 
         Raises:
             StompError: the connection was lost.
-            ReceiptTimeout: the broker confirmed nothing for `receipt_timeout` seconds.
+            ReceiptTimeoutError: the broker confirmed nothing for `receipt_timeout` seconds.
         """
         if not self._sent:
             return None
@@ -143,7 +143,7 @@ class Delivery:
             first.add_done_callback(lambda _: self._on_done())
         left = self._progress + receipt_timeout - time.monotonic()
         if left <= 0:
-            raise ReceiptTimeout(f"the broker confirmed nothing for {receipt_timeout:g} s", receipt_id=first.id)
+            raise ReceiptTimeoutError(f"the broker confirmed nothing for {receipt_timeout:g} s", receipt_id=first.id)
         return left
 
     def settle(self) -> tuple[list[Row], list[RefusedRow], Verdict]:
@@ -166,7 +166,7 @@ class Delivery:
                 return confirmed, [], Verdict.NONE
             return confirmed, alone, Verdict.REFUSED if alone else Verdict.SUSPECT
         # Not its subclasses: a timeout says nothing about a message.
-        return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLost else (confirmed, [], Verdict.NONE)
+        return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLostError else (confirmed, [], Verdict.NONE)
 
     def _refused(self, row: Row, error: StompError | None) -> RefusedRow:
         text = error_text(error)

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, OutboxFull, StompError
+from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
 from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
@@ -228,7 +228,7 @@ class Forwarder(DaemonThread):
         """Use one connection until it ends; return whether anything was confirmed, or is known of a message.
 
         Raises:
-            OutboxDamaged: the file is corrupt.
+            OutboxDamagedError: the file is corrupt.
         """
         before = self.sent
         self._since_probe = 0
@@ -247,7 +247,7 @@ class Forwarder(DaemonThread):
             self._send_all(delivery)
         except StompError as error:
             self._note_unless_fatal(error)
-            lost = type(error) is ConnectionLost  # not a timeout, after which we close it ourselves
+            lost = type(error) is ConnectionLostError  # not a timeout, after which we close it ourselves
         finally:
             connection.disconnect(timeout=self._disconnect_timeout(connection))
         try:
@@ -377,7 +377,7 @@ class Forwarder(DaemonThread):
         self.sent += len(self._confirmed)
         try:
             self._store.remove(self._confirmed)
-        except OutboxFull as error:
+        except OutboxFullError as error:
             # What is on disk must be able to leave it nevertheless.
             if not self._unremoved:
                 _LOG.warning("%s; what the broker confirms is removed later", error)
@@ -400,7 +400,7 @@ class Forwarder(DaemonThread):
             except OutboxError as error:
                 self._unremoved |= chunk
                 self._remove_at = time.monotonic() + self._how.retry_delay[1]
-                if not isinstance(error, OutboxFull):
+                if not isinstance(error, OutboxFullError):
                     raise
 
     def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> bool:
@@ -482,7 +482,7 @@ class Forwarder(DaemonThread):
         )
 
     def _note_unless_fatal(self, error: StompError) -> None:
-        if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:
+        if isinstance(error, OutboxDamagedError) or self._store.writer.failure is not None:
             raise error
         self._note(error)
 

@@ -22,7 +22,7 @@ from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import ConnectionListener
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeout
+from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
@@ -71,7 +71,7 @@ class Outbox:
         max_tries: number of rejections by ERROR after which a message becomes a dead letter; `None` for no limit.
         max_messages: limit of stored messages, including dead letters; `None` for no limit.
         max_bytes: limit of stored bytes of bodies, headers and destinations; `None` for no limit.
-        keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFull`.
+        keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFullError`.
         batch: limit of messages in flight.
         retry_delay: bounds in seconds of the delay between connections while nothing is confirmed: random, between 0
             and a bound that starts at the first number and doubles each time, up to the second number.
@@ -80,8 +80,8 @@ class Outbox:
 
     Raises:
         ConfigurationError: an argument is invalid.
-        OutboxBusy: the file is already open, in this process or another.
-        OutboxDamaged: the file is corrupt; the whole file is read and checked here.
+        OutboxBusyError: the file is already open, in this process or another.
+        OutboxDamagedError: the file is corrupt; the whole file is read and checked here.
         OutboxError: the file cannot be used.
     """
 
@@ -148,7 +148,7 @@ class Outbox:
 
         Raises:
             LocalProtocolError: the message cannot be sent in STOMP 1.2; nothing was written.
-            OutboxFull: a limit is reached, or the disk is full; nothing was written.
+            OutboxFullError: a limit is reached, or the disk is full; nothing was written.
             OutboxError: the outbox is closed or corrupt, or the disk failed.
             ConcurrencyError: called in a forked child.
         """
@@ -224,7 +224,7 @@ class Outbox:
             timeout: seconds.
 
         Raises:
-            StompTimeout: there are still unconfirmed messages.
+            StompTimeoutError: there are still unconfirmed messages.
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._owner.check()
@@ -236,7 +236,7 @@ class Outbox:
             why = "it is closed" if self._closed else f"sending has stopped: {forwarder.last_error}"
             raise store.writer.failure or OutboxError(why, path=self._path)
         why = f"; last: {forwarder.last_error}" if forwarder.last_error is not None else ""
-        raise StompTimeout(f"{self._waiting()} messages of {self!r} still wait after {timeout:g} s{why}")
+        raise StompTimeoutError(f"{self._waiting()} messages of {self!r} still wait after {timeout:g} s{why}")
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop sending, process the receipts that arrive in time, and close the file. Idempotent.

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from stompy.errors import OutboxError, OutboxFull
+from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
 from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
@@ -58,8 +58,8 @@ def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
     """Lock and check an outbox, creating it if it does not exist; return its handle, ledger and lock file.
 
     Raises:
-        OutboxBusy: it is already open.
-        OutboxDamaged: it is corrupt.
+        OutboxBusyError: it is already open.
+        OutboxDamagedError: it is corrupt.
         OutboxError: it cannot be used.
     """
     there = _exists(path)
@@ -147,7 +147,7 @@ def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sql
         _settle(db, path)
         ledger = _check_all(db, path, marked)
     except sqlite3.OperationalError as error:
-        raise OutboxFull("the disk is too full to open it", path=path) from error
+        raise OutboxFullError("the disk is too full to open it", path=path) from error
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(db))
     return db, ledger
 
@@ -260,7 +260,7 @@ def read_rows(
     """Yield the messages of a table in order, checking each.
 
     Raises:
-        OutboxDamaged: a message is corrupt; the error names it.
+        OutboxDamagedError: a message is corrupt; the error names it.
     """
     for columns in db.execute(f"SELECT * FROM {table} {where} ORDER BY seq", values):  # noqa: S608 - names of our own
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
-from stompy.errors import OutboxError, OutboxFull
+from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import damaged
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row
 from stompy.outbox.schema import open_outbox, read_rows
@@ -50,8 +50,8 @@ class Store:
         on_commit: called on the writer thread after each change on disk; must not block.
 
     Raises:
-        OutboxBusy: the file is already open.
-        OutboxDamaged: the file is corrupt.
+        OutboxBusyError: the file is already open.
+        OutboxDamagedError: the file is corrupt.
         OutboxError: the file cannot be used.
     """
 
@@ -64,7 +64,7 @@ class Store:
         self.writer.start()
         try:
             self.writer.call(_note_opening)
-        except OutboxFull as error:
+        except OutboxFullError as error:
             _LOG.warning("%s; what is in it is sent all the same", error)
         except BaseException:
             self.writer.close(Deadline(None))
@@ -79,7 +79,7 @@ class Store:
         """Add a message, with the next sequence number.
 
         Raises:
-            OutboxFull: a limit is reached; nothing was added.
+            OutboxFullError: a limit is reached; nothing was added.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
@@ -98,7 +98,7 @@ class Store:
             without: destinations to leave out.
 
         Raises:
-            OutboxDamaged: a message is corrupt.
+            OutboxDamagedError: a message is corrupt.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> list[Row]:
@@ -215,13 +215,15 @@ class Store:
     def _check_room(self, ledger: Ledger, row: Row) -> None:
         room = self._room
         if room.messages is not None and ledger.waiting + ledger.dead_letters >= room.messages:
-            raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
+            raise Refused(OutboxFullError(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
         if room.size is not None and ledger.size + row.size > room.size:
-            raise Refused(OutboxFull(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path))
+            raise Refused(
+                OutboxFullError(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path)
+            )
         free = shutil.disk_usage(self._folder).free
         if free < room.keep_free + row.size:
             message = f"the disk has {free} bytes free: too few for {row.size} bytes and keep_free={room.keep_free}"
-            raise Refused(OutboxFull(message, path=self.path))
+            raise Refused(OutboxFullError(message, path=self.path))
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, StompError, StompTimeout
+from stompy.errors import ConfigurationError, StompError, StompTimeoutError
 from stompy.forks import free_when_forked
 from stompy.frames.frame import Frame
 
@@ -98,7 +98,7 @@ class RecordingListener(ConnectionListener):
             timeout: seconds.
 
         Raises:
-            StompTimeout: there were too few in time; it says what was heard instead.
+            StompTimeoutError: there were too few in time; it says what was heard instead.
             ConfigurationError: no event has that name, or `count` is below 1.
         """
         if name not in _NAMES or count < 1:
@@ -114,7 +114,7 @@ class RecordingListener(ConnectionListener):
             with self._heard:
                 if not self._heard.wait_for(partial(self._has_changed, seen), deadline.remaining()):
                     heard = ", ".join(event.name for event in events) or "nothing"
-                    raise StompTimeout(f"no {name!r} number {count} within {timeout:g} s; heard: {heard}")
+                    raise StompTimeoutError(f"no {name!r} number {count} within {timeout:g} s; heard: {heard}")
 
     def clear(self) -> None:
         """Discard all events so far."""

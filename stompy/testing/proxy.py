@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, NotConnected, StompTimeout
+from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
 from stompy.forks import ChildEnds, free_when_forked
 from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
 from stompy.testing.proxied import ProxyLink
@@ -153,13 +153,13 @@ class FaultProxy(FaultControls):
         """Stop listening, close all connections and wait for the thread. Idempotent.
 
         Raises:
-            StompTimeout: the thread did not end, as an `on_connection` does not return.
+            StompTimeoutError: the thread did not end, as an `on_connection` does not return.
         """
         if self._loop is None:
             return
         self._loop.stop()
         if not self._loop.join_until(Deadline(timeout)):
-            raise StompTimeout(f"{self!r} did not end within {timeout:g} s")
+            raise StompTimeoutError(f"{self!r} did not end within {timeout:g} s")
 
     def __enter__(self) -> FaultProxy:
         return self.start()
@@ -176,7 +176,7 @@ class FaultProxy(FaultControls):
         """The address for clients: the target's, with the proxy's host and port, and without login and passcode.
 
         Raises:
-            NotConnected: the proxy was not started.
+            NotConnectedError: the proxy was not started.
         """
         return str(replace(self._target, host=self._host, port=self.port))
 
@@ -185,10 +185,10 @@ class FaultProxy(FaultControls):
         """The port that it listens on.
 
         Raises:
-            NotConnected: the proxy was not started.
+            NotConnectedError: the proxy was not started.
         """
         if self._listener is None:
-            raise NotConnected("the proxy was not started yet")
+            raise NotConnectedError("the proxy was not started yet")
         return self._listener.port
 
     @property
@@ -256,7 +256,7 @@ class FaultProxy(FaultControls):
         """Wait until `holds(proxy)` is true; it is asked again whenever something may have changed.
 
         Raises:
-            StompTimeout: it was not true within `timeout` seconds.
+            StompTimeoutError: it was not true within `timeout` seconds.
         """
         if self._loop is not None:
             self._loop.owner.check()
@@ -265,7 +265,7 @@ class FaultProxy(FaultControls):
         while not holds(self):
             with self._changed:
                 if not self._changed.wait_for(partial(self._has_turned, turns), deadline.remaining()):
-                    raise StompTimeout(f"the condition was not met within {timeout:g} s: {self!r}")
+                    raise StompTimeoutError(f"the condition was not met within {timeout:g} s: {self!r}")
                 turns = self._turns
 
     def _has_turned(self, seen: int) -> bool:
@@ -318,7 +318,7 @@ class FaultProxy(FaultControls):
 
     def _the_listener(self) -> ProxyListener:
         if self._listener is None:
-            raise NotConnected("the proxy was not started yet")
+            raise NotConnectedError("the proxy was not started yet")
         return self._listener
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.forks import Owner, free_when_forked, when_forked
 from stompy.threads import DaemonThread
 from stompy.transport.address import host_port
@@ -107,7 +107,7 @@ class ProxyEventLoop(DaemonThread):
         """Run a function on the loop's thread and return what it returns; from any thread.
 
         Raises:
-            NotConnected: the loop has ended.
+            NotConnectedError: the loop has ended.
         """
         self.owner.check()
         if self.is_current():
@@ -115,7 +115,7 @@ class ProxyEventLoop(DaemonThread):
         future: Future[T] = Future()
         with self._lock:
             if self._over:
-                raise NotConnected("the proxy is closed")
+                raise NotConnectedError("the proxy is closed")
             self._calls.append((function, future))
         self._wake()
         return future.result()  # the loop answers every call, at the latest when it ends

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from stompy.deadline import deadline_of
-from stompy.errors import ConnectError, ConnectionLost, ConnectTimeout, SendTimeout, StompTimeout
+from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
 from stompy.forks import free_when_forked
 from stompy.transport.base import RECV_SIZE
 
@@ -47,7 +47,7 @@ class _Pipe:
     def read(self, deadline: Deadline | None, *, peer: str) -> bytes:
         with self._changed:
             if not _wait_for(self._changed, lambda: self._buffer or self._write_closed or self._read_closed, deadline):
-                raise StompTimeout(f"no bytes from {peer} in time")
+                raise StompTimeoutError(f"no bytes from {peer} in time")
             data = bytes(self._buffer[:RECV_SIZE])
             del self._buffer[:RECV_SIZE]
             self._changed.notify_all()
@@ -63,11 +63,11 @@ class _Pipe:
                 outcome: Outcome = "unknown" if sent else "not-sent"
                 if self._read_closed or self._write_closed:
                     what = "was shut down" if self._write_closed else "lost: the peer accepts no more bytes"
-                    raise ConnectionLost(f"connection to {peer} {what}", outcome=outcome)
+                    raise ConnectionLostError(f"connection to {peer} {what}", outcome=outcome)
                 # Checked after each part too: a peer that reads slowly must not extend the deadline.
                 if not in_time or (sent and deadline.expired):
                     written = f"{sent} of {len(data)} written"
-                    raise SendTimeout(f"{peer} did not accept the bytes in time ({written})", outcome=outcome)
+                    raise SendTimeoutError(f"{peer} did not accept the bytes in time ({written})", outcome=outcome)
                 part = data[sent : sent + self._room()]
                 self._buffer += part
                 sent += len(part)
@@ -108,7 +108,7 @@ class MemoryTransport:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
 
         Raises:
-            StompTimeout: the deadline passed.
+            StompTimeoutError: the deadline passed.
         """
         return self._incoming.read(deadline, peer=self._peer)
 
@@ -116,8 +116,8 @@ class MemoryTransport:
         """Write all of `data` to the outgoing pipe.
 
         Raises:
-            SendTimeout: the deadline passed first.
-            ConnectionLost: one of the ends was shut down.
+            SendTimeoutError: the deadline passed first.
+            ConnectionLostError: one of the ends was shut down.
         """
         self._outgoing.write(data, deadline_of(deadline), peer=self._peer)
 
@@ -197,7 +197,7 @@ class MemoryListener:
             if self._closed:
                 raise ConnectError("connection refused", address=self._name)
             if not in_time:
-                raise ConnectTimeout("no answer in time", address=self._name)
+                raise ConnectTimeoutError("no answer in time", address=self._name)
             self._waiting.append(accepted)
             self._changed.notify_all()
         return dialed
@@ -243,7 +243,7 @@ class MemoryDialer:
 
         Raises:
             ConnectError: the listener is closed.
-            ConnectTimeout: the listener's queue was full until the deadline.
+            ConnectTimeoutError: the listener's queue was full until the deadline.
         """
         return self._listener.connect(deadline)
 

@@ -28,12 +28,12 @@ from stompy.deadline import Deadline
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     BrokerError,
-    ClientCertificateRefused,
+    ClientCertificateRefusedError,
     ConfigurationError,
-    ConnectRefused,
-    NotConnected,
+    ConnectRefusedError,
+    NotConnectedError,
     StompError,
-    VersionMismatch,
+    VersionMismatchError,
 )
 from stompy.forks import Owner
 from stompy.locks import Event, Rank, make_lock
@@ -80,7 +80,7 @@ def exit_of(error: StompError | None) -> WorkerExit:
     """Return the exit code for an error that ended the worker."""
     if isinstance(error, ConfigurationError):
         return WorkerExit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefused, ClientCertificateRefused, VersionMismatch)):
+    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
         return WorkerExit.BROKER
     return WorkerExit.CONNECTION
 
@@ -195,7 +195,7 @@ class Engine:
     def connection(self) -> Connection:
         """The connection, once it was opened."""
         if self._connection is None:
-            raise NotConnected("the worker is not connected yet")
+            raise NotConnectedError("the worker is not connected yet")
         return self._connection
 
     @property
@@ -251,7 +251,7 @@ class Engine:
     def _open(self) -> None:
         """Make the connection and its subscriptions, or nothing."""
         if self.stopping.is_set():
-            raise NotConnected("the worker was stopped")
+            raise NotConnectedError("the worker was stopped")
         settings = self.settings
         reconnect = settings.reconnect
         if reconnect is None and not is_failover(settings.url):

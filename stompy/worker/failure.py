@@ -21,7 +21,14 @@ from stompy.connection.sending import MessageArguments
 from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConfigurationError, ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
+from stompy.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    LocalProtocolError,
+    SendTimeoutError,
+    StompError,
+    StompTimeoutError,
+)
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -345,13 +352,13 @@ def _plain(copy: Copy) -> Copy:
 
 def make_redelivered(message: Message, error: StompError) -> None:
     """End the session of a message that was not settled in time, as the broker redelivers only what a session left."""
-    if isinstance(error, (StompTimeout, SendTimeout)):
+    if isinstance(error, (StompTimeoutError, SendTimeoutError)):
         end_session(message, f"a message was not settled in time: {error}")
 
 
 def end_session(message: Message, reason: str) -> None:
     """End the session of a message, so that the broker redelivers it."""
-    message._link.fail(ConnectionLost(reason))
+    message._link.fail(ConnectionLostError(reason))
 
 
 def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.message import Message
-from stompy.errors import NotConnected
+from stompy.errors import NotConnectedError
 from stompy.frames.frame import Headers
 from stompy.worker.failure import ATTEMPT, decide
 from stompy.worker.task import Task, TaskContext
@@ -74,7 +74,7 @@ class _Recorder:
         self.sent.append(SentMessage(destination, body, content_type, headers, given))
 
     def __getattr__(self, name: str) -> Any:
-        raise NotConnected(f"run_once has no connection, so it has no {name!r}")
+        raise NotConnectedError(f"run_once has no connection, so it has no {name!r}")
 
 
 def run_once(

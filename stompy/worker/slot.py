@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
-from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
+from stompy.errors import AckError, BrokerError, ConnectionLostError, NotConnectedError, StompError
 from stompy.forks import ChildEnds
 from stompy.locks import Condition, Rank, make_lock
 from stompy.threads import DaemonThread
@@ -390,7 +390,7 @@ class Slot(DaemonThread):
                 job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
                 settle(self._engine.connection, (job.message, reply))
-        except (AckError, ConnectionLost, NotConnected) as error:
+        except (AckError, ConnectionLostError, NotConnectedError) as error:
             self._unsettled(job, error)
         except BaseException as error:
             if isinstance(error, StompError) and error.retryable:
@@ -462,7 +462,9 @@ class Slot(DaemonThread):
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
         points, refusal = self._refusals
-        if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
+        if isinstance(error, BrokerError) or (
+            not error.retryable and not isinstance(error, (AckError, NotConnectedError))
+        ):
             doubt = doubt or self._engine.commits.blames_another(job.message)
             self._engine.refused(job.message, points + (_DOUBT if doubt else _REFUSAL), error)
             if not doubt:

@@ -16,7 +16,7 @@ from stompy.connection.codec import Body
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
-from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
+from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.forks import Owner
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
 from stompy.worker.once import RanOnce, run_once
@@ -360,7 +360,7 @@ class Worker:
     def _run_engine(self, engine: Engine, systemd: Systemd) -> int:
         try:
             engine.start()
-        except NotConnected:
+        except NotConnectedError:
             return WorkerExit.OK  # stopped before it was connected
         except StompError as error:
             _LOG.error("%s: not started: %s", engine.name, error)

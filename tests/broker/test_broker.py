@@ -11,7 +11,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectError, NotConnected
+from stompy.errors import ConfigurationError, ConnectError, NotConnectedError
 from stompy.transport.memory import MemoryListener
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.tls.endpoints import TlsDialer
@@ -62,7 +62,7 @@ def test_start_and_stop_may_be_repeated() -> None:
 
 def test_the_url_is_known_from_the_first_start_on() -> None:
     broker = Broker()
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         _ = broker.url
     assert repr(broker) == "<Broker ? stopped>"
     with broker:

@@ -4,7 +4,7 @@ import pytest
 
 from stompy.broker.budget import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
 from stompy.broker.message import Message
-from stompy.errors import LimitExceeded
+from stompy.errors import LimitExceededError
 from stompy.frames.grammar import Version, grammar_of
 from tests.broker.conftest import Serve, Served
 from tests.support.peer import until
@@ -13,7 +13,7 @@ from tests.support.peer import until
 def test_what_does_not_fit_is_refused_and_not_counted() -> None:
     budget = MemoryBudget(10, 1_000)
     budget.take(6)
-    with pytest.raises(LimitExceeded, match="max_store_bytes=10"):
+    with pytest.raises(LimitExceededError, match="max_store_bytes=10"):
         budget.take(5)
     assert budget.held == 6
     budget.take(5, force=True)
@@ -35,7 +35,7 @@ def test_a_message_counts_while_it_exists_and_so_does_its_copy() -> None:
 
 def test_a_message_that_cannot_be_made_is_not_counted() -> None:
     budget = MemoryBudget(10, 1_000)
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         Message([], destination="/queue/a", body=b"x" * 10, grammar=grammar_of(Version.V1_2), budget=budget)
     assert budget.held == 0
 
@@ -72,7 +72,7 @@ def test_a_session_counts_for_all_with_what_passes_its_allowance() -> None:
     first.take(1_000)
     assert budget.state == 1_000
     second.take(ALLOWANCE)
-    with pytest.raises(LimitExceeded, match="max_state_bytes=1000"):
+    with pytest.raises(LimitExceededError, match="max_state_bytes=1000"):
         second.take(1)
     assert (second.held, budget.state) == (ALLOWANCE, 1_000)
     first.take(-500)
@@ -85,7 +85,7 @@ def test_a_session_counts_for_all_with_what_passes_its_allowance() -> None:
 def test_one_session_has_its_own_limit() -> None:
     budget = SessionBudget(MemoryBudget(10, 10**6), 100)
     budget.take(90)
-    with pytest.raises(LimitExceeded, match="max_session_state_bytes=100"):
+    with pytest.raises(LimitExceededError, match="max_session_state_bytes=100"):
         budget.take(11)
     assert budget.held == 90
 
@@ -96,7 +96,7 @@ def test_the_frame_that_is_not_whole_counts_once() -> None:
     budget.take_frame(40)
     budget.take_frame(50)
     assert budget.held == 100
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         budget.take_frame(51)
     budget.take_frame(0)
     assert budget.held == 50

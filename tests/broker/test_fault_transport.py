@@ -12,7 +12,7 @@ import pytest
 from stompy.broker.fault_transport import FaultListener, FaultTransport
 from stompy.broker.faults import Cut, CutAfter, Delay, Drop, Fault, FaultPlan, Refuse
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.transport.memory import MemoryDialer, MemoryListener, MemoryTransport, memory_pair
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def test_the_end_of_the_stream_passes_both_ways() -> None:
 def test_a_read_of_which_nothing_is_left_waits_for_the_next() -> None:
     transport, peer, _ = pair(Drop("SEND", nth=1))
     peer.sendall(SENT, soon())
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         transport.recv(Deadline(0))
     peer.sendall(SENT, soon())
     assert transport.recv(soon()) == SENT
@@ -80,19 +80,19 @@ def test_a_read_of_which_nothing_is_left_waits_for_the_next() -> None:
 
 def test_a_cut_of_what_is_sent_ends_both_ways() -> None:
     transport, peer, plan = pair(CutAfter(sent=30))
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         transport.sendall(FIRST + SECOND, soon())
     assert rest(peer) == (FIRST + SECOND)[:30]
     assert transport.recv(soon()) == b""
     assert len(plan.strikes) == 1
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         transport.sendall(FIRST, soon())
 
 
 def test_a_cut_wakes_the_reader() -> None:
     transport, _, _ = pair(CutAfter(sent=1))
     read = in_thread(lambda: transport.recv(None))
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         transport.sendall(FIRST, soon())
     assert read.result(WITHIN) == b""
 
@@ -101,7 +101,7 @@ def test_what_was_received_before_a_cut_is_read_and_gets_no_answer() -> None:
     transport, peer, _ = pair(Cut("SEND", nth=2))
     peer.sendall(SENT * 3, soon())
     received = transport.recv(soon())
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         transport.sendall(FIRST, soon())
     while data := transport.recv(soon()):
         received += data
@@ -113,7 +113,7 @@ def test_a_delay_of_what_is_sent_holds_back_what_is_behind_until_released() -> N
     transport, peer, plan = pair(Delay("RECEIPT", nth=1))
     sending = in_thread(lambda: transport.sendall(FIRST + SECOND, Deadline(None)))
     plan.await_strikes(timeout=WITHIN)
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         peer.recv(Deadline(0))
     assert not sending.done()
     plan.release()
@@ -135,7 +135,7 @@ def test_a_delay_of_what_is_received_keeps_to_the_readers_deadline() -> None:
     peer.sendall(SENT * 2 + b"\n", soon())
     assert transport.recv(soon()) == SENT
     for _ in range(2):
-        with pytest.raises(StompTimeout):
+        with pytest.raises(StompTimeoutError):
             transport.recv(Deadline(0))
     assert len(plan.strikes) == 1
     plan.release()
@@ -144,7 +144,7 @@ def test_a_delay_of_what_is_received_keeps_to_the_readers_deadline() -> None:
 
 def test_a_delay_of_what_is_sent_keeps_to_the_writers_deadline() -> None:
     transport, _, _ = pair(Delay("RECEIPT"))
-    with pytest.raises(SendTimeout):
+    with pytest.raises(SendTimeoutError):
         transport.sendall(FIRST, Deadline(0))
 
 
@@ -159,7 +159,7 @@ def test_the_end_of_the_link_wakes_who_is_delayed(end: str) -> None:
         plan.await_strikes(1, timeout=WITHIN)
         getattr(transport, end)()
         assert reading.result(WITHIN) == b""
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             writing.result(WITHIN)
         assert rest(peer) == b""
 

@@ -22,7 +22,7 @@ from stompy.broker.faults import (
     Refuse,
     Rewrite,
 )
-from stompy.errors import ConfigurationError, ConnectionLost, NotConnected, StompTimeout
+from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompTimeoutError
 from tests.broker.conftest import Serve, Served
 
 WITHIN = 20.0
@@ -96,7 +96,7 @@ def test_faults_come_and_go() -> None:
 
 
 def test_waiting_for_a_fault_that_does_not_strike_ends_in_time() -> None:
-    with pytest.raises(StompTimeout, match=r"0 of 1 faults struck .*Drop\('RECEIPT'\)"):
+    with pytest.raises(StompTimeoutError, match=r"0 of 1 faults struck .*Drop\('RECEIPT'\)"):
         FaultPlan(Drop("RECEIPT")).await_strikes(timeout=0)
 
 
@@ -282,7 +282,7 @@ def test_a_restart_keeps_the_port(serve_tcp: Serve) -> None:
 
 
 def test_what_does_not_run_cannot_be_restarted() -> None:
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         Broker().restart()
 
 
@@ -316,7 +316,7 @@ def connected(broker: Broker, **settings: object) -> stompy.Connection:
 def test_a_client_whose_receipt_is_dropped_times_out() -> None:
     plan = FaultPlan(Drop("RECEIPT", nth=1))
     with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn:
-        with pytest.raises(stompy.ReceiptTimeout):
+        with pytest.raises(stompy.ReceiptTimeoutError):
             conn.send("/queue/a", "x", confirm=True, timeout=0.3)
         conn.send("/queue/a", "y", confirm=True)
         assert broker.depth("/queue/a") == 2
@@ -336,7 +336,7 @@ def test_a_client_waits_out_a_delay() -> None:
 @pytest.mark.parametrize("fault", [Cut("SEND"), Cut("RECEIPT", keep=0), Cut("RECEIPT", keep=5), CutAfter(received=150)])
 def test_a_client_that_is_cut_off_does_not_know(fault: Fault) -> None:
     with Broker(faults=FaultPlan(fault)) as broker, connected(broker) as conn:
-        with pytest.raises(ConnectionLost) as caught:
+        with pytest.raises(ConnectionLostError) as caught:
             conn.send("/queue/a", "x" * 200, confirm=True)
         assert caught.value.outcome == "unknown"
 
@@ -349,7 +349,7 @@ def test_a_client_does_not_take_another_receipt_for_its_own() -> None:
 
 def test_a_client_given_garbage_loses_the_link() -> None:
     with Broker(faults=FaultPlan(Insert("RECEIPT", data=GARBAGE))) as broker, connected(broker) as conn:
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             conn.send("/queue/a", "x", confirm=True)
         assert not conn.connected
 
@@ -372,7 +372,7 @@ def test_a_client_that_reconnects_outlives_cuts_and_restarts() -> None:
                 try:
                     conn.send("/queue/a", str(sent), confirm=True)
                     sent += 1
-                except ConnectionLost:
+                except ConnectionLostError:
                     continue
                 if sent == 50:
                     broker.restart()

@@ -113,7 +113,7 @@ def test_a_foreign_origin_is_refused_in_words(broker: Broker) -> None:
     connect(broker.ws_url, websocket=as_page(ORIGIN)).disconnect()
     connect(broker.ws_url, websocket=as_page(ORIGIN.upper())).disconnect()
     for origin in ("http://evil.example", ORIGIN + ".evil.example", "null", broker.url.replace("stomp", "http")):
-        with pytest.raises(stompy.WebSocketRefused, match=f"403 Forbidden: the origin '{origin}' is not among"):
+        with pytest.raises(stompy.WebSocketRefusedError, match=f"403 Forbidden: the origin '{origin}' is not among"):
             connect(broker.ws_url, websocket=as_page(origin))
 
 
@@ -125,7 +125,7 @@ def test_pages_from_files_can_be_accepted(allowed: str) -> None:
 
 
 def test_a_wrong_login_is_refused_in_words(broker: Broker) -> None:
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode"):
         connect(broker.ws_url, passcode="wrong")
 
 
@@ -145,21 +145,21 @@ def test_settings_that_make_no_sense(options: dict[str, Any]) -> None:
 
 
 def test_a_broker_without_websocket_has_no_such_address() -> None:
-    with Broker() as broker, pytest.raises(stompy.NotConnected, match="not with ws=True"):
+    with Broker() as broker, pytest.raises(stompy.NotConnectedError, match="not with ws=True"):
         print(broker.ws_url)
 
 
 def test_one_client_too_many_is_told_so() -> None:
     with Broker(ws=True, max_sessions=1) as broker, stompy.connect(broker.ws_url):
         for url in (broker.ws_url, broker.url):
-            with pytest.raises(stompy.ConnectRefused, match="too many sessions"):
+            with pytest.raises(stompy.ConnectRefusedError, match="too many sessions"):
                 stompy.connect(url)
 
 
 def test_faults_strike_frames_not_messages() -> None:
     plan = FaultPlan(Drop("RECEIPT", nth=1))
     with Broker(ws=True, faults=plan) as broker, stompy.connect(broker.ws_url) as connection:
-        with pytest.raises(stompy.ReceiptTimeout):
+        with pytest.raises(stompy.ReceiptTimeoutError):
             connection.send("/queue/a", b"", confirm=True, timeout=0.05)
         connection.send("/queue/a", b"", confirm=True)
 

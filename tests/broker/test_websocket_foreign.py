@@ -276,6 +276,6 @@ def test_the_code_and_the_reason_of_a_close_are_reported(foreign: Foreign, code:
     with stompy.connect(foreign.url) as connection:
         connection.send("/queue/end", str(code))
         until(lambda: not connection.connected)
-        with pytest.raises(stompy.ConnectionLost, match=error):
+        with pytest.raises(stompy.ConnectionLostError, match=error):
             connection.send("/queue/a", b"")
     assert foreign.codes.get(timeout=WITHIN) == code

@@ -81,7 +81,7 @@ def queue() -> str:
 def rest(subscription: stompy.Subscription) -> list[str]:
     """Return the texts of what comes, until nothing does."""
     texts = []
-    with contextlib.suppress(stompy.ReceiveTimeout):
+    with contextlib.suppress(stompy.ReceiveTimeoutError):
         while True:
             texts.append(subscription.receive(NEVER).text)
     return texts
@@ -110,13 +110,13 @@ def test_in_1_0_artemis_alone_hides_its_name(case: Case) -> None:
 def test_connect_is_unescaped_by_those_of_which_the_table_says_so(case: Case) -> None:
     case.connect(case.dialect.name).disconnect()
     if Leniency.ESCAPED_CONNECT in case.dialect.leniency:
-        with pytest.raises(stompy.ConnectRefused):
+        with pytest.raises(stompy.ConnectRefusedError):
             case.connect(passcode=PASSCODE)
 
 
 def test_the_name_of_the_machine_is_a_virtual_host_to_rabbitmq_alone(case: Case) -> None:
     if case.dialect is RABBITMQ:
-        with pytest.raises(stompy.ConnectRefused, match="Virtual host"):
+        with pytest.raises(stompy.ConnectRefusedError, match="Virtual host"):
             case.connect(vhost="localhost")
     else:
         case.connect(vhost="no-such-host").disconnect()
@@ -217,7 +217,7 @@ def test_what_is_transacted_waits_for_the_commit_and_the_rest_does_not(case: Cas
                 transaction.abort()
             conn.send(f"{queue}-3", "y", confirm=True)
             # An ERROR may come behind that answer, as ActiveMQ's do on a busy machine.
-            with contextlib.suppress(stompy.ReceiveTimeout):
+            with contextlib.suppress(stompy.ReceiveTimeoutError):
                 conn.subscribe(f"{queue}-4").receive(NEVER)
         except stompy.BrokerError:
             refused = True
@@ -297,7 +297,7 @@ def test_a_prefetch_bounds_nothing_in_auto_mode_but_a_window_starves_it(case: Ca
 def test_a_client_id_is_taken_once_by_activemq_alone(case: Case) -> None:
     with case.connect(client_id="facts"):
         if case.dialect.name == "activemq":
-            with pytest.raises(stompy.ClientIdInUse):
+            with pytest.raises(stompy.ClientIdInUseError):
                 case.connect(client_id="facts")
         else:
             case.connect(client_id="facts").disconnect()

@@ -63,9 +63,9 @@ def test_a_login_is_asked_for(start: Start) -> None:
     process = start("broker", "--port", "0", "--user", "ann", env={"STOMPY_BROKER_PASSCODE": "sesame"})
     url = address_of(process)
     stompy.connect(url, login="ann", passcode="sesame").disconnect()
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode"):
         stompy.connect(url, login="ann", passcode="guess")
-    with pytest.raises(stompy.ConnectRefused):
+    with pytest.raises(stompy.ConnectRefusedError):
         stompy.connect(url)
 
 
@@ -158,7 +158,7 @@ def connect_once_there_is_room(url: str, passcode: str) -> stompy.Connection:
     while True:
         try:
             return stompy.connect(url, login="ann", passcode=passcode)
-        except stompy.ConnectRefused as refused:
+        except stompy.ConnectRefusedError as refused:
             if "max_sessions" not in str(refused) or give_up.expired:
                 raise
             time.sleep(0.01)
@@ -175,11 +175,11 @@ def test_users_and_limits_are_those_of_the_command_line(start: Start, tmp_path: 
     url = address_of(process)
     with stompy.connect(url, login="ann", passcode="sesame") as conn:
         conn.send("/queue/a", b"abc", confirm=True)
-        with pytest.raises(stompy.ConnectRefused, match="max_sessions=1"):
+        with pytest.raises(stompy.ConnectRefusedError, match="max_sessions=1"):
             stompy.connect(url, login="ann", passcode="sesame")
         with pytest.raises(stompy.BrokerError, match="max_body=3"):
             conn.send("/queue/a", b"abcd", confirm=True)
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode"):
         connect_once_there_is_room(url, "guess")
     conn = connect_once_there_is_room(url, "sesame")
     with conn, pytest.raises(stompy.BrokerError, match="no right to write"):
@@ -248,5 +248,5 @@ def test_websocket_clients_of_some_origins(start: Start) -> None:
         if origin == "http://a.example":
             stompy.connect(web, websocket=options).disconnect()
         else:
-            with pytest.raises(stompy.WebSocketRefused):
+            with pytest.raises(stompy.WebSocketRefusedError):
                 stompy.connect(web, websocket=options)

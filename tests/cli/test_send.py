@@ -221,7 +221,7 @@ def test_an_interruption_tells_how_far_it_got(broker: Broker, run: Run, monkeypa
 
 def test_a_receipt_that_does_not_come_has_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def flush(self: stompy.Connection) -> None:
-        raise stompy.ReceiptTimeout("no receipt 'cli-1' within 30 s", receipt_id="cli-1")
+        raise stompy.ReceiptTimeoutError("no receipt 'cli-1' within 30 s", receipt_id="cli-1")
 
     monkeypatch.setattr(stompy.Connection, "flush", flush)
     assert run("send", "/queue/a", "x").code == 0

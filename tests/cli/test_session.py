@@ -15,7 +15,7 @@ from stompy.connection.closing import Closing
 from stompy.connection.connection import Connection
 from stompy.connection.connector import Connector
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectionLost, ConnectRefused, NotConnected
+from stompy.errors import BrokerError, ConnectionLostError, ConnectRefusedError, NotConnectedError
 from tests.support.ports import reserved_port
 from tests.support.proxies import LittleProxy
 
@@ -64,7 +64,7 @@ def test_a_failover_address_is_taken_without_its_reconnecting(broker: Broker) ->
         broker.stop()
         conn.subscribe("/queue/a")
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         use(lose_the_broker, "--url", f"failover:({broker.url})")
 
 
@@ -102,7 +102,7 @@ def test_a_passcode_file_comes_before_the_address(guarded: Broker, tmp_path: Pat
 
 def test_another_login_does_not_get_the_passcode_of_the_address(guarded: Broker) -> None:
     given = arguments("--url", with_user(guarded, "bob:sesame"), "--login", "ann")
-    with pytest.raises(ConnectRefused), session.session(given):
+    with pytest.raises(ConnectRefusedError), session.session(given):
         pytest.fail("the passcode of one login went out with another")
 
 
@@ -148,7 +148,7 @@ def test_an_error_in_the_block_is_not_hidden_by_disconnecting(broker: Broker) ->
 
     with pytest.raises(ZeroDivisionError):
         use(fail, "--url", broker.url)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         kept[0].send("/queue/a")
 
 
@@ -157,11 +157,11 @@ def test_an_acknowledgement_that_comes_too_late_names_the_lost_link(broker: Brok
         conn.send("/queue/a", b"")
         message = conn.subscribe("/queue/a", ack="client").receive(5)
         broker.stop()
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             conn.subscribe("/queue/b")
         message.ack()
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         use(acknowledge_too_late, "--url", broker.url)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompy.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError, VersionMismatch
+from stompy.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError, VersionMismatchError
 from stompy.frames.grammar import Limits, Version
 from stompy.protocol.ack import Ledger, ack_headers
 from stompy.protocol.client import ClientProtocol
@@ -153,7 +153,7 @@ def test_what_is_too_large_names_the_limit(limits: Limits, data: bytes, limit: s
     server.receive(wire("CONNECT", {"accept-version": "1.2", "host": "h"}))
     server.connected("s")
     server.receive(data)
-    assert isinstance(server.error, FrameTooLarge)
+    assert isinstance(server.error, FrameTooLargeError)
     hold(server.error, limit)
 
 
@@ -198,7 +198,7 @@ def test_a_version_mismatch_names_both_lists() -> None:
     client = ClientProtocol(versions=(V1_2,))
     client.connect(host="h", passcode=SECRET)
     client.receive(wire("CONNECTED"))
-    assert isinstance(client.error, VersionMismatch)
+    assert isinstance(client.error, VersionMismatchError)
     assert (client.error.offered, client.error.supported) == (("1.2",), ("1.0",))
 
 

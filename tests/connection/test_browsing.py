@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.errors import ConfigurationError, ConnectionLost
+from stompy.errors import ConfigurationError, ConnectionLostError
 from tests.connection.conftest import Recorder, Talk, Talking
 from tests.support.peer import WITHIN, until
 from tests.transport.conftest import Calling
@@ -66,7 +66,7 @@ def test_a_lost_link_ends_it_for_good(talking: Talking) -> None:
     talk, subscription = browsing(talking, "a")
     subscription.receive(WITHIN)
     talk.peer.hang_up()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         list(subscription)
     assert subscription.closed
 

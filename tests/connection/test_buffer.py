@@ -10,7 +10,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.connection.buffer import FrameBuffer
-from stompy.errors import ConnectionLost, LimitExceeded, NotConnected
+from stompy.errors import ConnectionLostError, LimitExceededError, NotConnectedError
 from stompy.link.receipts import Receipt
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
@@ -52,7 +52,7 @@ def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> Non
     talk = talking(max_receipts=1)
     buffer = FrameBuffer(talk.conn._links.link)
     add_asking(buffer)
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         add_asking(buffer)
     buffer.flush()
     talk.peer.expect_and_confirm("SEND")
@@ -75,9 +75,9 @@ def test_it_dies_with_its_link(talking: Talking) -> None:
     buffer.add(FRAME)
     talk.peer.hang_up()
     until(lambda: not talk.conn.connected)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         buffer.add(FRAME)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         buffer.flush()
 
 
@@ -87,7 +87,7 @@ def test_nothing_follows_a_disconnect(talking: Talking) -> None:
     buffer.add(FRAME)
     leaving = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         buffer.flush()
     talk.peer.receipt(frame)
     leaving.result()
@@ -100,7 +100,7 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     receipt = add_asking(buffer)
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     blocking.until_blocked()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         buffer.flush(timeout=0.01)
     assert not buffer.flushed
     talk.peer.expect("SEND")
@@ -132,7 +132,7 @@ def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talkin
             "confirm": lambda: talk.conn.send("/queue/a", "kept too", confirm=True, timeout=0.01),
             "request": lambda: talk.conn.request("/queue/a", "kept too", timeout=0.01),
         }
-        with pytest.raises(stompy.SendTimeout) as caught:
+        with pytest.raises(stompy.SendTimeoutError) as caught:
             acts[act]()
         assert caught.value.outcome == "unknown"
         assert talk.peer.expect("SEND").body[:1] == b"x"
@@ -152,7 +152,7 @@ def test_a_batch_of_which_a_part_was_written_does_not_say_that_nothing_was(talki
             talk.peer.close()
             until(lambda: not talk.conn.connected)
 
-    with pytest.raises(stompy.ConnectionLost) as caught:
+    with pytest.raises(stompy.ConnectionLostError) as caught:
         block()
     assert caught.value.outcome == "unknown"
 
@@ -163,7 +163,7 @@ def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: T
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
         blocking.until_blocked()
-        with pytest.raises(stompy.SendTimeout) as caught:
+        with pytest.raises(stompy.SendTimeoutError) as caught:
             talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
         assert caught.value.outcome == "not-sent"
         assert talk.conn.stats().receipts_pending == 0
@@ -293,7 +293,7 @@ def test_a_batch_whose_link_died_says_so_and_the_thread_may_open_another(talking
             talk.peer.close()
             until(lambda: not talk.conn.connected)
 
-    with pytest.raises(stompy.ConnectionLost) as caught:
+    with pytest.raises(stompy.ConnectionLostError) as caught:
         batch()
     assert caught.value.outcome == "not-sent"
     with other.conn.batch():
@@ -345,7 +345,7 @@ def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, c
             blocking.until_blocked()
 
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
-    with pytest.raises(stompy.SendTimeout) as caught:
+    with pytest.raises(stompy.SendTimeoutError) as caught:
         batch()
     assert caught.value.outcome == "not-sent"
     (receipt,) = receipts

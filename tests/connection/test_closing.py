@@ -36,7 +36,7 @@ def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Ses
     sessions.shut()
     peer.close()
     reason = listener.await_event("closed")
-    assert type(reason) is (stompy.ConnectionLost if listening else stompy.ConnectError)
+    assert type(reason) is (stompy.ConnectionLostError if listening else stompy.ConnectError)
     assert listener.names == ["connected", "disconnected", "closed"]
     conn.disconnect()
     conn.disconnect()

@@ -138,12 +138,12 @@ def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any,
         if name == "max_receipts":
             limited = talking(**limits)
             act(limited.conn)
-            with pytest.raises(stompy.LimitExceeded, match="max_receipts=1"):
+            with pytest.raises(stompy.LimitExceededError, match="max_receipts=1"):
                 act(limited.conn)
             return
         act(conn)
         sent = conn.stats().frames_sent
-        with pytest.raises(stompy.LimitExceeded, match=f"{name}=1"):
+        with pytest.raises(stompy.LimitExceededError, match=f"{name}=1"):
             act(conn)
         assert conn.stats().frames_sent == sent
 
@@ -193,7 +193,7 @@ def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> 
     sessions.shut()
     listener = Recorder()
     before = set(threading.enumerate())
-    with pytest.raises(stompy.AllBrokersFailed, match=r"refused.*refused") as failed:
+    with pytest.raises(stompy.AllBrokersFailedError, match=r"refused.*refused") as failed:
         stompy.connect([sessions.url, sessions.url], startup_timeout=0.5, reconnect=QUICK, listeners=[listener])
     assert len(failed.value.attempts) == 2
     assert set(threading.enumerate()) <= before
@@ -204,7 +204,7 @@ def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) ->
     """Somebody takes the connection and says nothing: the connect timeout alone would be an hour."""
     call = calling(lambda: stompy.connect(sessions.url, startup_timeout=1, connect_timeout=3600.0, heartbeat=(0, 0)))
     sessions.accept()
-    with pytest.raises(stompy.ConnectTimeout):
+    with pytest.raises(stompy.ConnectTimeoutError):
         call.result()
 
 
@@ -213,7 +213,7 @@ def test_what_cannot_pass_is_not_waited_for(sessions: Sessions, calling: Calling
     peer = sessions.accept()
     peer.take_connect()
     peer.raw(peer.encoded("ERROR", {"message": "wrong passcode"}))
-    with pytest.raises(stompy.ConnectRefused, match="wrong passcode"):
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong passcode"):
         call.result()
 
 

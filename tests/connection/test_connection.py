@@ -143,9 +143,9 @@ def test_confirm_waits_for_the_broker(talking: Talking, calling: Calling) -> Non
 
 def test_confirm_that_is_not_answered_in_time_is_a_timeout(talking: Talking) -> None:
     talk = talking(receipt_timeout=0.05)
-    with pytest.raises(stompy.ReceiptTimeout):
+    with pytest.raises(stompy.ReceiptTimeoutError):
         talk.conn.send("/queue/a", "x", confirm=True)
-    with pytest.raises(stompy.ReceiptTimeout):
+    with pytest.raises(stompy.ReceiptTimeoutError):
         talk.conn.send("/queue/a", "x", confirm=True, timeout=0.2)
     assert talk.conn.connected
 

@@ -53,11 +53,11 @@ def test_nobody_listening_names_the_address(dead: str) -> None:
 
 
 def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) -> None:
-    with pytest.raises(stompy.AllBrokersFailed) as caught:
+    with pytest.raises(stompy.AllBrokersFailedError) as caught:
         stompy.connect([dead, silent], connect_timeout=0.2)
     first, second = caught.value.attempts
     assert first.address == dead.removeprefix("stomp://")
-    assert isinstance(second, stompy.ConnectTimeout)
+    assert isinstance(second, stompy.ConnectTimeoutError)
     assert second.address == silent.removeprefix("stomp://")
     assert first.address in str(caught.value)
     assert second.address in str(caught.value)
@@ -76,14 +76,14 @@ def test_the_first_address_that_works_is_taken(dead: str, broker: Broker) -> Non
 
 def test_a_refused_login_ends_the_search_with_the_brokers_words(broker: Broker, silent: str) -> None:
     wrong = broker.url.replace("stomp://", "stomp://fred:mistaken@")
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode") as caught:
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode") as caught:
         stompy.connect([wrong, silent])
     assert "mistaken" not in str(caught.value)
     assert not caught.value.retryable
 
 
 def test_no_common_version_ends_the_search() -> None:
-    with Broker(versions=["1.0"]) as old, pytest.raises(stompy.VersionMismatch) as caught:
+    with Broker(versions=["1.0"]) as old, pytest.raises(stompy.VersionMismatchError) as caught:
         stompy.connect([old.url, old.url], versions="1.2")
     assert caught.value.offered == ("1.2",)
     assert caught.value.supported == ("1.0",)
@@ -94,7 +94,9 @@ def test_a_broker_that_names_no_version_speaks_1_0_and_what_was_offered_is_told(
 ) -> None:
     connecting = calling(lambda: stompy.connect(sessions.url, versions=("1.1", "1.2")))
     sessions.accept().raw(b"CONNECTED\nsession:1\n\n\0")
-    with pytest.raises(stompy.VersionMismatch, match=r"offered 1\.1, 1\.2, the broker supports only 1\.0") as caught:
+    with pytest.raises(
+        stompy.VersionMismatchError, match=r"offered 1\.1, 1\.2, the broker supports only 1\.0"
+    ) as caught:
         connecting.result()
     assert (caught.value.offered, caught.value.supported) == (("1.1", "1.2"), ("1.0",))
 
@@ -151,7 +153,7 @@ def test_a_virtual_host_that_somebody_named_is_not_replaced(calling: Calling, na
     host, port = listener.address
     call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0), **named))
     refused_once(listener, *NO_SUCH_HOST)
-    with pytest.raises(stompy.ConnectRefused, match="Virtual host"):
+    with pytest.raises(stompy.ConnectRefusedError, match="Virtual host"):
         call.result()
     listener.close()
 
@@ -161,7 +163,7 @@ def test_a_client_id_that_the_broker_still_believes_in_is_worth_another_attempt(
     host, port = listener.address
     call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0), client_id="me"))
     refused_once(listener, {"message": "Broker: b - Client: me already connected from tcp://127.0.0.1:1"}, b"")
-    with pytest.raises(stompy.ClientIdInUse, match=f"^{host}:{port}: the broker refused .* already") as caught:
+    with pytest.raises(stompy.ClientIdInUseError, match=f"^{host}:{port}: the broker refused .* already") as caught:
         call.result()
     assert caught.value.retryable
     listener.close()
@@ -189,9 +191,9 @@ def test_a_black_holed_address_costs_no_more_than_its_own_time(dead: str, broker
         hole = f"stomp://127.0.0.1:{black_hole('127.0.0.1', 0, stack)}"
         with stompy.connect([dead, hole, good(broker)], connect_timeout=2, heartbeat=(0, 0)) as conn:
             assert conn.address == broker.url.removeprefix("stomp://")
-        with pytest.raises(stompy.AllBrokersFailed) as caught:
+        with pytest.raises(stompy.AllBrokersFailedError) as caught:
             stompy.connect([dead, hole], connect_timeout=0.5)
-    assert [type(error) for error in caught.value.attempts] == [stompy.ConnectError, stompy.ConnectTimeout]
+    assert [type(error) for error in caught.value.attempts] == [stompy.ConnectError, stompy.ConnectTimeoutError]
 
 
 def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +213,7 @@ def test_a_cancelled_opener_dials_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("stompy.connection.connector.dialer_of", dialed.append)
     connector = Connector(Config(addresses=ADDRESSES))
     connector.cancel()
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connector.open(Deadline(WITHIN))
     assert dialed == []
 

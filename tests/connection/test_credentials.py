@@ -109,7 +109,7 @@ def test_a_rotating_token_is_asked_for_at_each_connect(guarded: Broker) -> None:
 
     with stompy.connect(guarded.url, login="ann", passcode=token, **QUIET):
         assert tokens == ["token-1"]
-    with pytest.raises(stompy.ConnectRefused):
+    with pytest.raises(stompy.ConnectRefusedError):
         stompy.connect(guarded.url, login="ann", passcode=token, **QUIET)
     assert tokens == ["token-1", "token-2"]
 
@@ -239,7 +239,7 @@ def test_the_check_sees_a_frame_of_ours_that_holds_a_passcode(monkeypatch: pytes
 
 def test_a_stream_that_breaks_under_connect_shows_no_passcode(monkeypatch: pytest.MonkeyPatch, guarded: Broker) -> None:
     def broken(self: object, data: bytes, deadline: object) -> None:
-        raise stompy.ConnectionLost("the stream broke")
+        raise stompy.ConnectionLostError("the stream broke")
 
     monkeypatch.setattr("stompy.transport.tcp.TcpTransport.sendall", broken)
     with pytest.raises(stompy.ConnectError) as caught:

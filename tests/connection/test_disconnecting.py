@@ -54,9 +54,9 @@ def test_after_disconnect_everything_says_so(talking: Talking, calling: Calling)
         lambda: talk.conn.flush(),
         lambda: subscription.receive(),
     ):
-        with pytest.raises(stompy.NotConnected):
+        with pytest.raises(stompy.NotConnectedError):
             attempt()
-        with pytest.raises(stompy.NotConnected):
+        with pytest.raises(stompy.NotConnectedError):
             calling(attempt).result()
     subscription.unsubscribe()
     talk.conn.disconnect()
@@ -133,7 +133,7 @@ def test_from_the_moment_of_disconnect_on_nothing_new_is_sent(talking: Talking) 
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()  # on the receipt; DISCONNECT has not gone out yet
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         talk.conn.send("/queue/a", "y")
     talk.peer.receipt(frame)
     assert talk.peer.expect_disconnect() == []

@@ -42,7 +42,7 @@ def test_what_wait_has_raised_is_not_raised_again(sessions: Sessions, calling: C
     sessions.next()
     until(lambda: all(receipt.done for receipt in receipts))
     for receipt in receipts:
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             receipt.wait()
     conn.flush()
     confirming = calling(lambda: conn.send("/queue/a", "x", confirm=True))
@@ -61,9 +61,9 @@ def test_one_wait_of_several_does_not_hide_the_others(sessions: Sessions) -> Non
     receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(2)]
     peer.close()
     sessions.next()
-    with pytest.raises(stompy.ConnectionLost):
+    with pytest.raises(stompy.ConnectionLostError):
         receipts[0].wait()
-    with pytest.raises(stompy.ConnectionLost) as lost:
+    with pytest.raises(stompy.ConnectionLostError) as lost:
         conn.flush()
     assert lost.value.outcome == "unknown"
 
@@ -110,7 +110,7 @@ def test_frames_of_a_lost_session_are_not_said_to_be_unsent(talking: Talking) ->
     talk.peer.close()
     until(lambda: not talk.conn.connected)
     for _ in range(2):
-        with pytest.raises(stompy.ConnectionLost) as caught:
+        with pytest.raises(stompy.ConnectionLostError) as caught:
             talk.conn.flush()
         assert caught.value.outcome == "unknown"
 

@@ -84,13 +84,13 @@ def test_without_a_policy_a_lost_link_is_the_end(restartable: Restartable) -> No
     with stompy.connect(restartable.url, listeners=[heard]) as connection:
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             subscription.receive(timeout=SOON)
-        with pytest.raises(stompy.ConnectionLost) as lost:
+        with pytest.raises(stompy.ConnectionLostError) as lost:
             connection.send("/queue/a", "x")
         assert lost.value.outcome == "not-sent"
         heard.wait("connected")
-        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLost)
+        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLostError)
     assert heard.events.empty()
 
 
@@ -115,7 +115,7 @@ def test_listeners_hear_each_transition_once_and_in_order(restartable: Restartab
     with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]):
         heard.wait("connected")
         restartable.stop()
-        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLost)
+        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLostError)
         assert heard.wait("reconnecting") == 1
         restartable.back()
         names = heard.skip_to("connected")
@@ -186,7 +186,7 @@ def test_a_subscription_made_during_the_outage_waits_for_the_link(restartable: R
 def test_an_open_transaction_fails_its_block(restartable: Restartable) -> None:
     heard = Recorder()
     with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
-        with pytest.raises(stompy.ConnectionLost), connection.transaction() as transaction:  # noqa: PT012 - the block
+        with pytest.raises(stompy.ConnectionLostError), connection.transaction() as transaction:  # noqa: PT012 - the block
             transaction.send("/queue/a", "half")
             restartable.stop()
             heard.skip_to("reconnecting")
@@ -216,7 +216,7 @@ def test_receipts_in_flight_end_as_unknown() -> None:
     assert receipt is not None
     peer.close()
     sessions.get(timeout=SOON).close()
-    with pytest.raises(stompy.ConnectionLost) as lost:
+    with pytest.raises(stompy.ConnectionLostError) as lost:
         receipt.wait(SOON)
     assert lost.value.outcome == "unknown"
     assert receipt.outcome == "unknown"
@@ -230,7 +230,7 @@ def test_a_policy_that_gives_up_says_why(restartable: Restartable) -> None:
         restartable.stop()
         with pytest.raises(stompy.ConnectError, match="connection refused"):
             subscription.receive(timeout=SOON)
-        with pytest.raises(stompy.ConnectionLost, match="lost for good"):
+        with pytest.raises(stompy.ConnectionLostError, match="lost for good"):
             connection.send("/queue/a", "x")
 
 
@@ -241,7 +241,7 @@ def test_a_refused_login_is_not_tried_again(restartable: Restartable) -> None:
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
         restartable.back(users={"somebody": "else"})
-        with pytest.raises(stompy.ConnectRefused):
+        with pytest.raises(stompy.ConnectRefusedError):
             subscription.receive(timeout=SOON)
 
 
@@ -254,9 +254,9 @@ def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartabl
     heard.skip_to("reconnecting")
     heard.wait("reconnecting")  # the first attempt failed, and a long wait has begun
     connection.disconnect(timeout=SOON)
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         subscription.receive(timeout=0)
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.send("/queue/a", "x")
 
 
@@ -266,7 +266,7 @@ def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartab
     with stompy.connect(restartable.url, reconnect=policy, listeners=[heard], send_timeout=0.05) as connection:
         restartable.stop()
         heard.skip_to("reconnecting")
-        with pytest.raises(stompy.ConnectionLost) as lost:
+        with pytest.raises(stompy.ConnectionLostError) as lost:
             connection.send("/queue/a", "x")
         assert lost.value.outcome == "not-sent"
 
@@ -322,7 +322,7 @@ def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
         with pytest.raises(stompy.ConnectError, match="right after CONNECTED") as caught:
             call.result()
         peer.close()
-    assert isinstance(caught.value, stompy.ConnectRefused) is refused
+    assert isinstance(caught.value, stompy.ConnectRefusedError) is refused
     assert not refused or "go away" in str(caught.value)
 
 
@@ -331,7 +331,7 @@ def test_a_reconnect_finds_no_common_version_and_says_so(restartable: Restartabl
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
         restartable.back(versions=["1.0"])
-        with pytest.raises(stompy.VersionMismatch):
+        with pytest.raises(stompy.VersionMismatchError):
             subscription.receive(timeout=SOON)
 
 

@@ -67,7 +67,7 @@ def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brin
         call.until_blocked()
     conn.disconnect(timeout=0.01)
     for call in waiting:
-        with pytest.raises(stompy.NotConnected):
+        with pytest.raises(stompy.NotConnectedError):
             call.result()
     assert len(supervising(conn)) == 1  # still in the dial
     answer.set()
@@ -106,7 +106,7 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     waiting = calling(lambda: subscription.receive(SOON))
     waiting.until_blocked()
     conn.disconnect(timeout=0.01)
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         waiting.result()
     go_on.set()
     answer.set()

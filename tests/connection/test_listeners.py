@@ -49,10 +49,10 @@ def test_the_end_is_reported_once_with_its_reason(talking: Talking, how: str) ->
     listener = Recorder()
     talk = talking(listeners=[listener], heartbeat=(0, 0.05) if how == "silence" else (0, 0), peer_heartbeat=(0.05, 0))
     expected: dict[str, tuple[list[str], type[Exception]]] = {
-        "end of the stream": (["disconnected"], stompy.ConnectionLost),
-        "silence": (["heartbeat_timeout", "disconnected"], stompy.HeartBeatTimeout),
+        "end of the stream": (["disconnected"], stompy.ConnectionLostError),
+        "silence": (["heartbeat_timeout", "disconnected"], stompy.HeartbeatTimeoutError),
         "error": (["error", "disconnected"], stompy.BrokerError),
-        "offence": (["disconnected"], stompy.ConnectionLost),
+        "offence": (["disconnected"], stompy.ConnectionLostError),
     }
     if how == "end of the stream":
         talk.peer.hang_up()
@@ -432,7 +432,7 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
         *([] if how == "error" else ["connected", "message"]),
         *(["closed"] if how == "error" else []),
     ]
-    assert isinstance(listener.await_event("disconnected", 2), stompy.ConnectionLost)
+    assert isinstance(listener.await_event("disconnected", 2), stompy.ConnectionLostError)
 
 
 def test_closing_while_subscriptions_are_made_ends_with_a_pair(sessions: Sessions, calling: Calling) -> None:
@@ -462,7 +462,7 @@ def test_a_first_session_that_dies_at_once_is_reported_as_a_pair_or_not_at_all(
         peer.raw(peer.connected_frame() + peer.encoded("ERROR", {"message": "go away"}))
         try:
             conn = call.result()
-        except stompy.ConnectRefused:
+        except stompy.ConnectRefusedError:
             assert listener.names in ([], ["connected", "error", "disconnected"])
         else:  # it was there for a moment
             listener.await_event("closed")

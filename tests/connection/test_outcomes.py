@@ -18,7 +18,7 @@ import pytest
 import stompy
 from stompy import locks
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, StompTimeout
+from stompy.errors import ConnectionLostError, StompTimeoutError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import grammar_of
 from stompy.frames.parser import Parser
@@ -51,7 +51,7 @@ class Destroyer(threading.Thread):
     def run(self) -> None:
         try:
             while (transport := self._listener.accept()) is not None:
-                with contextlib.closing(transport), contextlib.suppress(ConnectionLost):
+                with contextlib.closing(transport), contextlib.suppress(ConnectionLostError):
                     self._serve(transport)
         except BaseException as error:
             self.failure = error
@@ -70,7 +70,7 @@ class Destroyer(threading.Thread):
         while True:
             try:
                 data = transport.recv(Deadline(0.05))
-            except StompTimeout:
+            except StompTimeoutError:
                 continue
             if not data:
                 return
@@ -102,7 +102,7 @@ class Destroyer(threading.Thread):
 
     def _drain(self, transport: Transport, parser: Parser) -> None:
         """Read what is on its way to the end."""
-        with contextlib.suppress(ConnectionLost, StompTimeout):
+        with contextlib.suppress(ConnectionLostError, StompTimeoutError):
             while data := transport.recv(Deadline(WITHIN)):
                 for frame in parser.feed(data):
                     self._note(frame)
@@ -150,9 +150,9 @@ class Author:
     def _claiming(self, what: str, frames: Callable[[], list[str]]) -> Iterator[None]:
         try:
             yield
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             self.claims += [(frame, error.outcome, f"{what}: {error!r}") for frame in frames()]
-        except (stompy.NotConnected, StompTimeout):
+        except (stompy.NotConnectedError, StompTimeoutError):
             pass
 
     def _timeout(self) -> float:

@@ -49,7 +49,7 @@ def test_a_late_reply_is_dropped_and_counted(talking: Talking, calling: Calling)
     call = calling(lambda: talk.conn.request("/queue/rpc", "x", timeout=1))
     inbox = talk.peer.expect_and_confirm("SUBSCRIBE")
     late = talk.peer.expect("SEND")
-    with pytest.raises(stompy.ReceiveTimeout, match=r"no reply from '/queue/rpc' within 1 s"):
+    with pytest.raises(stompy.ReceiveTimeoutError, match=r"no reply from '/queue/rpc' within 1 s"):
         call.result()
     answer(talk, inbox, late, "late")
     until(lambda: talk.conn.stats().late_replies == 1)
@@ -81,7 +81,7 @@ def test_a_request_in_flight_fails_with_the_connection(talking: Talking, calling
     kind: type[stompy.StompError]
     if how == "lost":
         talk.peer.close()
-        kind = stompy.ConnectionLost
+        kind = stompy.ConnectionLostError
     elif how == "error":
         talk.peer.error("no such queue")
         kind = stompy.BrokerError
@@ -89,7 +89,7 @@ def test_a_request_in_flight_fails_with_the_connection(talking: Talking, calling
         leaving = talk.leave()
         talk.peer.expect_disconnect()
         leaving.result()
-        kind = stompy.NotConnected
+        kind = stompy.NotConnectedError
     with pytest.raises(kind):
         call.result()
 

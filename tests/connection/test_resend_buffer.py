@@ -182,7 +182,7 @@ def test_without_it_nothing_is_sent_again(sessions: Sessions) -> None:
     assert DEDUPE not in frame.headers
     first.close()
     second = sessions.next()
-    with pytest.raises(stompy.ConnectionLost):
+    with pytest.raises(stompy.ConnectionLostError):
         receipt.wait(WITHIN)
     sent(conn, "2")
     expect_sends(second, "2")
@@ -201,11 +201,11 @@ def test_sends_without_receipt_acks_and_transactions_are_not_sent_again(sessions
     assert ack is not None
     assert DEDUPE not in first.expect("SEND").headers
     first.expect("ACK")
-    with pytest.raises(stompy.ConnectionLost), conn.transaction() as transaction:  # noqa: PT012 - the block
+    with pytest.raises(stompy.ConnectionLostError), conn.transaction() as transaction:  # noqa: PT012 - the block
         transaction.send("/queue/a", "half")
         first.close()
         until(lambda: not conn.connected)
-    with pytest.raises(stompy.ConnectionLost):
+    with pytest.raises(stompy.ConnectionLostError):
         ack.wait(WITHIN)
     second = sessions.next()
     second.expect_and_confirm("SUBSCRIBE")
@@ -237,7 +237,7 @@ def test_a_copy_that_the_next_version_cannot_write_ends_as_unknown_and_holds_nob
     second.receipt(frame)
     good.wait(WITHIN)
     assert bad.outcome == "unknown"
-    with pytest.raises(stompy.ConnectionLost, match="cannot be resent"):
+    with pytest.raises(stompy.ConnectionLostError, match="cannot be resent"):
         bad.wait()
 
 

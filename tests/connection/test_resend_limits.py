@@ -53,7 +53,7 @@ def test_at_a_bound_a_send_gives_up_after_its_time_and_names_the_bound(
     bodies = ["x" * 1200, "y" * 1200]
     sent(conn, *bodies)
     frames = expect_sends(first, *bodies)
-    with pytest.raises(stompy.UnconfirmedFull, match=name) as full:
+    with pytest.raises(stompy.UnconfirmedFullError, match=name) as full:
         sent(conn, "z" * 1200, timeout=0.05)
     assert f"{full.value.limit_name}={full.value.limit}" == name
     assert first.quiet()
@@ -151,7 +151,7 @@ def test_a_batch_with_plain_sends_says_that_they_are_lost_and_the_receipted_go_o
             first.close()
             until(lambda: not conn.connected)
 
-    with pytest.raises(stompy.ConnectionLost) as lost:
+    with pytest.raises(stompy.ConnectionLostError) as lost:
         batch()
     assert lost.value.outcome == "unknown"  # of the whole block, a part of which is sent again
     second = sessions.next()
@@ -166,10 +166,10 @@ def test_a_full_batch_whose_plain_sends_are_lost_says_so_once_and_takes_no_more(
         conn.send("/queue/a", "plain")
         first.close()
         until(lambda: not conn.connected)
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             conn._sender.flush_batch()
         sessions.next()
-        with pytest.raises(stompy.ConnectionLost) as lost:
+        with pytest.raises(stompy.ConnectionLostError) as lost:
             sent(conn, "kept")
         assert lost.value.outcome == "not-sent"
 
@@ -181,9 +181,9 @@ def test_a_receipted_send_does_not_hide_that_the_batchs_plain_sends_are_lost(ses
         first.close()
         until(lambda: not conn.connected)
         sessions.next()
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             sent(conn, "kept")
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             conn.flush()
     assert conn.stats().receipts_pending == 0
 
@@ -196,7 +196,7 @@ def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
     conn.disconnect(timeout=0.1)
-    with pytest.raises(stompy.ConnectionLost, match="closed before the broker confirmed"):
+    with pytest.raises(stompy.ConnectionLostError, match="closed before the broker confirmed"):
         receipt.wait(WITHIN)
     assert receipt.outcome == "unknown"
 
@@ -222,7 +222,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
     until(lambda: not conn.connected)
     conn.disconnect()
     for call in (waiting, full):
-        with pytest.raises((stompy.ConnectionLost, stompy.NotConnected)):
+        with pytest.raises((stompy.ConnectionLostError, stompy.NotConnectedError)):
             call.result()
     assert receipt.outcome == "unknown"
 
@@ -234,7 +234,7 @@ def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions:
     expect_sends(first, "1")
     sessions.shut()
     first.close()
-    with pytest.raises(stompy.ConnectionLost, match="for good") as lost:
+    with pytest.raises(stompy.ConnectionLostError, match="for good") as lost:
         receipt.wait(WITHIN)
     assert lost.value.outcome == "unknown"
     assert receipt.outcome == "unknown"

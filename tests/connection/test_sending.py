@@ -31,7 +31,7 @@ def test_one_deadline_covers_the_wait_for_a_link_and_all_that_follows(
     talk.peer.close()
     until(lambda: not talk.conn.connected)
     sending = calling(lambda: act(talk.conn))
-    with pytest.raises(stompy.ConnectionLost) as lost:
+    with pytest.raises(stompy.ConnectionLostError) as lost:
         sending.result()
     assert lost.value.outcome == outcome
 

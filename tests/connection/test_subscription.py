@@ -11,11 +11,11 @@ import stompy
 from stompy.errors import (
     BrokerError,
     ConfigurationError,
-    ConnectionLost,
+    ConnectionLostError,
     LocalProtocolError,
-    NotConnected,
-    ReceiptTimeout,
-    ReceiveTimeout,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
 )
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import WITHIN, until
@@ -126,7 +126,7 @@ def test_a_subscription_that_the_broker_refuses_is_none(talking: Talking, callin
 
 def test_a_subscription_that_is_not_confirmed_in_time_is_taken_back(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         talk.conn.subscribe("/queue/a", timeout=0.3)
     assert talk.peer.expect("SUBSCRIBE").headers["id"] == "1"
     assert talk.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
@@ -175,7 +175,7 @@ def test_a_1_0_message_without_an_id_goes_by_its_destination(talking: Talking) -
 def test_no_message_in_time_is_a_timeout_that_names_the_destination(talking: Talking) -> None:
     subscription = talking().subscribe("/queue/a")
     for timeout in (0, 0.05):
-        with pytest.raises(ReceiveTimeout, match="no message from '/queue/a' in time"):
+        with pytest.raises(ReceiveTimeoutError, match="no message from '/queue/a' in time"):
             subscription.receive(timeout)
 
 
@@ -190,7 +190,7 @@ def test_what_has_come_is_received_even_with_no_time_left(talking: Talking) -> N
 def test_the_default_timeout_is_finite(talking: Talking) -> None:
     talk = talking(receipt_timeout=0.2)
     subscription = talk.subscribe("/queue/a")
-    with pytest.raises(ReceiveTimeout):
+    with pytest.raises(ReceiveTimeoutError):
         subscription.receive()
 
 
@@ -235,7 +235,7 @@ def test_iteration_ends_with_disconnect(talking: Talking, calling: Calling) -> N
     talk.peer.expect_disconnect()
     leaving.result()
     assert loop.result() == []
-    with pytest.raises(NotConnected, match="is closed"):
+    with pytest.raises(NotConnectedError, match="is closed"):
         subscription.receive()
 
 
@@ -262,7 +262,7 @@ def test_a_lost_link_keeps_messages_of_auto_mode_and_drops_those_that_come_again
     until(lambda: auto.closed and client.closed)
     assert auto.receive().text == "kept"
     for subscription in (auto, client):
-        with pytest.raises(ConnectionLost, match="closed the connection"):
+        with pytest.raises(ConnectionLostError, match="closed the connection"):
             subscription.receive()
 
 
@@ -356,7 +356,7 @@ def test_a_subscription_that_fails_leaves_no_thread(serving: Serving, trouble: s
         options["id"] = "taken"
     else:
         options["headers"] = {"selector": "two\nlines"}
-    with pytest.raises((NotConnected, LocalProtocolError)):
+    with pytest.raises((NotConnectedError, LocalProtocolError)):
         conn.subscribe("/queue/b", print, own_thread=True, **options)
     until(lambda: not _extra_threads())
 

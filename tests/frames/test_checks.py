@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.grammar import DEFAULT_LIMITS, Limits
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2
@@ -34,7 +34,7 @@ def test_content_length_is_decimal_digits(profile: str) -> None:
         with pytest.raises(RemoteProtocolError, match="must be decimal digits"):
             checked_length(value, grammar(profile), limits)
     for value in ("101", "9" * 18, "9" * 19, "9" * 5000):
-        with pytest.raises(FrameTooLarge, match="max_body=100"):
+        with pytest.raises(FrameTooLargeError, match="max_body=100"):
             checked_length(value, grammar(profile), limits)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.grammar import Leniency, Limits, Version, grammar_of, handshake_grammar
 from stompy.frames.parser import Parser
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, V1_0, V1_1, V1_2, Case, frame
@@ -145,7 +145,7 @@ def test_a_limit_that_was_passed_is_named(profile: str, stream: bytes, name: str
     limits = Limits(**{name: limit})
     for size in (1, len(stream)):
         _, error = feed_all(parser(profile, limits=limits), cut(stream, size))
-        assert isinstance(error, FrameTooLarge)
+        assert isinstance(error, FrameTooLargeError)
         assert (error.limit_name, error.limit) == (name, limit)
         assert f"{name}={limit}" in str(error)
         assert parser(profile).feed(stream) == []
@@ -173,7 +173,7 @@ def test_no_error_shows_a_passcode(profile: str, stream: bytes) -> None:
 def test_lines_that_came_whole_in_one_read_are_measured_before_the_head_ends() -> None:
     limits = Limits(max_header_line=8)
     _, error = feed_all(parser(V1_2, limits=limits), [b"SEND\nk:1", b"\nlong:6789\nk:"])
-    assert isinstance(error, FrameTooLarge)
+    assert isinstance(error, FrameTooLargeError)
 
 
 def test_a_head_longer_than_the_fast_search_is_read() -> None:
@@ -210,7 +210,7 @@ def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> No
         assert error is None
         frames, error = feed_all(parser(profile, limits=limits), cut(stream.replace(b"SEND\n", b"SEND\nk:\n"), size))
         assert frames == []
-        assert isinstance(error, FrameTooLarge)
+        assert isinstance(error, FrameTooLargeError)
         assert error.limit_name == "max_header_block"
 
 
@@ -218,7 +218,7 @@ def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> No
 def test_a_peer_that_is_not_authenticated_yet_gets_less_space_for_a_body(stream: bytes) -> None:
     for size in (1000, len(stream)):
         _, error = feed_all(parser(HANDSHAKE), cut(stream, size))
-        assert isinstance(error, FrameTooLarge)
+        assert isinstance(error, FrameTooLargeError)
         assert error.limit_name == "max_first_body"
 
 

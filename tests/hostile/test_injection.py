@@ -78,7 +78,7 @@ def taps(request: pytest.FixtureRequest) -> Iterator[Taps]:
 def said(taps: Taps, act: Callable[[], object], *commands: str) -> list[Decoded]:
     """Do something, which may be refused; return the frames that went out, whose commands are among the expected."""
     with contextlib.suppress(
-        stompy.LocalProtocolError, stompy.ConfigurationError, stompy.ReceiptTimeout, stompy.AckError
+        stompy.LocalProtocolError, stompy.ConfigurationError, stompy.ReceiptTimeoutError, stompy.AckError
     ):
         act()
     frames = taps.frames()

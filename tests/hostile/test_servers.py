@@ -50,7 +50,7 @@ class Victim:
         while True:
             try:
                 self._subscription.receive(self._attack.seconds)
-            except stompy.ReceiveTimeout as late:
+            except stompy.ReceiveTimeoutError as late:
                 pytest.fail(f"the link did not end: {late}")
 
     def receive_soon(self) -> None:

@@ -9,9 +9,9 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
-    ConnectionLost,
-    HeartBeatTimeout,
-    ReceiptTimeout,
+    ConnectionLostError,
+    HeartbeatTimeoutError,
+    ReceiptTimeoutError,
     StompError,
 )
 from stompy.frames.frame import Frame
@@ -45,7 +45,7 @@ def test_a_thousand_receipts_may_be_in_flight(linking: Linking) -> None:
 def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
     linked = linking()
     receipt = asked(linked.link)
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         receipt.wait(0)
     for name in (receipt.id, receipt.id, "unknown", ""):
         linked.peer.receipt(name)
@@ -87,7 +87,7 @@ def test_an_error_with_receipt_id_rejects_that_one_and_ends_the_others(linking: 
     assert [receipt.outcome for receipt in receipts] == ["unknown"] * 42 + ["rejected"] + ["unknown"] * 57
     with pytest.raises(BrokerError, match="no such queue"):
         receipts[42].wait(0)
-    with pytest.raises(ConnectionLost, match="no such queue"):
+    with pytest.raises(ConnectionLostError, match="no such queue"):
         receipts[0].wait(0)
 
 
@@ -166,11 +166,11 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     waiter = calling(lambda: receipt.wait(1.0))
     until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_bytes)
     until(lambda: slow.link.flow.paused)
-    with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
+    with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
         waiter.result()
     assert slow.link.flow.waiting_bytes < FEW.hard_max_bytes + 5_000
     slow.close()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         flood.result()
 
 
@@ -180,7 +180,7 @@ def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Callin
     flood.until_blocked()
     send(slow.link, b"still here")
     slow.close()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         flood.result()
 
 
@@ -189,7 +189,7 @@ def test_a_link_can_be_closed_while_its_gate_is_shut(slow: Linked, calling: Call
     until(lambda: slow.link.flow.paused)
     slow.link.close()
     assert gone(slow)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         flood.result()
 
 
@@ -201,10 +201,10 @@ def test_the_end_of_the_stream_is_the_end_of_the_link(linking: Linking) -> None:
     receipt = asked(linked.link)
     linked.peer.hang_up()
     reason = linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)
     assert str(reason) == "peer:61613 closed the connection"
     assert receipt.outcome == "unknown"
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         send(linked.link)
     assert gone(linked)
     assert linked.owner.times_ended == 1
@@ -215,8 +215,8 @@ def test_a_reset_is_the_end_of_the_link(tcp_linked: Linked) -> None:
     tcp_linked.peer.expect("SEND")
     reset(tcp_linked.peer)
     reason = tcp_linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
-    assert isinstance(receipt.error, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)
+    assert isinstance(receipt.error, ConnectionLostError)
     assert gone(tcp_linked)
 
 
@@ -224,10 +224,10 @@ def test_a_reset_during_a_send_is_the_end_of_both(tcp_linked: Linked, calling: C
     sending = calling(lambda: send(tcp_linked.link, b"x" * 50_000_000))
     sending.until_blocked()
     reset(tcp_linked.peer)
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         sending.result()
     assert caught.value.outcome == "unknown"
-    assert isinstance(tcp_linked.owner.await_end(), ConnectionLost)
+    assert isinstance(tcp_linked.owner.await_end(), ConnectionLostError)
 
 
 def test_the_brokers_error_is_the_reason_of_a_write_that_failed(linking: Linking, calling: Calling) -> None:
@@ -247,10 +247,10 @@ def test_the_brokers_error_is_the_reason_of_a_write_that_failed(linking: Linking
 def test_a_stuck_send_is_told_that_the_broker_fell_silent(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1_000, heartbeat=(0.0, 0.05))
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
-    with pytest.raises(HeartBeatTimeout) as caught:
+    with pytest.raises(HeartbeatTimeoutError) as caught:
         sending.result()
     assert caught.value.outcome == "unknown"
-    assert isinstance(linked.owner.await_end(), HeartBeatTimeout)
+    assert isinstance(linked.owner.await_end(), HeartbeatTimeoutError)
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_a_broken_protocol_ends_the_link_and_says_how(linking: Linking, offence:
     receipt = asked(linked.link)
     linked.peer.raw(linked.peer.message("before") + offence)
     reason = linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)
     assert "broke the protocol" in str(reason)
     assert linked.owner.bodies == [b"before"]
-    assert isinstance(receipt.error, ConnectionLost)
+    assert isinstance(receipt.error, ConnectionLostError)
     assert str(receipt.error) == str(reason)
 
 
@@ -284,7 +284,7 @@ def test_the_link_counts_as_ended_only_when_its_owner_has_heard(linking: Linking
 
 def test_the_first_reason_stays(linking: Linking) -> None:
     linked = linking()
-    first, second = ConnectionLost("first"), ConnectionLost("second")
+    first, second = ConnectionLostError("first"), ConnectionLostError("second")
     linked.link.fail(first)
     linked.link.fail(second)
     assert linked.owner.await_end() is first

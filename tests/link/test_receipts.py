@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from stompy.errors import BrokerError, ConnectionLost, LimitExceeded, ReceiptTimeout, StompTimeout
+from stompy.errors import BrokerError, ConnectionLostError, LimitExceededError, ReceiptTimeoutError, StompTimeoutError
 from stompy.frames.frame import Frame
 from stompy.link.flow import FlowControl, InboxLimits
 from stompy.link.link import Link
@@ -46,7 +46,7 @@ class Around:
         self.jobs.append(function)
 
     def check_open(self) -> None:
-        raise ConnectionLost("gone", outcome="not-sent")
+        raise ConnectionLostError("gone", outcome="not-sent")
 
 
 @pytest.fixture
@@ -108,29 +108,29 @@ def test_receipts_are_matched_by_id_and_never_by_order(receipts: Receipts) -> No
 
 def test_a_wait_that_is_too_long_ends_with_a_timeout_that_names_the_receipt(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    with pytest.raises(ReceiptTimeout, match="no receipt 'c-1-1' within 0 s") as caught:
+    with pytest.raises(ReceiptTimeoutError, match="no receipt 'c-1-1' within 0 s") as caught:
         receipt.wait(0)
     assert caught.value.receipt_id == receipt.id
-    assert isinstance(caught.value, StompTimeout)
+    assert isinstance(caught.value, StompTimeoutError)
     assert isinstance(caught.value, TimeoutError)
     assert not receipt.done
 
 
 def test_without_a_timeout_the_default_of_the_connection_counts(receipts: Receipts, around: Around) -> None:
     around.receipt_timeout = 0.0
-    with pytest.raises(ReceiptTimeout, match="within 0 s"):
+    with pytest.raises(ReceiptTimeoutError, match="within 0 s"):
         expected(receipts).wait()
 
 
 def test_a_timeout_at_a_full_inbox_says_so(receipts: Receipts, around: Around) -> None:
     around.flow.paused = True
-    with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
+    with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
         expected(receipts).wait(0)
 
 
 def test_an_answer_after_the_timeout_still_resolves(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         receipt.wait(0)
     assert receipts.confirm(receipt.id)
     receipt.wait(0)
@@ -153,7 +153,7 @@ def test_a_waiter_holds_the_gate_and_lets_it_go(receipts: Receipts, around: Arou
     receipts.confirm(receipt.id)
     waiter.result()
     assert len(around.flow.holders) == 0
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         expected(receipts).wait(0)
     assert len(around.flow.holders) == 0
     receipt.wait()
@@ -186,10 +186,10 @@ def test_the_end_of_the_link_fails_all_that_are_pending(receipts: Receipts, call
     waiters = [calling(receipt.wait) for receipt in pending[:5]]
     for waiter in waiters:
         waiter.until_blocked()
-    lost = ConnectionLost("gone")
+    lost = ConnectionLostError("gone")
     receipts.fail_all(lost)
     for waiter in waiters:
-        with pytest.raises(ConnectionLost, match="gone"):
+        with pytest.raises(ConnectionLostError, match="gone"):
             waiter.result()
     assert {receipt.outcome for receipt in pending} == {"unknown"}
     assert {receipt.error for receipt in pending} == {lost}
@@ -200,13 +200,13 @@ def test_the_end_of_the_link_fails_all_that_are_pending(receipts: Receipts, call
 def test_a_rejected_receipt_stays_rejected_when_the_link_ends(receipts: Receipts) -> None:
     receipt = expected(receipts)
     receipts.reject(receipt.id, refused(receipt))
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     assert receipt.outcome == "rejected"
 
 
 def test_no_receipt_begins_after_the_end(receipts: Receipts) -> None:
-    receipts.fail_all(ConnectionLost("gone"))
-    with pytest.raises(ConnectionLost, match="gone") as lost:
+    receipts.fail_all(ConnectionLostError("gone"))
+    with pytest.raises(ConnectionLostError, match="gone") as lost:
         expected(receipts)
     assert lost.value.outcome == "not-sent"
 
@@ -236,13 +236,13 @@ def test_callbacks_run_where_user_code_runs_once_and_in_order(receipts: Receipts
         job()
     assert seen == [("first", receipt), ("second", receipt)]
     receipts.confirm(receipt.id)
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     assert len(around.jobs) == 2
 
 
 def test_a_callback_on_a_receipt_that_is_done_comes_soon(receipts: Receipts, around: Around) -> None:
     receipt = expected(receipts)
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     seen: list[str] = []
     receipt.add_done_callback(lambda one: seen.append(one.outcome))
     assert seen == []
@@ -286,7 +286,7 @@ def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, 
     store = RecordingStore()
     receipt = kept(around, store)
     receipts.register(receipt)
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     assert not receipt.done
     assert not receipts.confirm(receipt.id)
     other = Receipts("c-2-", cast("Link", around))
@@ -301,14 +301,14 @@ def test_a_receipt_that_is_not_kept_any_more_ends_as_unknown(receipts: Receipts,
     store.keep = False
     receipt = kept(around, store)
     receipts.register(receipt)
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     assert receipt.outcome == "unknown"
 
 
 def test_a_link_that_is_over_takes_over_nothing(receipts: Receipts, around: Around) -> None:
     store = RecordingStore()
-    receipts.fail_all(ConnectionLost("gone"))
-    with pytest.raises(ConnectionLost, match="gone"):
+    receipts.fail_all(ConnectionLostError("gone"))
+    with pytest.raises(ConnectionLostError, match="gone"):
         receipts.register(kept(around, store))
     assert store.calls == []
 
@@ -321,7 +321,7 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
     waiting = calling(lambda: receipt.wait(20))
     waiting.until_blocked()
     assert len(around.flow.holders) == 1
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     elsewhere = Around()
     other = Receipts("c-2-", cast("Link", elsewhere))
     other.register(receipt)
@@ -341,11 +341,11 @@ def test_no_more_than_the_limit_are_in_flight_but_the_last_one_always_has_room(a
     receipts = Receipts("c-1-", cast("Link", around), limit=2)
     first = expected(receipts)
     expected(receipts)
-    with pytest.raises(LimitExceeded, match="max_receipts=2"):
+    with pytest.raises(LimitExceededError, match="max_receipts=2"):
         expected(receipts)
     expected(receipts, always=True)
     receipts.confirm(first.id)
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         expected(receipts)
     receipts.forget(receipts.outstanding()[0])
     expected(receipts)

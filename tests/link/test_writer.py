@@ -8,9 +8,9 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import (
-    ConnectionLost,
+    ConnectionLostError,
     LocalProtocolError,
-    SendTimeout,
+    SendTimeoutError,
 )
 from stompy.transport.memory import MemoryTransport
 from tests.link.conftest import SEND, Linking, asked, send, send_many
@@ -95,11 +95,11 @@ def test_of_a_frame_of_which_a_part_has_left_nobody_knows_what_became(
 
     def lost(transport: MemoryTransport, data: bytes, deadline: Deadline) -> None:
         if data == parts[part]:
-            raise ConnectionLost("connection to peer lost", outcome="not-sent")
+            raise ConnectionLostError("connection to peer lost", outcome="not-sent")
         whole(transport, data, deadline)
 
     monkeypatch.setattr(MemoryTransport, "sendall", lost)
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         linked.link.writer.write(parts)
     assert caught.value.outcome == outcome
     assert not linked.link.alive
@@ -142,18 +142,18 @@ def test_messages_and_receipts_come_in_while_a_send_is_stuck(linking: Linking, c
 def test_a_writer_stuck_on_a_deaf_peer_ends_by_its_own_timeout(linking: Linking) -> None:
     linked = linking(capacity=1_000)
     receipt = asked(linked.link)
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         send(linked.link, b"x" * 10_000, timeout=0.05)
     assert caught.value.outcome == "unknown"
-    assert isinstance(linked.owner.await_end(), SendTimeout)
+    assert isinstance(linked.owner.await_end(), SendTimeoutError)
     assert receipt.outcome == "unknown"
-    with pytest.raises(SendTimeout):
+    with pytest.raises(SendTimeoutError):
         send(linked.link)
 
 
 def test_the_send_timeout_of_the_settings_is_the_default(linking: Linking) -> None:
     linked = linking(capacity=1_000, send_timeout=0.05)
-    with pytest.raises(SendTimeout):
+    with pytest.raises(SendTimeoutError):
         send(linked.link, b"x" * 10_000)
 
 
@@ -161,7 +161,7 @@ def test_who_waits_behind_a_stuck_writer_gives_up_without_ending_the_link(linkin
     linked = linking(capacity=1_000)
     stuck = calling(lambda: send(linked.link, b"x" * 10_000))
     stuck.until_blocked()
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         send(linked.link, timeout=0.05)
     assert caught.value.outcome == "not-sent"
     assert linked.link.alive
@@ -183,7 +183,7 @@ def test_a_frame_cut_by_an_interrupt_ends_the_link(linking: Linking, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         send(linked.link, b"half of a frame is on the wire")
     monkeypatch.undo()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         send(linked.link, b"this would be read as the rest of that frame")
     linked.owner.await_end()
     assert receipt.outcome == "unknown"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from stompy.frames.frame import Frame
 from stompy.outbox.outbox import Outbox
 from stompy.outbox.record import Row
@@ -112,7 +112,7 @@ class Scripted:
                 self._serve(peer)
             except Cut:
                 pass
-            except (ConnectionLost, AssertionError) as error:
+            except (ConnectionLostError, AssertionError) as error:
                 self.failure = error
             finally:
                 peer.close()

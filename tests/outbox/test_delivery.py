@@ -9,12 +9,12 @@ import pytest
 from stompy.connection.connection import Connection
 from stompy.errors import (
     BrokerError,
-    ConnectionLost,
-    HeartBeatTimeout,
+    ConnectionLostError,
+    HeartbeatTimeoutError,
     LocalProtocolError,
-    NotConnected,
-    ReceiptTimeout,
-    SendTimeout,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    SendTimeoutError,
     StompError,
 )
 from stompy.frames.frame import Frame
@@ -47,7 +47,7 @@ class FakeConnection:
         self.dialect = dialect
         self.sent: list[dict[str, Any]] = []
         self.receipts: list[FakeReceipt] = []
-        self.ends_at: tuple[int, ConnectionLost] | None = None
+        self.ends_at: tuple[int, ConnectionLostError] | None = None
 
     def batch(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -143,15 +143,15 @@ def test_the_first_message_is_watched_once() -> None:
 def test_a_broker_that_confirms_nothing_is_left() -> None:
     sending = Sending()
     sending.delivery.send(ROWS)
-    with pytest.raises(ReceiptTimeout, match="confirmed nothing"):
+    with pytest.raises(ReceiptTimeoutError, match="confirmed nothing"):
         sending.delivery.check(0)
 
 
 def test_the_end_of_the_connection_is_raised() -> None:
     sending = Sending()
     sending.delivery.send(ROWS)
-    sending.connection.receipts[0].end("unknown", ConnectionLost("cut"))
-    with pytest.raises(ConnectionLost, match="cut"):
+    sending.connection.receipts[0].end("unknown", ConnectionLostError("cut"))
+    with pytest.raises(ConnectionLostError, match="cut"):
         sending.delivery.check(10)
 
 
@@ -166,22 +166,24 @@ def settled(outcomes: list[tuple[str, StompError | None]], *, alone: bool = Fals
 
 
 def test_a_lost_link_reports_confirmations_and_the_message_that_was_sent_alone() -> None:
-    lost = ConnectionLost("cut")
+    lost = ConnectionLostError("cut")
     assert settled([("unknown", lost), ("confirmed", None), ("unknown", lost)]) == ([2], [], "LOST")
     assert settled([("unknown", lost)]) == ([], [], "LOST")
     assert settled([("unknown", lost)], alone=True) == ([], [1], "LOST")
 
 
-@pytest.mark.parametrize("silence", [HeartBeatTimeout("deaf"), SendTimeout("slow"), NotConnected("closed")])
+@pytest.mark.parametrize(
+    "silence", [HeartbeatTimeoutError("deaf"), SendTimeoutError("slow"), NotConnectedError("closed")]
+)
 def test_a_broker_that_falls_silent_says_nothing_of_a_message(silence: StompError) -> None:
     assert settled([("unknown", silence)], alone=True) == ([], [], "NONE")
 
 
-def cut_short(error: ConnectionLost, *, before: int = 0, alone: bool = False) -> tuple[list[int], str]:
+def cut_short(error: ConnectionLostError, *, before: int = 0, alone: bool = False) -> tuple[list[int], str]:
     """Lose the connection in the middle of a write; return who is refused, and the verdict."""
     sending = Sending(alone=alone)
     sending.connection.ends_at = before + 1, error
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         sending.delivery.send(ROWS)
     for receipt in sending.connection.receipts:
         receipt.end("rejected" if getattr(error, "receipt_id", None) == receipt.id else "unknown", error)
@@ -194,11 +196,11 @@ def test_an_error_that_comes_while_a_message_is_written_is_about_one_in_flight()
     assert cut_short(an_error(None), alone=True) == ([1], "REFUSED")
     assert cut_short(an_error("r-1"), before=1) == ([1], "REFUSED")
     assert cut_short(an_error("r-2"), before=1) == ([2], "REFUSED")
-    assert cut_short(ConnectionLost("cut"), alone=True) == ([1], "LOST")
+    assert cut_short(ConnectionLostError("cut"), alone=True) == ([1], "LOST")
 
 
 def test_a_message_of_which_nothing_was_written_is_not_suspected() -> None:
-    assert cut_short(ConnectionLost("cut", outcome="not-sent"), alone=True) == ([], "NONE")
+    assert cut_short(ConnectionLostError("cut", outcome="not-sent"), alone=True) == ([], "NONE")
 
 
 def test_an_error_that_names_a_message_refuses_it_alone() -> None:
@@ -227,4 +229,4 @@ def test_a_receipt_that_never_came_says_nothing() -> None:
 def test_the_brokers_words_are_header_and_body_cut() -> None:
     assert error_text(an_error(None, b"The frame was SEND.\n")) == "no such queue\nThe frame was SEND."
     assert len(error_text(an_error(None, b"x" * 10_000))) == 4_000
-    assert error_text(ConnectionLost("cut")) == "cut"
+    assert error_text(ConnectionLostError("cut")) == "cut"

@@ -9,7 +9,7 @@ import pytest
 from stompy.broker import Broker
 from stompy.broker.faults import Cut as FaultCut
 from stompy.broker.faults import FaultPlan
-from stompy.errors import ConnectError, OutboxFull
+from stompy.errors import ConnectError, OutboxFullError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Limits
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
@@ -307,12 +307,12 @@ def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal
 ) -> None:
     script = scripted(confirm)
     outbox = outbox_to(script.url)
-    refusals: list[OutboxFull] = []
+    refusals: list[OutboxFullError] = []
 
     def refusing_at_first(remove: Callable[[Any], None]) -> Callable[[Any], None]:
         def refuse_at_first(what: Any) -> None:
             if len(refusals) < 3:
-                refusals.append(OutboxFull("no room", path="a"))
+                refusals.append(OutboxFullError("no room", path="a"))
                 raise refusals[-1]
             remove(what)
 

@@ -18,11 +18,11 @@ from stompy.errors import (
     ConcurrencyError,
     ConfigurationError,
     LocalProtocolError,
-    OutboxBusy,
-    OutboxDamaged,
+    OutboxBusyError,
+    OutboxDamagedError,
     OutboxError,
-    OutboxFull,
-    StompTimeout,
+    OutboxFullError,
+    StompTimeoutError,
 )
 from stompy.outbox.outbox import Outbox
 from tests.outbox.conftest import DEDUPE, MakesOutbox, Scripts
@@ -110,11 +110,11 @@ def test_what_can_never_be_sent_is_refused_at_once(
 
 def test_limits_are_kept(outbox_to: MakesOutbox) -> None:
     outbox = outbox_to(NOBODY, max_messages=2, max_bytes=1_000)
-    with pytest.raises(OutboxFull, match="max_bytes"):
+    with pytest.raises(OutboxFullError, match="max_bytes"):
         outbox.put("/queue/a", b"x" * 1_000)
     outbox.put("/queue/a")
     outbox.put("/queue/a")
-    with pytest.raises(OutboxFull, match="max_messages"):
+    with pytest.raises(OutboxFullError, match="max_messages"):
         outbox.put("/queue/a")
     assert outbox.stats().waiting == 2
 
@@ -138,7 +138,7 @@ def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
     outbox.drain(0)
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
-    with pytest.raises(StompTimeout, match=r"1 messages .* still wait after 0 s; last: .*refused"):
+    with pytest.raises(StompTimeoutError, match=r"1 messages .* still wait after 0 s; last: .*refused"):
         outbox.drain(0)
 
 
@@ -182,11 +182,11 @@ def test_damage_found_later_stops_everything_with_its_error(outbox_to: MakesOutb
     identity = outbox.put("/queue/a", "first")
     outbox._store.writer.call(lambda db, ledger: db.execute("UPDATE waiting SET body = x'00'"))
     with broker:
-        with pytest.raises(OutboxDamaged, match=identity):
+        with pytest.raises(OutboxDamagedError, match=identity):
             outbox.drain()
         assert broker.depth("/queue/a") == 0
     for call in (lambda: outbox.put("/queue/a"), outbox.stats):
-        with pytest.raises(OutboxDamaged, match=identity):
+        with pytest.raises(OutboxDamagedError, match=identity):
             call()
 
 
@@ -230,7 +230,7 @@ def kept(outbox_to: MakesOutbox) -> int:
     found: list[int] = []
 
     def opened() -> bool:
-        with contextlib.suppress(OutboxBusy):
+        with contextlib.suppress(OutboxBusyError):
             found.append(outbox_to(NOBODY).stats().waiting)
         return bool(found)
 
@@ -269,7 +269,7 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
     first = outbox_to(NOBODY)
     os.symlink(path, path + "-link")
     for name in (path, path + "-link", os.path.relpath(path)):
-        with pytest.raises(OutboxBusy):
+        with pytest.raises(OutboxBusyError):
             Outbox(name, NOBODY)
     first.close()
     outbox_to(NOBODY)
@@ -343,7 +343,7 @@ def test_a_forgotten_outbox_is_closed_with_a_warning(path: str) -> None:
     def free() -> bool:
         try:
             Outbox(path, NOBODY).close()
-        except OutboxBusy:
+        except OutboxBusyError:
             return False
         return True
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from stompy.errors import FrameTooLarge
+from stompy.errors import FrameTooLargeError
 from stompy.frames.grammar import DEFAULT_LIMITS, Limits
 from stompy.frames.parser import Parser
 from tests.support.codec import cut, parser
@@ -82,7 +82,7 @@ def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: i
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(reader.error, FrameTooLarge)
+    assert isinstance(reader.error, FrameTooLargeError)
     assert reader.error.limit_name == "max_headers"
     assert used <= 8 + 4 * (limits.max_headers + 1) + read
     assert peak < 3 * read + MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, LocalProtocolError
+from stompy.errors import FrameTooLargeError, LocalProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Limits, Version
 from stompy.protocol.client import ClientProtocol
@@ -307,7 +307,7 @@ def test_past_a_limit_an_error_names_it(
     server.connected("s-1")
     assert commands(server.receive(fine)) == ["SEND"]
     why = refused(server, too_much)
-    assert isinstance(server.error, FrameTooLarge)
+    assert isinstance(server.error, FrameTooLargeError)
     assert why.endswith(f"(limit {name}={getattr(limits, name)})")
     assert parsed(server.fail(why), version).headers["message"] == why
 

@@ -74,7 +74,7 @@ def messages(connect: Connect, url: str) -> None:
         until(lambda: len(handled) == GREENLETS * EACH)
         for sender in range(GREENLETS):
             assert [text for text in handled if text.startswith(f"{sender} ")] == [f"{sender} {n}" for n in range(EACH)]
-        with ticking(), contextlib.suppress(stompy.ReceiveTimeout):
+        with ticking(), contextlib.suppress(stompy.ReceiveTimeoutError):
             inbox.receive(0.2)
 
 

@@ -31,7 +31,7 @@ def test_everything_works_inside_a_listener(connect: Connect, queue: str) -> Non
     connection.send(queue, "round")
     assert over.wait(SOON)
     assert done == ["round"]
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.send(queue, "x")
 
 
@@ -57,7 +57,7 @@ def test_sending_after_disconnect_is_refused_and_says_so(connect: Connect, queue
     connection = connect()
     connection.disconnect()
     connection.disconnect()
-    with pytest.raises(stompy.NotConnected, match="closed"):
+    with pytest.raises(stompy.NotConnectedError, match="closed"):
         connection.send(queue, "x")
 
 

@@ -20,7 +20,7 @@ def in_a_transaction(connection: stompy.Connection, queue: str) -> None:
             transaction.send(queue, "y")
             connection.disconnect()
 
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         block()
 
 
@@ -30,7 +30,7 @@ def in_a_batch(connection: stompy.Connection, queue: str) -> None:
             connection.send(queue, "y")
             connection.disconnect()
 
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         block()
 
 
@@ -66,7 +66,7 @@ def under_somebody_who_receives(connection: stompy.Connection, queue: str) -> No
     subscription.receive(SOON)
     leaving = threading.Thread(target=connection.disconnect)
     leaving.start()
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         subscription.receive(SOON)
     leaving.join(SOON)
 
@@ -81,7 +81,7 @@ def under_somebody_who_asks(connection: stompy.Connection, queue: str) -> None:
 
     helper = threading.Thread(target=leave)
     helper.start()
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.request(f"{queue}.rpc", "?", timeout=SOON)
     helper.join(SOON)
     leaving.join(SOON)
@@ -123,5 +123,5 @@ def test_a_connection_may_be_closed(connect: Connect, queue: str, place: object)
     assert heard.names.count("disconnected") == 1
     assert heard.await_event("disconnected") is None
     assert len(heard.threads) == 1
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.send(queue, "y")

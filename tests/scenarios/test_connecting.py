@@ -47,14 +47,14 @@ def test_an_unknown_host(candidate: Candidate, connect: Connect, expect: Expect)
     seen, frames = "accepted", []
     try:
         connect(vhost="nowhere.invalid")
-    except stompy.ConnectRefused as refused:
+    except stompy.ConnectRefusedError as refused:
         seen, frames = "refused", [refused.frame]
     expect("connect-host", seen, *filter(None, frames))
 
 
 @pytest.mark.scenario("login failure")
 def test_a_wrong_passcode_is_refused_with_the_brokers_error_message(connect: Connect, expect: Expect) -> None:
-    with pytest.raises(stompy.ConnectRefused) as refused:
+    with pytest.raises(stompy.ConnectRefusedError) as refused:
         connect(passcode="wr0ng")
     assert "wr0ng" not in str(refused.value)
     assert refused.value.frame is not None
@@ -124,7 +124,7 @@ def test_the_passcode_of_a_whole_session_is_in_no_log(
         connection.send(queue, "x", confirm=True)
         connection.subscribe(queue).receive(SOON)
         connection.disconnect()
-        with pytest.raises(stompy.ConnectRefused):
+        with pytest.raises(stompy.ConnectRefusedError):
             connect(passcode="mistaken")
     assert "CONNECTED" in caplog.text
     assert PASSCODE not in caplog.text

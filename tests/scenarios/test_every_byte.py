@@ -130,7 +130,7 @@ def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]
     with stompy.connect(url, versions=version, heartbeat=(0, 0), name=NAME) as conn:
         conn.send(WAYS.outward, b"a", confirm=True)
         receipt = conn.send(WAYS.outward, b"b", receipt=True)
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             receipt.wait()
         return receipt.outcome, receipt.error
 

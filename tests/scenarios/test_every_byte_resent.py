@@ -70,7 +70,7 @@ def again(call: Callable[[], T]) -> T:
     while True:
         try:
             return call()
-        except stompy.ConnectionLost:
+        except stompy.ConnectionLostError:
             pass
 
 
@@ -82,7 +82,7 @@ def consume(subscription: stompy.Subscription) -> str:
             receipt.wait()
         except stompy.AckError:
             continue  # its link is gone, and so it comes again
-        except stompy.ConnectionLost:
+        except stompy.ConnectionLostError:
             pass  # the broker may have the ACK; if not, it comes again, and is known by its id
         return message.headers[DEDUPE]
 
@@ -92,7 +92,7 @@ def commit(conn: stompy.Connection) -> str:
         with conn.transaction() as transaction:
             transaction.send(WAYS.outward, b"d")
             transaction.send(WAYS.outward, b"e")
-    except stompy.ConnectionLost as lost:
+    except stompy.ConnectionLostError as lost:
         if lost.outcome == "not-sent":
             raise
         return "unknown"

@@ -69,7 +69,7 @@ def test_what_a_sender_sees_when_there_is_no_room(
         except stompy.BrokerError as refused:
             expect("full", "ERROR", refused.frame)
             return
-        except stompy.ReceiptTimeout:
+        except stompy.ReceiptTimeoutError:
             beats = producer.stats().bytes_received
             until(lambda: producer.stats().bytes_received >= beats + 2, "beats of the broker")
     # RabbitMQ has room again now; at the others somebody makes some.

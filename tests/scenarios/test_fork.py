@@ -47,7 +47,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 SPECIAL = {"__repr__", "__iter__", "__enter__", "__exit__"}
 
-REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnected", "TransactionError", "LocalProtocolError"}
+REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnectedError", "TransactionError", "LocalProtocolError"}
 REFUSED = [
     "connection.send()",
     "connection.stats()",

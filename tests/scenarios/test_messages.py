@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from tests.scenarios.acts import SOON, acked, send_all, texts
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.scenarios.expected.model import CLASSIC
@@ -116,7 +116,7 @@ def test_header_values_come_back_as_far_as_the_version_can_write_them(
         try:
             connection.send(subscription.destination, name, headers={"x": value}, confirm=True)
             message = subscription.receive(timeout=SOON)
-        except (stompy.LocalProtocolError, ConnectionLost) as error:
+        except (stompy.LocalProtocolError, ConnectionLostError) as error:
             changed.append(f"{name} {'refused' if isinstance(error, stompy.LocalProtocolError) else 'ends the link'}")
             continue
         assert message.text == name
@@ -172,7 +172,7 @@ def offered(client: RawClient, queue: str, length: int, body: bytes, *, within: 
         frames, came = client.ask(
             with_length + body, lambda frame: frame.command in ("RECEIPT", "ERROR"), within=within
         )
-    except stompy.StompTimeout:
+    except stompy.StompTimeoutError:
         return "read"
     return frames[-1].command if came else "closed"
 
@@ -229,7 +229,7 @@ def test_competing_consumers_share_a_queue(connect: Connect, queue: str) -> None
         while sum(map(len, seen)) < 10:
             try:
                 message = consumers[place].receive(timeout=0.2)
-            except stompy.ReceiveTimeout:
+            except stompy.ReceiveTimeoutError:
                 continue
             seen[place].append(int(message.text))
             acked(message)

@@ -81,7 +81,7 @@ def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect
     candidate.broker.pause()
     try:
         receipt = quiet.send(queue, "x", receipt=True)
-        with pytest.raises(stompy.ReceiptTimeout):
+        with pytest.raises(stompy.ReceiptTimeoutError):
             receipt.wait(0.5)
         assert heard.over.wait(SOON)
     finally:
@@ -89,6 +89,6 @@ def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect
     receipt.wait(SOON)
     assert quiet.connected
     assert not connection.connected
-    assert isinstance(heard.reasons[0], stompy.HeartBeatTimeout)
-    expect("pause", "HeartBeatTimeout; then the RECEIPT")
+    assert isinstance(heard.reasons[0], stompy.HeartbeatTimeoutError)
+    expect("pause", "HeartbeatTimeoutError; then the RECEIPT")
     assert seen(left(connect(), queue)) == "x"

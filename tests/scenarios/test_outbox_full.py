@@ -21,7 +21,7 @@ TOP = Path(__file__).parent.parent.parent
 VICTIM = textwrap.dedent(
     """
     import resource, sys
-    from stompy.errors import OutboxDamaged, OutboxError
+    from stompy.errors import OutboxDamagedError, OutboxError
     from stompy.outbox.outbox import Outbox
 
     with Outbox(sys.argv[1], "stomp://127.0.0.1:1", retry_delay=(0.01, 0.05)) as outbox:
@@ -30,7 +30,7 @@ VICTIM = textwrap.dedent(
         while refused < 20:
             try:
                 print(outbox.put("/queue/a", b"x" * 5_000))
-            except OutboxDamaged:
+            except OutboxDamagedError:
                 raise
             except OutboxError:
                 refused += 1
@@ -68,7 +68,7 @@ def test_what_was_put_before_the_disk_was_full_is_kept_and_sent(tmp_path: Path) 
 ON_A_FULL_DISK = textwrap.dedent(
     """
     import os, resource, sys
-    from stompy.errors import OutboxDamaged, OutboxFull
+    from stompy.errors import OutboxDamagedError, OutboxFullError
     from stompy.outbox.outbox import Outbox
 
     path, url, ending = sys.argv[1:]
@@ -78,7 +78,7 @@ ON_A_FULL_DISK = textwrap.dedent(
             outbox.drain()
             try:
                 outbox.put("/queue/a", b"no room")
-            except OutboxFull:
+            except OutboxFullError:
                 while (stats := outbox.stats()).waiting:
                     pass  # what it tries to remove just now counts as waiting
                 print("full", stats.waiting, stats.sent)
@@ -86,7 +86,7 @@ ON_A_FULL_DISK = textwrap.dedent(
                 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             if ending == "killed":
                 os.kill(os.getpid(), 9)
-    except OutboxDamaged:
+    except OutboxDamagedError:
         print("damaged")
     """
 )

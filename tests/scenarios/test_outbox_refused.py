@@ -46,7 +46,7 @@ def received(url: str, queue: str, awaited: list[str]) -> list[str]:
         subscription = conn.subscribe(queue)
         while not found.keys() >= set(awaited):
             found[subscription.receive(WITHIN).text] = None
-        with contextlib.suppress(stompy.ReceiveTimeout):  # copies of the last ones
+        with contextlib.suppress(stompy.ReceiveTimeoutError):  # copies of the last ones
             while True:
                 subscription.receive(0.2)
     return list(found)

@@ -81,7 +81,7 @@ def consumed(broker: Durable, queue: str, count: int) -> list[stompy.Message]:
         while True:
             try:
                 message = subscription.receive(SOON if len(messages) < count else QUIET)
-            except stompy.ReceiveTimeout:
+            except stompy.ReceiveTimeoutError:
                 return messages
             message.ack()
             messages.append(message)
@@ -148,7 +148,7 @@ def messages_of(conn: stompy.Connection, queue: str, count: int) -> list[bytes]:
     """Take at least `count` messages from a queue, and what else comes soon."""
     bodies: list[bytes] = []
     subscription = conn.subscribe(queue)
-    with contextlib.suppress(stompy.ReceiveTimeout):
+    with contextlib.suppress(stompy.ReceiveTimeoutError):
         while True:
             bodies.append(subscription.receive(SOON if len(bodies) < count else QUIET).body)
     return bodies

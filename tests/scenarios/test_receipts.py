@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompy.errors import StompTimeout
+from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Frame
 from tests.scenarios.acts import SOON, Recorder, left
 from tests.scenarios.conftest import Connect, Expect, Raw
@@ -58,7 +58,7 @@ def test_the_receipt_of_a_send_in_a_transaction(raw: Raw, queue: str, expect: Ex
     client.say(end, {"transaction": "t", "receipt": "end"})
     client.say("SEND", {"destination": f"{queue}.other", "receipt": "last"}, b"x")
     frames, _ = client.until(_receipt("last"))
-    with contextlib.suppress(StompTimeout):
+    with contextlib.suppress(StompTimeoutError):
         frames += client.until(_receipt("send"), within=0.5 if not at_once else 0.0)[0]
     late = [frame.headers["receipt-id"] for frame in frames if frame.headers["receipt-id"] in ("send", "end")]
     expect(f"receipt-in-tx-{end}", f"at once: {' '.join(at_once) or 'nothing'}; then: {' '.join(late)}")

@@ -11,7 +11,7 @@ from stompy.broker.message import Message
 from stompy.broker.options import send_options
 from stompy.broker.profiles.known import profile_named
 from stompy.broker.selector import compiled
-from stompy.errors import StompTimeout
+from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Pairs
 from stompy.frames.grammar import Version, grammar_of
 from tests.scenarios.conftest import Raw
@@ -62,7 +62,7 @@ def test_selectors_choose_the_same_messages_everywhere(candidate: Candidate, raw
     }
     chosen: dict[str, set[int]] = {str(number): set() for number in range(len(SELECTORS))}
     ended: set[str] = set()
-    with contextlib.suppress(StompTimeout):
+    with contextlib.suppress(StompTimeoutError):
         # Artemis may deliver the end before what was sent before it.
         while len(ended) < len(SELECTORS) or any(wanted - chosen[id] for id, wanted in expected.items()):
             frame = client.frame()

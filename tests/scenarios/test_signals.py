@@ -306,7 +306,7 @@ def test_threads_that_send_and_are_struck_by_real_signals_go_on_sending(room: Ro
     def send_on() -> int:
         count = 0
         while not over.is_set():
-            with contextlib.suppress(stompy.ConnectionLost):  # of the link that a half-sent frame ended
+            with contextlib.suppress(stompy.ConnectionLostError):  # of the link that a half-sent frame ended
                 room.connection.send("/queue/a", "other")
                 count += 1
         return count
@@ -322,7 +322,7 @@ def test_threads_that_send_and_are_struck_by_real_signals_go_on_sending(room: Ro
                 # Again a second later: what is raised in a `__del__` is printed by Python, and reaches nobody.
                 signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0005, 0.005), 1.0)
                 while True:
-                    with contextlib.suppress(stompy.ConnectionLost):
+                    with contextlib.suppress(stompy.ConnectionLostError):
                         room.connection.send("/queue/a", "mine")
                         sent += 1
             except KeyboardInterrupt:

@@ -146,7 +146,7 @@ def receiving(conn: stompy.Connection) -> None:
 def iterating(conn: stompy.Connection) -> None:
     for message in conn.subscribe("/queue/a", ack="client-individual"):
         message.ack()
-    raise stompy.NotConnected("the iteration ended with the connection, as it should")
+    raise stompy.NotConnectedError("the iteration ended with the connection, as it should")
 
 
 def transacting(conn: stompy.Connection) -> None:
@@ -165,7 +165,7 @@ ACTIONS = [sending, batching, subscribing, receiving, iterating, transacting, as
 
 def ends_well(call: Call) -> None:
     """Whether a call that was running when the connection closed ends with an error of ours that says so."""
-    with pytest.raises((stompy.NotConnected, stompy.ConnectionLost, stompy.AckError)):
+    with pytest.raises((stompy.NotConnectedError, stompy.ConnectionLostError, stompy.AckError)):
         call.result()
 
 

@@ -133,7 +133,7 @@ def test_a_wildcard_covers_several_destinations(connect: Connect, topic: str, ex
         try:
             while len(came) < 2:
                 came.append(subscription.receive(timeout=GRACE))
-        except stompy.ReceiveTimeout:
+        except stompy.ReceiveTimeoutError:
             pass
         # In any order: nobody promises one between destinations.
         covered[sign] = seen(sorted(came, key=lambda message: message.text))
@@ -278,7 +278,7 @@ def test_a_request_gets_its_reply(connect: Connect, queue: str, expect: Expect) 
 def ask_without_answer(asker: stompy.Connection, destination: str) -> None:
     """Send a request that nobody answers in time; on a busy machine the first time may pass before it is sent."""
     for patience in (0.1, 1.0, SOON):
-        with pytest.raises(stompy.ReceiveTimeout) as unanswered:
+        with pytest.raises(stompy.ReceiveTimeoutError) as unanswered:
             asker.request(destination, "?", timeout=patience)
         if str(unanswered.value).startswith("no reply"):
             return
@@ -296,7 +296,7 @@ def test_a_reply_to_somebody_who_is_gone(connect: Connect, queue: str, expect: E
         responder.send(request.headers["reply-to"], "late", confirm=True)
     except stompy.BrokerError as refused:
         expect("reply-late", "ERROR", refused.frame)
-    except stompy.ConnectionLost:
+    except stompy.ConnectionLostError:
         expect("reply-late", "closed")
     else:
         expect("reply-late", "RECEIPT")

@@ -64,7 +64,7 @@ def test_a_transaction_open_at_disconnect_does_not_happen(connect: Connect, queu
 
 def test_a_transaction_of_a_lost_connection_does_not_happen(connect: Connect, queue: str) -> None:
     first = connect()
-    with pytest.raises(stompy.ConnectionLost), first.transaction() as transaction:  # noqa: PT012 - the block
+    with pytest.raises(stompy.ConnectionLostError), first.transaction() as transaction:  # noqa: PT012 - the block
         transaction.send(queue, b"never" * 20_000)
         first._links.link.transport.shutdown()
         transaction.send(queue, b"never" * 20_000)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import ConfigurationError, ConnectRefused
+from stompy.errors import ConfigurationError, ConnectRefusedError
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import parse
 
@@ -73,7 +73,7 @@ def test_it_connects_with_the_login_and_the_passcode(login: str, monkeypatch: py
         with options(url=url, passcodeEnv="STOMP_SECRET", **given).connect(name="test") as connection:
             assert connection.connected
         monkeypatch.setenv("STOMP_SECRET", "barley")
-        with pytest.raises(ConnectRefused) as caught:
+        with pytest.raises(ConnectRefusedError) as caught:
             options(url=url, passcodeEnv="STOMP_SECRET", **given).connect(name="test")
         assert "barley" not in str(caught.value)
 

@@ -52,7 +52,7 @@ def test_acks_from_four_threads_end_with_an_empty_queue_and_no_growth(messages: 
                     message.ack()
                     counts[place] += 1
                     room.release()
-            except stompy.NotConnected:
+            except stompy.NotConnectedError:
                 return
 
         workers = [threading.Thread(target=work, args=(place,)) for place in range(THREADS)]

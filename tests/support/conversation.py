@@ -43,7 +43,7 @@ def _one_of(*endings: str) -> frozenset[str]:
 
 
 DONE = _one_of("done")
-_UNKNOWN, _NOT_SENT = _one_of("ConnectionLost unknown"), _one_of("ConnectionLost not-sent")
+_UNKNOWN, _NOT_SENT = _one_of("ConnectionLostError unknown"), _one_of("ConnectionLostError not-sent")
 
 CALLS = (
     Call("connect", ("CONNECT",), ("CONNECTED",), _one_of("ConnectError"), _one_of()),
@@ -52,7 +52,7 @@ CALLS = (
     Call("send one", ("SEND",), (), DONE, _NOT_SENT),
     Call("receive one", (), ("MESSAGE",), _UNKNOWN, _UNKNOWN),
     Call("confirm", ("SEND",), ("RECEIPT",), _UNKNOWN, _NOT_SENT),
-    Call("receipt", ("SEND",), ("RECEIPT",), _one_of("unknown: ConnectionLost unknown"), _NOT_SENT),
+    Call("receipt", ("SEND",), ("RECEIPT",), _one_of("unknown: ConnectionLostError unknown"), _NOT_SENT),
     Call("ack one", ("ACK",), (), DONE, _one_of("AckError", "nothing to acknowledge")),
     Call("send two", ("SEND",), (), DONE, _NOT_SENT),
     Call("receive two", (), ("MESSAGE",), _UNKNOWN, _UNKNOWN),
@@ -264,7 +264,7 @@ class _Talk:
 
     def _receive(self) -> str:
         if self._subscription is None:
-            return "ConnectionLost unknown"  # there is nothing to receive from, as `subscribe` has said
+            return "ConnectionLostError unknown"  # there is nothing to receive from, as `subscribe` has said
         self._messages.append(self._subscription.receive())
         return "done"
 
@@ -301,7 +301,7 @@ class _Talk:
 def _ending_of(call: Callable[[], str]) -> str:
     try:
         return call()
-    except stompy.ConnectionLost as error:
+    except stompy.ConnectionLostError as error:
         return f"{type(error).__name__} {error.outcome}"
     except stompy.StompError as error:
         return type(error).__name__

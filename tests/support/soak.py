@@ -186,7 +186,7 @@ class Soak:
             try:
                 body = b"%d %d" % (producer, number)
                 receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
-            except stompy.ConnectionLost:
+            except stompy.ConnectionLostError:
                 if self.plan.resending == "connection" or self._stop.is_set():
                     raise
             else:
@@ -201,7 +201,7 @@ class Soak:
             number, receipt = in_flight.popleft()
             try:
                 receipt.wait(self.plan.timeout)
-            except stompy.ConnectionLost:
+            except stompy.ConnectionLostError:
                 if self.plan.resending == "connection" or receipt.outcome != "unknown":
                     raise
                 in_flight.append((number, self._send(conn, producer, number)))
@@ -220,12 +220,12 @@ class Soak:
             while not self._stop.is_set():
                 try:
                     message = subscription.receive(_SILENCE)
-                except stompy.ReceiveTimeout:
+                except stompy.ReceiveTimeoutError:
                     if self._all_consumed.is_set():
                         break
                     continue
                 self._take(message)
-                with contextlib.suppress(stompy.AckError, stompy.ConnectionLost):
+                with contextlib.suppress(stompy.AckError, stompy.ConnectionLostError):
                     message.ack()  # if it does not get through, the message comes again
             self._count("reconnects", conn.stats().reconnects)
 
@@ -233,7 +233,7 @@ class Soak:
         while True:
             try:
                 return conn.subscribe(self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch)
-            except stompy.ConnectionLost:
+            except stompy.ConnectionLostError:
                 if self._stop.is_set():
                     raise
 

@@ -132,7 +132,7 @@ def test_in_a_span_a_receive_is_its_child_with_a_link_to_the_send(
 
 
 def test_no_message_no_span(conn: stompy.Connection, spans: Spans) -> None:
-    with pytest.raises(stompy.ReceiveTimeout):
+    with pytest.raises(stompy.ReceiveTimeoutError):
         conn.subscribe("/queue/a").receive(0)
     assert spans.all() == []
 

@@ -6,7 +6,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.errors import ConfigurationError, StompTimeout
+from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.testing.listener import RecordingListener
 
 WITHIN = 20.0
@@ -78,10 +78,10 @@ def test_waiting_counts_what_was_heard_before() -> None:
 
 def test_a_wait_that_times_out_says_what_was_recorded() -> None:
     listener = RecordingListener()
-    with pytest.raises(StompTimeout, match="heard: nothing"):
+    with pytest.raises(StompTimeoutError, match="heard: nothing"):
         listener.wait_for("connected", timeout=0)
     listener.on_heartbeat_timeout()
-    with pytest.raises(StompTimeout, match=r"no 'connected' number 1 .* heard: heartbeat_timeout"):
+    with pytest.raises(StompTimeoutError, match=r"no 'connected' number 1 .* heard: heartbeat_timeout"):
         listener.wait_for("connected", timeout=0.01)
     listener.clear()
     assert listener.events == ()

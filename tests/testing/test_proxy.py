@@ -12,7 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompTimeout
+from stompy.errors import ConfigurationError, ConnectError, NotConnectedError, StompTimeoutError
 from stompy.testing.directions import DIRECTIONS, Direction, Ending
 from stompy.testing.listener import RecordingListener
 from stompy.testing.proxied import ProxyLink
@@ -202,7 +202,7 @@ def test_closing_ends_connections_thread_and_port(upstream: Upstream, dial: Dial
     with pytest.raises(ConnectionRefusedError):
         dial(port)
     until(lambda: descriptors() <= before)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         proxy.stall()
     assert proxy.running == ()
     assert repr(proxy).endswith(" closed>")
@@ -212,7 +212,7 @@ def test_a_proxy_that_was_not_started_has_no_port() -> None:
     proxy = FaultProxy("stomp://user:secret@broker.example:7/vh")
     proxy.close()
     for ask in (lambda: proxy.port, lambda: proxy.url, proxy.refuse):
-        with pytest.raises(NotConnected):
+        with pytest.raises(NotConnectedError):
             ask()
     assert repr(proxy) == "<FaultProxy ? -> stomp://broker.example:7/vh new>"
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_is_refused(upstream: Upstream) -> None:
 
 
 def test_a_wait_without_a_connection_ends_in_time(proxy: FaultProxy) -> None:
-    with pytest.raises(StompTimeout, match="FaultProxy"):
+    with pytest.raises(StompTimeoutError, match="FaultProxy"):
         proxy.await_that(lambda proxy: False, timeout=0.01)
 
 
@@ -323,7 +323,7 @@ def test_a_client_that_is_cut_off_is_told(before: FaultProxy, ending: Ending) ->
     listener = RecordingListener()
     with stompy.connect(before.url, listeners=[listener]):
         before.cut(ending)
-        assert isinstance(listener.wait_for("disconnected", timeout=WITHIN).reason, stompy.ConnectionLost)
+        assert isinstance(listener.wait_for("disconnected", timeout=WITHIN).reason, stompy.ConnectionLostError)
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
@@ -333,21 +333,21 @@ def test_a_client_finds_a_stall_by_heart_beats(before: FaultProxy, direction: Di
         before.stall(direction)
         # Downwards the client finds it; upwards the broker does, and says so.
         reason = listener.wait_for("disconnected", timeout=WITHIN).reason
-        assert isinstance(reason, stompy.HeartBeatTimeout if direction == "down" else stompy.ConnectionLost)
+        assert isinstance(reason, stompy.HeartbeatTimeoutError if direction == "down" else stompy.ConnectionLostError)
 
 
 def test_a_client_whose_bytes_nobody_takes_times_out(before: FaultProxy) -> None:
     conn = stompy.connect(before.url, heartbeat=(0, 0), send_timeout=0.2, close_timeout=0.2)
     before.stall("up")
     body = b"x" * (32 * 1024 * 1024)
-    with pytest.raises(stompy.SendTimeout):
+    with pytest.raises(stompy.SendTimeoutError):
         conn.send("/queue/a", body)
     conn.disconnect()
 
 
 def test_a_client_gives_a_black_hole_up_in_time(before: FaultProxy) -> None:
     before.black_hole()
-    with pytest.raises(stompy.ConnectTimeout):
+    with pytest.raises(stompy.ConnectTimeoutError):
         stompy.connect(before.url, connect_timeout=0.05)
 
 
@@ -384,7 +384,7 @@ def test_a_client_that_reconnects_outlives_cuts_at_random_bytes(broker: Broker) 
                 try:
                     conn.send("/queue/a", body, confirm=True)
                     confirmed.add(body)
-                except stompy.ConnectionLost:
+                except stompy.ConnectionLostError:
                     pass
         with stompy.connect(broker.url) as conn:
             sub = conn.subscribe("/queue/a")

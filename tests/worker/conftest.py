@@ -77,7 +77,7 @@ def orders_to_refused(url: str, dialect: str, name: str) -> None:
         assert {message.headers["stompy-error"] for message in dead} == {"stompy.errors.BrokerError"}
         assert {message.headers["stompy-attempts"] for message in dead} == {"2"}
         rest = conn.subscribe(f"/queue/{name}", ack="client-individual")
-        with pytest.raises(stompy.ReceiveTimeout):
+        with pytest.raises(stompy.ReceiveTimeoutError):
             rest.receive(0.5)
 
 

@@ -128,7 +128,7 @@ def take(url: str, queue: str, count: int, within: float) -> list[stompy.Message
         while len(taken) < count:
             try:
                 message = subscription.receive(within)
-            except stompy.ReceiveTimeout:
+            except stompy.ReceiveTimeoutError:
                 break
             message.ack()
             taken.append(message)

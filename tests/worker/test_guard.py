@@ -43,7 +43,7 @@ class UntellableExit(BaseException):
 RAISED: list[Callable[[], BaseException]] = [
     ValueError, Untellable, UntellableExit, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError,
     MemoryError, RecursionError, StopIteration, OSError, lambda: stompy.Defer(0.01), lambda: stompy.Reject("no"),
-    lambda: stompy.Retry(delay=0.01), lambda: stompy.ConnectionLost("another one"), lambda: stompy.NotConnected("x"),
+    lambda: stompy.Retry(delay=0.01), lambda: stompy.ConnectionLostError("x"), lambda: stompy.NotConnectedError("x"),
     lambda: stompy.AckError("x"), lambda: stompy.BrokerError("x", frame=Frame("ERROR")),
     lambda: stompy.ConfigurationError("x"),
 ]  # fmt: skip

@@ -36,7 +36,7 @@ def assert_empty(url: str, *queues: str) -> None:
     with stompy.connect(url) as conn:
         subscriptions = [conn.subscribe(queue, ack="client-individual") for queue in queues]
         for subscription in subscriptions:
-            with pytest.raises(stompy.ReceiveTimeout):
+            with pytest.raises(stompy.ReceiveTimeoutError):
                 subscription.receive(0.5)
 
 
@@ -88,7 +88,7 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
             unanswered = caller.submit(gone.request, "/queue/nobody", 1, timeout=WITHIN)
             request = gone.subscribe("/queue/nobody").receive(WITHIN)
             gone.disconnect()
-            assert isinstance(unanswered.exception(WITHIN), stompy.NotConnected)
+            assert isinstance(unanswered.exception(WITHIN), stompy.NotConnectedError)
         with stompy.connect(real.url()) as conn:
             conn.send("/queue/double", 7, headers={"reply-to": request.headers["reply-to"]}, confirm=True)
             assert conn.request("/queue/double", 21, timeout=WITHIN).json() == 42

@@ -262,7 +262,7 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         assert seen.wait(2) == [1, 2]
         wait_until(lambda: broker.depth("/queue/news.dead") == 1)
         others.receive(WITHIN)
-        with pytest.raises(stompy.ReceiveTimeout):
+        with pytest.raises(stompy.ReceiveTimeoutError):
             others.receive(0)
     (dead,) = broker.browse("/queue/news.dead")
     assert dead.headers["stompy-original-destination"] == "/topic/news"
@@ -369,7 +369,7 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
             wait_until(lambda: "unsettled" in worker.health().tasks["handle"].counts)
             proxy.resume("up")
             wait_until(lambda: left(broker) == 0)
-            with contextlib.suppress(stompy.ConnectionLost):
+            with contextlib.suppress(stompy.ConnectionLostError):
                 stuck.result()
 
 

@@ -11,7 +11,7 @@ from stompy.broker.console.calls import Calls
 from stompy.broker.console.commands import ConsoleCommands
 from stompy.broker.console.site import Site
 from stompy.broker.profile import OWN
-from stompy.errors import NotConnected
+from stompy.errors import NotConnectedError
 from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.subprotocols import subprotocols
@@ -88,8 +88,8 @@ class Console:
         """Its address.
 
         Raises:
-            NotConnected: it was never started.
+            NotConnectedError: it was never started.
         """
         if self._listener is None:
-            raise NotConnected("the broker was not started yet")
+            raise NotConnectedError("the broker was not started yet")
         return f"http://{host_port(_LOOPBACK, self._port)}/{self._token}/"

@@ -13,7 +13,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.listeners import ConnectionListener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import ReceiveTimeout
+from stompy.errors import ReceiveTimeoutError
 from stompy.frames.frame import Frame
 
 HEARTBEAT = (0.25, 0.25)
@@ -216,7 +216,7 @@ def _is_empty(conn: Connection, queue: str) -> bool:
     subscription = conn.subscribe(queue)
     try:
         subscription.receive(0)
-    except ReceiveTimeout:
+    except ReceiveTimeoutError:
         return True
     finally:
         subscription.unsubscribe()

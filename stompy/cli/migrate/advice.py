@@ -94,8 +94,8 @@ NAMES: dict[str, Advice] = {
         "`conn.send(..., confirm=True)`, or `receipt = conn.send(..., receipt=True)`, `receipt.wait()`"
     ),
     "StompException": Advice("`stompy.StompError`"),
-    "ConnectionClosedException": Advice("`stompy.ConnectionLost`"),
-    "NotConnectedException": Advice("`stompy.NotConnected`"),
+    "ConnectionClosedException": Advice("`stompy.ConnectionLostError`"),
+    "NotConnectedException": Advice("`stompy.NotConnectedError`"),
     "ConnectFailedException": Advice("`stompy.ConnectError`; its text and `__cause__` say why"),
     "InterruptedException": Advice("nothing: it is never raised"),
     "Frame": Advice("`stompy.Message` in handlers, `stompy.Frame` in listeners; `.headers`, `.body`, `.text`"),

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectTimeout, StompError
+from stompy.errors import ConnectTimeoutError, StompError
 from stompy.forks import Owner
 from stompy.spark.receiver.health import Health, Wakeup
 from stompy.spark.receiver.receiver import Receiver
@@ -196,10 +196,10 @@ class NoReceivers:
         """Raise if no process fills the spool.
 
         Raises:
-            ConnectTimeout: there was no heartbeat for `patience` seconds.
+            ConnectTimeoutError: there was no heartbeat for `patience` seconds.
         """
         if self._view.silent_for() > self._patience:
-            raise ConnectTimeout(
+            raise ConnectTimeoutError(
                 f"no process has filled the spool for more than {self._patience:g} s (option brokerTimeout). "
                 "With receivers=0, `stompy spool` must fill it while the query runs, except with "
                 "Trigger.AvailableNow"

@@ -32,13 +32,13 @@ from stompy.errors import (
     AckError,
     BrokerError,
     ConfigurationError,
-    ConnectionLost,
-    ConnectRefused,
-    ReceiptTimeout,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ReceiptTimeoutError,
     RemoteProtocolError,
     SpoolError,
     StompError,
-    VersionMismatch,
+    VersionMismatchError,
 )
 from stompy.link.receipts import Receipt
 from stompy.spark.receiver.health import Health
@@ -106,7 +106,7 @@ class Receiver(DaemonThread):
         except StompError as error:
             self._health.fail(error)
         except BaseException as error:  # without a report, the queue would look empty
-            self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
+            self._health.fail(ConnectionLostError(f"the receiver has a bug: {error!r}"))
             if isinstance(error, Exception):  # others, such as SystemExit, only end this thread
                 raise
         finally:
@@ -117,7 +117,7 @@ class Receiver(DaemonThread):
         never_connected = self._health.links == 0
         if isinstance(error, (SpoolError, ConfigurationError)):
             raise error
-        if never_connected and isinstance(error, (BrokerError, ConnectRefused, VersionMismatch)):
+        if never_connected and isinstance(error, (BrokerError, ConnectRefusedError, VersionMismatchError)):
             raise error
         if self._unreadable >= _MAX_UNREADABLE:
             raise RemoteProtocolError(
@@ -139,7 +139,7 @@ class Receiver(DaemonThread):
             subscriptions = self._subscribe(connection)
             self._health.subscribed()
             self._pump(connection, subscriptions)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             self._unreadable += isinstance(error.__cause__, RemoteProtocolError)
             raise
         finally:
@@ -182,7 +182,7 @@ class Receiver(DaemonThread):
             if self._writer.is_full(options.max_spool_messages, options.max_spool_bytes):
                 # Nothing is received, so that the broker stops at the prefetch; the link may end meanwhile.
                 if not connection.connected:
-                    raise ConnectionLost("the connection was lost while the spool was full")
+                    raise ConnectionLostError("the connection was lost while the spool was full")
                 self._round_trip(connection)
                 self._closing.wait(_POLL_INTERVAL)
                 continue
@@ -224,7 +224,7 @@ class Receiver(DaemonThread):
             receipts = [message.ack(receipt=True) for message in last.values()]
         except AckError as error:
             taken[0][1].receive(_POLL_INTERVAL)  # raises why the link ended
-            raise ConnectionLost(f"the connection was lost before the ACK: {error}") from error
+            raise ConnectionLostError(f"the connection was lost before the ACK: {error}") from error
         self._acks.append((receipts, delivery, Deadline(self._options.broker.receipt_timeout)))
 
     def _round_trip(self, connection: Connection) -> None:
@@ -236,8 +236,8 @@ class Receiver(DaemonThread):
         try:
             with connection.transaction():
                 pass
-        except ReceiptTimeout as error:
-            raise ConnectionLost(f"the broker does not answer: {error}") from error
+        except ReceiptTimeoutError as error:
+            raise ConnectionLostError(f"the broker does not answer: {error}") from error
         self._writer.note_receipt(self._number, turn)
         self._round_trip_at = time.monotonic()
 
@@ -251,8 +251,8 @@ class Receiver(DaemonThread):
             for receipt in receipts:
                 try:
                     receipt.wait(deadline.remaining())
-                except ReceiptTimeout as error:
-                    raise ConnectionLost(f"the broker does not confirm an ACK: {error}") from error
+                except ReceiptTimeoutError as error:
+                    raise ConnectionLostError(f"the broker does not confirm an ACK: {error}") from error
             self._acks.popleft()
             self._writer.confirm(delivery)
             self._failures = self._unreadable = 0

@@ -21,10 +21,10 @@ from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
 from stompy.errors import (
     BrokerError,
     ConnectError,
-    ConnectionLost,
+    ConnectionLostError,
     PublishError,
-    ReceiptTimeout,
-    SendTimeout,
+    ReceiptTimeoutError,
+    SendTimeoutError,
     StompError,
 )
 from stompy.spark.sink.columns import Outgoing
@@ -192,7 +192,7 @@ class Publisher:
         )
         try:
             attempts(self._attempt, chunk)
-        except (SendTimeout, ReceiptTimeout) as stalled:
+        except (SendTimeoutError, ReceiptTimeoutError) as stalled:
             raise PublishError(
                 f"the broker has stopped reading or confirming ({stalled}): most likely its store or memory is "
                 "full and it blocks producers; free some space there, or raise sendTimeout and receiptTimeout",
@@ -200,7 +200,7 @@ class Publisher:
             ) from stalled
         except BrokerError as refused:
             raise PublishError(f"the broker rejected a message: {refused}", confirmed=self.confirmed) from refused
-        except (ConnectError, ConnectionLost) as error:
+        except (ConnectError, ConnectionLostError) as error:
             raise PublishError(
                 f"no broker was reachable for {self._retry_timeout:g} s: {error}", confirmed=self.confirmed
             ) from error
@@ -295,6 +295,6 @@ def _remaining(moment: int | None) -> float | None:
 
 
 def _may_come_back(error: BaseException) -> bool:
-    if isinstance(error, (SendTimeout, ReceiptTimeout)):
+    if isinstance(error, (SendTimeoutError, ReceiptTimeoutError)):
         return False
-    return isinstance(error, (ConnectError, ConnectionLost)) and error.retryable
+    return isinstance(error, (ConnectError, ConnectionLostError)) and error.retryable

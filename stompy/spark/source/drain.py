@@ -13,7 +13,7 @@ from dataclasses import replace
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import NotConnected, ReceiveTimeout, SpoolBusy, SpoolError
+from stompy.errors import NotConnectedError, ReceiveTimeoutError, SpoolBusyError, SpoolError
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import BatchOptions
@@ -66,7 +66,7 @@ def _taken(options: BatchOptions, spool: Spool) -> int:
     while True:
         try:
             end = _browse(options, spool) if options.browse else _receive(options, spool)
-        except SpoolBusy:
+        except SpoolBusyError:
             if deadline.expired:
                 raise
         else:
@@ -116,7 +116,7 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
             destination, browse=True, selector=asked.selector, headers=asked.subscribe_headers
         )
         # The broker marks the end of the queue; the timeout is for one that does not.
-        with contextlib.suppress(ReceiveTimeout, NotConnected):
+        with contextlib.suppress(ReceiveTimeoutError, NotConnectedError):
             while options.max_messages is None or len(waiting) < options.max_messages:
                 waiting.append(subscription.receive(options.idle_timeout))
     now = now_us()

@@ -72,7 +72,7 @@ def read_pieces(
 
     Raises:
         SpoolError: the spool is not visible on this machine.
-        SpoolDamaged, SpoolMismatch: a segment is corrupt, missing, or of another spool.
+        SpoolDamagedError, SpoolMismatchError: a segment is corrupt, missing, or of another spool.
         BodyDecodeError: a body is not UTF-8, with the option invalidText=fail.
     """
     files = open_files(url)

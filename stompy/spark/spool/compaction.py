@@ -52,7 +52,7 @@ class Compaction:
             stopped: returns whether to give up.
 
         Raises:
-            SpoolFenced: a successor has taken over the spool.
+            SpoolFencedError: a successor has taken over the spool.
         """
         if time.monotonic() - self._checked_at >= _MERGE_DELAY:
             self._checked_at = time.monotonic()

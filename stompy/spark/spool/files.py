@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from stompy.errors import SpoolError, SpoolFull
+from stompy.errors import SpoolError, SpoolFullError
 from stompy.forks import when_forked
 
 TEMPORARY = ".tmp-"
@@ -55,7 +55,7 @@ class HeldLock(Protocol):
 class Files(Protocol):
     """A folder on some file system; names are relative to it, with `/` between their parts.
 
-    Every method raises `SpoolError`, and `SpoolFull` if there is no space left.
+    Every method raises `SpoolError`, and `SpoolFullError` if there is no space left.
     """
 
     @property
@@ -291,7 +291,7 @@ def _os_errors(path: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _NO_ROOM:
-            raise SpoolFull(
+            raise SpoolFullError(
                 f"no space left on the disk ({reason}). Nothing of it was acknowledged: free some space and restart",
                 path=path,
             ) from error

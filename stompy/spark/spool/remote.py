@@ -8,7 +8,7 @@ Tested on an S3 server (moto), with pyarrow (`s3://`) and with fsspec (`s3a://`)
 concurrently, take over, and kill a writer. The tests also passed once on MinIO. A store over a network, and one that
 fails, were not tested.
 
-There is no lock: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
+There is no lock: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFencedError`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Suspects:
         files: of the spool.
 
     Raises:
-        SpoolDamaged: a file with ids is corrupt.
+        SpoolDamagedError: a file with ids is corrupt.
     """
 
     def __init__(self, files: Files) -> None:

@@ -28,8 +28,8 @@ class SpoolView:
         fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
 
     Raises:
-        SpoolDamaged: a file is corrupt.
-        SpoolMismatch: the claims are those of an older copy.
+        SpoolDamagedError: a file is corrupt.
+        SpoolMismatchError: the claims are those of an older copy.
     """
 
     def __init__(self, spool: Spool, *, fail_on_loss: bool = True) -> None:
@@ -67,7 +67,7 @@ class SpoolView:
         """Read the folder again; return `False`, without new messages, while an owner is about to begin.
 
         Raises:
-            SpoolDataLoss: a segment that was not processed has disappeared.
+            SpoolDataLossError: a segment that was not processed has disappeared.
         """
         low = self._spool.low()
         new, gone = self._list()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stompy.broker.broker import Broker
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.forks import free_when_forked
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
@@ -195,7 +195,7 @@ class FreezableTransport:
         if not self._received:
             self._received = self._transport.recv(deadline)
         if not self._freezer.wait(self._is_shut, deadline):
-            raise StompTimeout(f"no bytes from {self.peer} in time")
+            raise StompTimeoutError(f"no bytes from {self.peer} in time")
         data, self._received = self._received, b""
         return b"" if self._shut else data
 
@@ -217,9 +217,11 @@ class FreezableTransport:
 
     def _wait_to_send(self, deadline: Deadline) -> None:
         if not self._freezer.wait(self._is_shut, deadline):
-            raise SendTimeout(f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent")
+            raise SendTimeoutError(
+                f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent"
+            )
         if self._shut:
-            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
+            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
 
     def shutdown(self) -> None:
         """End both directions, and wake waiting threads."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
 
@@ -74,7 +74,7 @@ class RunningBroker(ABC):
 
         Raises:
             ConfigurationError: it has no such connector or user.
-            NotConnected: it was not started yet.
+            NotConnectedError: it was not started yet.
         """
 
     @property
@@ -178,7 +178,7 @@ class NetworkBroker(RunningBroker):
                 f"this {self.kind} has no connector {name!r} (it has {', '.join(self.connectors)})"
             )
         if name not in self.ports:
-            raise NotConnected(f"the {self.kind} broker was not started yet")
+            raise NotConnectedError(f"the {self.kind} broker was not started yet")
         scheme = {"stomp+nio": "stomp", "stomp+nio+ssl": "stomp+ssl"}.get(name, name)
         return (
             f"{scheme}://{user_info(self.settings, login)}{self.host}:{self.ports[name]}{self.product.url_path(name)}"

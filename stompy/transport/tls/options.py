@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Union
 
-from stompy.errors import ConfigurationError, InsecureTls
+from stompy.errors import ConfigurationError, InsecureTlsWarning
 from stompy.secret import Secret, as_secret, check_text
 
 TlsVersion = Literal["1.2", "1.3"]
@@ -72,7 +72,9 @@ class Tls:
             what = "the broker's certificate" if self.insecure_skip_verification else "the host in its certificate"
             # Two frames up: the caller of the class.
             warnings.warn(
-                f"TLS does not check {what}: an attacker in the network can impersonate it", InsecureTls, stacklevel=3
+                f"TLS does not check {what}: an attacker in the network can impersonate it",
+                InsecureTlsWarning,
+                stacklevel=3,
             )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import pytest
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.errors import ConfigurationError, NotConnected, StompError, WebSocketRefused
+from stompy.errors import ConfigurationError, NotConnectedError, StompError, WebSocketRefusedError
 from tests.broker.console.conftest import Ask, asks, console_ws
 
 
@@ -39,7 +39,7 @@ def test_a_websocket_needs_the_token(broker: Broker) -> None:
     address = console_ws(broker)
     with connect(address) as client:
         assert client.version == "1.2"
-    with pytest.raises(WebSocketRefused, match=r"403.*token"):
+    with pytest.raises(WebSocketRefusedError, match=r"403.*token"):
         connect(address.replace(broker.console_url.split("/")[3], "guessed"))
 
 
@@ -70,7 +70,7 @@ def test_a_console_needs_no_login_where_clients_do() -> None:
 
 def test_the_address_stays_over_a_restart_of_the_broker() -> None:
     broker = Broker(console=True)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         _ = broker.console_url
     with broker:
         first = broker.console_url
@@ -89,7 +89,7 @@ def test_a_port_that_is_taken_is_refused_and_nothing_listens(broker: Broker) -> 
     with pytest.raises(ConfigurationError):
         other.start()
     assert "stopped" in repr(other)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         _ = Broker().console_url
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.cli.demo.printer import WIDTH, DemoPrinter
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 
 
 def test_steps_are_numbered_and_fit_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +27,7 @@ def test_a_check_that_does_not_hold_is_kept(capsys: pytest.CaptureFixture[str]) 
 
 def test_an_error_fails_its_step_and_not_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     def lose() -> None:
-        raise ConnectionLost("gone")
+        raise ConnectionLostError("gone")
 
     printer = DemoPrinter()
     with printer.step("A step", "it means"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import ConnectionLost, SpoolError, StompError
+from stompy.errors import ConnectionLostError, SpoolError, StompError
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.view import SpoolView
@@ -60,7 +60,7 @@ def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
     with Broker() as broker, process_of(broker, tmp_path) as process:
         eventually(lambda: process.subscribed_for() > 0)
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(ConnectionLost, match="its process ended with code -9"):
+        with pytest.raises(ConnectionLostError, match="its process ended with code -9"):
             process.watch(lambda: 3600.0)
 
 

@@ -17,12 +17,12 @@ from stompy.errors import (
     AckError,
     BrokerError,
     ConfigurationError,
-    ConnectionLost,
-    ConnectRefused,
-    ConnectTimeout,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ConnectTimeoutError,
     RemoteProtocolError,
-    SpoolFenced,
-    SpoolFull,
+    SpoolFencedError,
+    SpoolFullError,
 )
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
@@ -146,7 +146,7 @@ def test_a_broker_that_stays_down_is_reported_after_the_timeout(broker: Broker, 
         eventually(lambda: pool.subscribed_for() > 0)
         pool.check()
         broker.stop()
-        with pytest.raises(ConnectTimeout, match=r"had no connection to a broker for more than 0\.3 s"):
+        with pytest.raises(ConnectTimeoutError, match=r"had no connection to a broker for more than 0\.3 s"):
             until_it_fails(pool)
         broker.start()
         fill(broker.url, [0])
@@ -160,7 +160,7 @@ def test_a_login_that_is_refused_is_reported_at_once(tmp_path: Path, monkeypatch
         Broker(users={"me": "sesame"}) as broker,
         receiving(broker, tmp_path, login="me", passcodeenv="STOMP_SECRET") as pool,
     ):
-        with pytest.raises(ConnectRefused) as caught:
+        with pytest.raises(ConnectRefusedError) as caught:
             until_it_fails(pool)
         assert "barley" not in str(caught.value)
 
@@ -186,7 +186,7 @@ def test_nothing_is_acknowledged_when_the_disk_is_full(
         return write(handle, data)
 
     monkeypatch.setattr(os, "write", full)
-    with receiving(broker, tmp_path) as pool, pytest.raises(SpoolFull):
+    with receiving(broker, tmp_path) as pool, pytest.raises(SpoolFullError):
         until_it_fails(pool)
     assert broker.depth(QUEUE) == 100
     monkeypatch.undo()
@@ -204,7 +204,7 @@ def test_a_fenced_receiver_acknowledges_nothing_more(
         eventually(lambda: broker.depth(QUEUE) == 0)
         successor = spool_writer(spool_in(tmp_path).files, patience=ClaimTimeouts(wait=30.0, frozen=0.1))
         fill(broker.url, range(10, 20))
-        with pytest.raises(SpoolFenced):
+        with pytest.raises(SpoolFencedError):
             until_it_fails(zombie)
         successor.close()
     assert broker.depth(QUEUE) == 10
@@ -359,7 +359,10 @@ def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
 
     monkeypatch.setattr("stompy.spark.receiver.receiver.record_of", broken)
     fill(broker.url, range(10))
-    with receiving(broker, tmp_path) as pool, pytest.raises(ConnectionLost, match=r"a bug.*there was no such thing"):
+    with (
+        receiving(broker, tmp_path) as pool,
+        pytest.raises(ConnectionLostError, match=r"a bug.*there was no such thing"),
+    ):
         until_it_fails(pool)
     assert broker.depth(QUEUE) == 10
 

@@ -99,7 +99,7 @@ def comes_back(broker: ContainerBroker, ending: str, queue: str) -> bool:
     with stompy.connect(url) as conn:
         try:
             return conn.subscribe(queue).receive(timeout=15).text == ending
-        except stompy.ReceiveTimeout:
+        except stompy.ReceiveTimeoutError:
             return False
 
 

@@ -10,7 +10,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.embedded import EmbeddedBroker, FreezableTransport, Freezer
 from stompy.testing.brokers.settings import BrokerSettings
@@ -39,7 +39,7 @@ def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(defaults, "login_delay", 3600.0)
     with (
         EmbeddedBroker(BrokerSettings(users={"ann": "secret"})) as broker,
-        pytest.raises(stompy.ConnectRefused, match="wrong login"),
+        pytest.raises(stompy.ConnectRefusedError, match="wrong login"),
     ):
         stompy.connect(broker.url(login=""), connect_timeout=5)
 
@@ -70,7 +70,7 @@ def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBro
         broker.pause()
         receipt = conn.send("/queue/a", "x", receipt=True)
         assert receipt is not None
-        with pytest.raises(StompTimeout):
+        with pytest.raises(StompTimeoutError):
             receipt.wait(timeout=0.2)
         broker.unpause()
         receipt.wait(timeout=5)
@@ -137,9 +137,9 @@ def test_frozen_bytes_wait_and_are_not_lost() -> None:
     frozen = FreezableTransport(near, freezer)
     far.sendall(b"kept", Deadline(5))
     freezer.freeze()
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         frozen.recv(Deadline(0.05))
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         frozen.sendall(b"x", Deadline(0.05))
     assert caught.value.outcome == "not-sent"
     freezer.thaw()
@@ -156,7 +156,7 @@ def test_a_shutdown_ends_what_is_frozen() -> None:
     far.sendall(b"late", Deadline(5))
     freezer.end_all()
     assert frozen.recv(Deadline(5)) == b""
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         frozen.sendall(b"x", Deadline(5))
     assert "FreezableTransport" in repr(frozen)
     assert frozen.peer
