@@ -83,7 +83,7 @@ NAMES: dict[str, Advice] = {
     "MCAST_PORT": _LACKING,
     "BaseConnection": Advice("`stompy.Connection`"),
     "ConnectionListener": Advice(
-        "`stompy.ConnectionListener` for events of the connection; a handler per subscription for messages"
+        "`stompy.Listener` for events of the connection; a handler per subscription for messages"
     ),
     "HeartbeatListener": Advice("`stompy.connect(heartbeat=(10, 10))`, in seconds; these are the defaults"),
     "PrintingListener": Advice('`logging.getLogger("stompy").setLevel("DEBUG")` logs every frame'),
@@ -287,14 +287,14 @@ TRANSPORT: dict[str, Advice] = {
 PRIVATE = Advice("a private attribute that the adapter may lack; natively `conn.address` and `conn.stats()`", hand=True)
 
 CALLBACKS: dict[str, tuple[int, Advice]] = {
-    "on_connecting": (1, Advice("`on_reconnecting(attempt, delay)`")),
-    "on_connected": (1, Advice("`on_connected(frame)` of a `stompy.ConnectionListener`")),
+    "on_connecting": (1, Advice("`on_reconnecting(event)`")),
+    "on_connected": (1, Advice("`on_connected(event)` of a `stompy.Listener`")),
     "on_disconnecting": (0, Advice("what comes before your own `conn.disconnect()`")),
     "on_disconnected": (
         0,
-        Advice("`on_disconnected(reason)`; instead of reconnecting in it, `stompy.connect(reconnect=True)`"),
+        Advice("`on_disconnected(event)`; instead of reconnecting in it, `stompy.connect(reconnect=True)`"),
     ),
-    "on_heartbeat_timeout": (0, Advice("`on_heartbeat_timeout()`; `on_disconnected` follows")),
+    "on_heartbeat_timeout": (0, Advice("`on_heartbeat_timeout(event)`; `on_disconnected` follows")),
     "on_before_message": (1, Advice("the start of the handler: `conn.subscribe(destination, handler)`")),
     "on_message": (
         1,
@@ -304,7 +304,7 @@ CALLBACKS: dict[str, tuple[int, Advice]] = {
     "on_error": (1, Advice("`on_error(frame)`; the call that failed raises `stompy.BrokerError` too")),
     "on_send": (1, Advice("`conn.stats()`, or the DEBUG log of `stompy`")),
     "on_heartbeat": (0, Advice("`conn.stats()`")),
-    "on_receiver_loop_completed": (1, Advice("`on_disconnected(reason)`")),
+    "on_receiver_loop_completed": (1, Advice("`on_disconnected(event)`")),
 }
 """Methods of listeners: how many arguments each is called with, and what to write."""
 
