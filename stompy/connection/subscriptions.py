@@ -168,6 +168,11 @@ class SubscriptionTable:
             if self.forget(subscription):
                 subscription._end(None)
 
+    def acknowledge_held(self) -> None:
+        """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
+        for subscription in self.all():
+            subscription._acknowledge_held(at_end=True)
+
     def replay(self, link: Link) -> None:
         """Restore the confirmed subscriptions on a new link, before it is published."""
         with self._lock:
