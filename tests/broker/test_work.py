@@ -82,9 +82,9 @@ def browse(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         browsers = [one.subscribe("/queue/a", ack="auto", headers={"browser": "true"}) for _ in range(5)]
         for browser in browsers:
-            bodies = [browser.receive(WITHIN).text for _ in range(MANY)]
+            bodies = [browser.receive(timeout=WITHIN).text for _ in range(MANY)]
             assert bodies == [str(number) for number in range(MANY)]
-            assert browser.receive(WITHIN).headers["browser"] == "end"
+            assert browser.receive(timeout=WITHIN).headers["browser"] == "end"
 
 
 def select(broker: Broker, draw: random.Random) -> None:
@@ -136,7 +136,7 @@ def commit(broker: Broker, draw: random.Random) -> None:
         messages = one.subscribe("/queue/a", ack="client-individual")
         with one.transaction() as transaction:
             for _ in range(MANY):
-                transaction.ack(messages.receive(WITHIN))
+                transaction.ack(messages.receive(timeout=WITHIN))
             for number in range(MANY):
                 transaction.send("/queue/b", str(number))
         until(lambda: broker.depth("/queue/b") == MANY)
@@ -149,7 +149,7 @@ def abort(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client-individual")
         transaction = one.transaction().__enter__()
-        received = [messages.receive(WITHIN) for _ in range(MANY)]
+        received = [messages.receive(timeout=WITHIN) for _ in range(MANY)]
         for message in received:
             transaction.ack(message)
         transaction.abort()
@@ -161,7 +161,7 @@ def refuse(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client")
         for _ in range(7):  # the last time they are dead letters
-            received = [messages.receive(WITHIN) for _ in range(MANY)]
+            received = [messages.receive(timeout=WITHIN) for _ in range(MANY)]
             assert [message.text for message in received] == [str(number) for number in range(MANY)]
             received[-1].nack()
         until(lambda: broker.depth("/queue/DLQ") == MANY)
@@ -171,7 +171,7 @@ def acknowledge(broker: Broker, draw: random.Random) -> None:
     fill(broker, "/queue/a")
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client")
-        [messages.receive(WITHIN) for _ in range(MANY)][-1].ack()
+        [messages.receive(timeout=WITHIN) for _ in range(MANY)][-1].ack()
         until(lambda: not broker.stats().queues["/queue/a"].total)
 
 
@@ -182,14 +182,14 @@ def vanish(broker: Broker, draw: random.Random) -> None:
         one = connect(broker)
         messages = one.subscribe("/queue/a", ack="client")
         for _ in range(MANY):
-            messages.receive(WITHIN)
+            messages.receive(timeout=WITHIN)
         returned = other.subscribe("/queue/a", ack="auto")
         fill(broker, "/queue/a", 10)
         (found,) = [each for each in broker.connections() if each.unacked == MANY]
         assert broker.kill(found)
-        bodies = [returned.receive(WITHIN).text for _ in range(MANY + 10)]
+        bodies = [returned.receive(timeout=WITHIN).text for _ in range(MANY + 10)]
         assert bodies[10:] == [str(number) for number in range(MANY)]
-        one.disconnect()
+        one.close()
 
 
 def leave(broker: Broker, draw: random.Random) -> None:
@@ -205,8 +205,8 @@ def pattern(broker: Broker, draw: random.Random) -> None:
             one.send(f"/queue/a.{number}", b"x")
         messages = one.subscribe("/queue/a.>", ack="client-individual")
         for _ in range(MANY):
-            messages.receive(WITHIN).ack()
-        messages.unsubscribe()
+            messages.receive(timeout=WITHIN).ack()
+        messages.close()
 
 
 def expire(broker: Broker, draw: random.Random) -> None:

@@ -197,11 +197,11 @@ GONE_ARGUMENT = Advice(
 
 MEMBERS: dict[str, Advice] = {
     "connect": Advice("`conn = stompy.connect(url, login=..., passcode=...)`, which returns when the session is open"),
-    "disconnect": Advice("`conn.disconnect()`, or `with stompy.connect(...) as conn:`"),
+    "disconnect": Advice("`conn.close()`, or `with stompy.connect(...) as conn:`"),
     "send": Advice("`conn.send(destination, body, headers={...})`"),
     "send_frame": Advice("the method of the command, such as `conn.send`"),
     "subscribe": Advice("`conn.subscribe(destination, handler)`, or `for message in conn.subscribe(destination):`"),
-    "unsubscribe": Advice("`subscription.unsubscribe()`"),
+    "unsubscribe": Advice("`subscription.close()`"),
     "ack": Advice("`message.ack()`"),
     "nack": Advice("`message.nack()`"),
     "begin": Advice("`with conn.transaction() as tx:`"),
@@ -289,7 +289,7 @@ PRIVATE = Advice("a private attribute that the adapter may lack; natively `conn.
 CALLBACKS: dict[str, tuple[int, Advice]] = {
     "on_connecting": (1, Advice("`on_reconnecting(attempt, delay)`")),
     "on_connected": (1, Advice("`on_connected(frame)` of a `stompy.ConnectionListener`")),
-    "on_disconnecting": (0, Advice("what comes before your own `conn.disconnect()`")),
+    "on_disconnecting": (0, Advice("what comes before your own `conn.close()`")),
     "on_disconnected": (
         0,
         Advice("`on_disconnected(reason)`; instead of reconnecting in it, `stompy.connect(reconnect=True)`"),
