@@ -87,6 +87,7 @@ class Dispatcher(DaemonThread):
                 job = self._jobs.popleft()
                 self._busy = True
             run_logged(job)
+            del job  # it may hold the last reference to the connection
 
 
 def run_logged(job: Callable[[], None]) -> None:

@@ -42,7 +42,7 @@ class MessageListener(Protocol):
         ...
 
 
-OnError = Literal["nack", "leave"]
+OnException = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
 
@@ -68,7 +68,7 @@ class Subscription:
         id: the `id` header.
         destination: as given.
         ack: the acknowledgement mode.
-        on_error: what to do with a message whose handler raised; see `Connection.subscribe`.
+        on_exception: what to do with a message whose handler raised; see `Connection.subscribe`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Subscription:
         dispatcher: Dispatcher | None = None,
         options: SubscribeOptions = _NO_OPTIONS,
         acks_all: bool = False,
-        on_error: OnError = "nack",
+        on_exception: OnException = "nack",
     ) -> None:
         self.id = id
         self.destination = destination
@@ -93,7 +93,7 @@ class Subscription:
         self._dispatcher = dispatcher
         self._options = options
         self._acks_all = acks_all
-        self.on_error: OnError = on_error
+        self.on_exception: OnException = on_exception
         self._subscriptions = subscriptions
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
@@ -438,13 +438,13 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     return consumer.on_message
 
 
-def check_ack_mode(ack: str, on_error: str) -> None:
-    """Check the `ack` and `on_error` arguments.
+def check_ack_mode(ack: str, on_exception: str) -> None:
+    """Check the `ack` and `on_exception` arguments.
 
     Raises:
         ConfigurationError: not `auto`, `client` or `client-individual`; not `nack` or `leave`.
     """
     if ack not in ("auto", "client", "client-individual"):
         raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")
-    if on_error not in ("nack", "leave"):
-        raise ConfigurationError(f"on_error must be 'nack' or 'leave', not {on_error!r}")
+    if on_exception not in ("nack", "leave"):
+        raise ConfigurationError(f"on_exception must be 'nack' or 'leave', not {on_exception!r}")

@@ -111,11 +111,11 @@ def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
     listener = Recorder()
     conn, _ = serving(listeners=[listener])
     waiting = [calling(conn.wait_closed) for _ in range(2)]
-    assert not conn.closed
+    states = [conn.closed]
     assert conn.wait_closed(timeout=0) is False
     conn.close(drain=drain)
     assert [each.result() for each in waiting] == [True, True]
-    assert conn.closed
+    assert [*states, conn.closed] == [False, True]
     assert listener.names[-1] == "closed"
     assert conn.wait_closed() is True
 
@@ -168,8 +168,8 @@ def test_what_arrived_is_handled_before_its_loss_is_raised(serving: Serving, cal
 
 @pytest.mark.parametrize("own_thread", [False, True])
 def test_a_callback_cannot_wait_for_the_end_that_waits_for_it(serving: Serving, own_thread: bool) -> None:
-    acting = Acting("on_message", lambda message: conn.wait_closed())
     conn, served = serving()
+    acting = Acting("on_message", lambda message: conn.wait_closed())
     conn.subscribe("/queue/a", acting, id="1", own_thread=own_thread)
     served.peer.deliver("x")
     with pytest.raises(stompy.ConcurrencyError, match="a callback"):

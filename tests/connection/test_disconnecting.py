@@ -230,7 +230,7 @@ def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckM
     handled: list[str] = []
     left = threading.Event()
 
-    class Handling(stompy.ConnectionListener):
+    class Handling(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
             assert left.wait(WITHIN)
             with message:

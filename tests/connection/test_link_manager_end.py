@@ -113,15 +113,15 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     until(lambda: not supervising(conn))
 
 
-class FirstWaits(stompy.ConnectionListener):
+class FirstWaits(stompy.Listener):
     """Keeps the wait before the first attempt of each outage."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        if attempt == 1:
-            self.seconds.append(delay)
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        if event.attempt == 1:
+            self.seconds.append(event.delay)
 
 
 @pytest.mark.parametrize("last_words", [False, True])
@@ -200,7 +200,7 @@ def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Session
     sessions.next()
     conn.close(timeout=0.1)
     before = list(waits.seconds)
-    conn._links.reconnecting(1, 5.0)
+    conn._links.reconnecting(1, 5.0, None)
     assert waits.seconds == before
 
 
