@@ -49,10 +49,10 @@ def test_it_is_the_default_and_the_broker_acknowledges_one_by_one(talking: Talki
     subscription: stompy.Subscription = call.result()
     assert subscription.ack == "handled"
     talk.peer.deliver("x", "y", ack="a1" if version == "1.2" else None)
-    message = subscription.receive(WITHIN)
+    message = subscription.receive(timeout=WITHIN)
     assert message.ack_mode == "handled"
     assert talk.peer.quiet()
-    subscription.receive(WITHIN)
+    subscription.receive(timeout=WITHIN)
     frame = talk.peer.expect("ACK")
     assert frame.headers.get("id" if version == "1.2" else "message-id") in ("a1", message.message_id)
     talk.peer.close()
@@ -114,7 +114,7 @@ def test_a_message_is_acknowledged_when_its_consumer_has_returned(broker: Broker
     assert third.wait(WITHIN)
     timer = threading.Timer(0.05, gate.set)
     timer.start()
-    conn.disconnect()  # while the third message is being handled
+    conn.close()  # while the third message is being handled
     timer.join(WITHIN)
     assert settled == [("a", None), ("b", None), ("c", None)]
     assert left(broker) == ["c"]
@@ -220,7 +220,7 @@ def test_a_handler_whose_session_has_ended_gets_its_message_again(
     def handle(message: stompy.Message) -> None:
         seen.append(message.text)
         if len(seen) == 1:
-            broker.drop_connections()
+            broker.restart()
             until(lambda: message.session_ended)
 
     with caplog.at_level(logging.WARNING, "stompy.connection"):
@@ -238,13 +238,13 @@ def test_asking_for_the_next_message_acknowledges_the_one_in_hand(broker: Broker
     fill(broker, "a", "b", "c")
     with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(QUEUE, prefetch=1)
-        messages = [subscription.receive(WITHIN)]
+        messages = [subscription.receive(timeout=WITHIN)]
         for message in subscription:
             messages.append(message)
             assert [each.settled for each in messages] == ["ACK"] * (len(messages) - 1) + [None]
             if len(messages) == 3:
                 break
-        conn.disconnect()  # explicit: what is in hand comes again
+        conn.close()  # explicit: what is in hand comes again
     assert left(broker) == ["c"]
 
 
@@ -254,7 +254,7 @@ def test_the_end_of_the_block_acknowledges_what_this_thread_has_in_hand(broker: 
     with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(QUEUE, prefetch=1)
         if read == "receive":
-            subscription.receive(WITHIN)
+            subscription.receive(timeout=WITHIN)
         else:
             for _ in subscription:
                 break
@@ -269,7 +269,7 @@ def test_a_block_that_raises_leaves_it_unacknowledged(broker: Broker, read: str)
         with stompy.connect(broker.url) as conn:
             subscription = conn.subscribe(QUEUE)
             if read == "receive":
-                subscription.receive(WITHIN)
+                subscription.receive(timeout=WITHIN)
                 raise ZeroDivisionError
             for _ in subscription:
                 raise ZeroDivisionError
@@ -302,12 +302,12 @@ def test_the_end_of_the_block_waits_for_what_another_thread_has_in_hand(broker: 
     started, go_on = threading.Event(), threading.Event()
 
     def ask(subscription: stompy.Subscription) -> None:
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
         started.set()
         assert go_on.wait(WITHIN)
         with contextlib.suppress(stompy.NotConnectedError):
             while True:
-                subscription.receive(WITHIN)
+                subscription.receive(timeout=WITHIN)
 
     with stompy.connect(broker.url) as conn:
         thread = threading.Thread(target=ask, args=(conn.subscribe(QUEUE),))
@@ -347,9 +347,9 @@ def test_a_message_that_was_refused_in_the_loop_is_not_acknowledged_by_going_on(
     subscription = talk.subscribe(QUEUE, id="1")
     for number in range(2):
         talk.peer.deliver(str(number), ack=f"ack-{number}")
-    with pytest.raises(ZeroDivisionError), subscription.receive(WITHIN):
+    with pytest.raises(ZeroDivisionError), subscription.receive(timeout=WITHIN):
         raise ZeroDivisionError
-    subscription.receive(WITHIN)
+    subscription.receive(timeout=WITHIN)
     assert talk.peer.quiet()
 
 
@@ -357,9 +357,9 @@ def test_each_thread_has_its_own_message_in_hand(broker: Broker) -> None:
     fill(broker, "a", "b", "c")
     with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(QUEUE)
-        mine = subscription.receive(WITHIN)
+        mine = subscription.receive(timeout=WITHIN)
         others: list[stompy.Message] = []
-        thread = threading.Thread(target=lambda: others.extend(subscription.receive(WITHIN) for _ in range(2)))
+        thread = threading.Thread(target=lambda: others.extend(subscription.receive(timeout=WITHIN) for _ in range(2)))
         thread.start()
         thread.join(WITHIN)
         assert [mine.settled, *(each.settled for each in others)] == [None, "ACK", None]
@@ -374,7 +374,7 @@ def test_a_thread_with_the_identifier_of_one_that_died_does_not_acknowledge_for_
 
     def take_one_and_die(subscription: stompy.Subscription) -> None:
         identifiers.append(threading.get_ident())
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
 
     with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(QUEUE)
@@ -391,10 +391,10 @@ def test_two_subscriptions_are_read_in_turn(broker: Broker) -> None:
     with stompy.connect(broker.url) as conn:
         first, second = conn.subscribe(QUEUE, prefetch=1), conn.subscribe("/queue/b")
         conn.send("/queue/b", "x")
-        message = first.receive(WITHIN)
-        other = second.receive(WITHIN)
+        message = first.receive(timeout=WITHIN)
+        other = second.receive(timeout=WITHIN)
         assert (message.settled, other.settled) == (None, None)
-        first.receive(WITHIN)
+        first.receive(timeout=WITHIN)
         assert (message.settled, other.settled) == ("ACK", None)
 
 
@@ -410,7 +410,7 @@ def test_a_signal_while_asking_loses_nothing(talking: Talking, calling: Calling)
     talk: Talk = talking()
     subscription = talk.subscribe(QUEUE, id="1")
     talk.peer.deliver("x", ack="a1")
-    message = subscription.receive(WITHIN)
+    message = subscription.receive(timeout=WITHIN)
     writer = talk.conn._links.link.writer
     original = writer.write
 
@@ -419,7 +419,7 @@ def test_a_signal_while_asking_loses_nothing(talking: Talking, calling: Calling)
 
     writer.write = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
     writer.write = original  # type: ignore[method-assign]
     assert message.settled is None
     message.ack()

@@ -64,7 +64,12 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[i
             raise outcome
 
     try:
-        retry(attempt, policy, closing=Event(), report=lambda number, delay, reason: reported.append((number, delay, reason)))
+        retry(
+            attempt,
+            policy,
+            closing=Event(),
+            report=lambda number, delay, reason: reported.append((number, delay, reason)),
+        )
     except StompError as error:
         return reported, error
     return reported, None

@@ -23,7 +23,7 @@ def test_it_records_every_event_in_order() -> None:
         conn.send("/queue/a", "x", confirm=True)
         assert listener.wait_for("message", timeout=WITHIN).message in listener.messages
         listener.wait_for("receipt", timeout=WITHIN)
-        conn.disconnect()
+        conn.close()
         assert listener.wait_for("closed", timeout=WITHIN).reason is None
     assert listener.names[0] == "connected"
     assert listener.names[-2:] == ["disconnected", "closed"]
@@ -52,6 +52,11 @@ def test_it_records_what_a_handler_raised() -> None:
     assert isinstance(event.error, stompy.BodyDecodeError)
     assert event.message is not None
     assert event.message.text == "no json"
+
+
+def reconnect_three_times(listener: RecordingListener) -> None:
+    for attempt in (1, 2, 3):
+        reconnect(listener, attempt)
 
 
 def reconnect(listener: RecordingListener, attempt: int, delay: float = 0.0) -> None:
@@ -105,7 +110,7 @@ def test_waiting_for_what_cannot_come_is_refused(name: str, count: int) -> None:
 def test_no_event_is_missed_by_who_waits() -> None:
     for _ in range(200):
         listener = RecordingListener()
-        thread = threading.Thread(target=lambda heard=listener: [reconnect(heard, n) for n in range(1, 4)])
+        thread = threading.Thread(target=reconnect_three_times, args=(listener,))
         thread.start()
         assert listener.wait_for("reconnecting", count=3, timeout=WITHIN).attempt == 3
         thread.join()
