@@ -45,7 +45,9 @@ def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Ses
 
 def test_closing_while_a_link_is_being_replaced_is_reported_once(sessions: Sessions) -> None:
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], reconnect=stompy.Reconnect(first_delay=30, max_delay=60))
+    conn, peer = sessions.connect(
+        listeners=[listener], reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=30, longest=60))
+    )
     sessions.shut()
     peer.close()
     listener.await_event("disconnected")

@@ -168,10 +168,10 @@ ARGUMENTS: dict[str, Advice] = {
     "host_and_ports": Advice('the address: `stompy.connect("stomp://host:61613")`; several as a list'),
     "prefer_localhost": Advice("nothing: addresses are tried in their order; see `order=`"),
     "try_loopback_connect": Advice("nothing: name the address that you mean"),
-    "reconnect_sleep_initial": Advice("`reconnect=stompy.Reconnect(first_delay=...)`"),
+    "reconnect_sleep_initial": Advice("`reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=...))`"),
     "reconnect_sleep_increase": Advice("nothing: the bound of the delay doubles"),
     "reconnect_sleep_jitter": Advice("nothing: every delay is random"),
-    "reconnect_sleep_max": Advice("`reconnect=stompy.Reconnect(max_delay=...)`"),
+    "reconnect_sleep_max": Advice("`reconnect=stompy.Reconnect(backoff=stompy.Backoff(longest=...))`"),
     "reconnect_attempts_max": Advice(
         "`startup_timeout=` in seconds for the first session, `reconnect=stompy.Reconnect(attempts=...)` for later ones"
     ),
