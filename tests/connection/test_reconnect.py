@@ -62,7 +62,7 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[i
             raise outcome
 
     try:
-        retry(attempt, policy, closing=Event(), report=lambda *what: reported.append(what))
+        retry(attempt, policy, closing=Event(), report=lambda *what: reported.append(what[:2]))
     except StompError as error:
         return reported, error
     return reported, None
