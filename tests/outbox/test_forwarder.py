@@ -13,7 +13,7 @@ from stompy.errors import ConnectError, OutboxFullError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Limits
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
-from tests.support.peer import Peer, until
+from tests.support.peer import WITHIN, Peer, until
 
 
 @pytest.fixture
