@@ -1,20 +1,20 @@
-"""What the embedded broker is to do wrong, on purpose, so that a program can be tested against it.
+"""Faults of single frames, for a `FaultProxy`: a program can be tested against a broker that answers wrongly.
 
 ::
 
     plan = FaultPlan(Drop("RECEIPT", nth=2), CutAfter(sent=(100, 5_000)), seed=7)
-    with Broker(faults=plan) as broker:
+    with FaultProxy(broker.url, faults=plan) as proxy:
         ...
 
-Everything counts by link, the connections in the order in which they are accepted, and within a link by the frames and
-bytes that pass. So the same conversation meets the same faults each time, however threads are scheduled; what is drawn
-at random comes from the seed. A plan prints as the expression that makes it.
+A fault counts the frames and bytes of each connection by itself, and connections are numbered in the order of
+acceptance. So the same conversation meets the same faults each time, however threads are scheduled. Random choices come
+from the seed of the plan. A plan prints as the expression that makes it.
 
 | lock | guards | held over I/O? |
 |---|---|---|
-| `FaultPlan._changed` (a leaf) | the faults, what struck, releases | no |
+| `FaultPlan._changed` (a leaf) | the faults, the strikes, the releases | no |
 
-Threads: any may use a plan; sessions' readers and writers wait in it where a `Delay` says so.
+Threads: any may use a plan.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
-from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
 
 SENT = "sent"
-"""In the place of a command: any frame that the broker sends."""
+"""Instead of a command: any frame that the broker sends."""
 
 RECEIVED = "received"
-"""In the place of a command: any frame that the broker receives."""
+"""Instead of a command: any frame that the broker receives."""
 
 HEARTBEAT = "heart-beat"
-"""In the place of a command: line ends between frames."""
+"""Instead of a command: line ends between frames."""
 
 GARBAGE = b"\xff\xfe not a frame \x01\n:::\n\n\0"
 """For `Insert`: bytes that no version of STOMP allows."""
@@ -46,7 +45,7 @@ STRAY_MESSAGE = (
     b"MESSAGE\nsubscription:no-such-subscription\nmessage-id:stray-1\nack:stray-1\n"
     b"destination:/queue/stray\ncontent-length:5\n\nstray\0"
 )
-"""For `Insert`: a MESSAGE that nobody has subscribed to."""
+"""For `Insert`: a MESSAGE of an unknown subscription."""
 
 _MOST_STRIKES = 10_000
 
@@ -166,7 +165,7 @@ class Rewrite(FrameFault):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Insert(FrameFault):
-    """Something stands before the frame that nobody has sent.
+    """Other bytes pass before the frame.
 
     Attributes:
         data: such as `GARBAGE` or `STRAY_MESSAGE`.
@@ -180,9 +179,9 @@ Range: TypeAlias = "int | tuple[int, int]"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CutAfter(_Shown):
-    """The link ends, both ways at once, when so many bytes have passed, wherever in a frame that is.
+    """The link ends, both ways at once, after a number of bytes, also within a frame.
 
-    Of `sent` and `received` one is given; a pair is a range, both ends included, from which each link draws.
+    Give either `sent` or `received`. A pair is a range, both ends included, from which each link draws its number.
 
     Attributes:
         sent: bytes that the client still gets, counted since the fault was added.
@@ -220,9 +219,7 @@ class CutAfter(_Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Refuse(_Shown):
-    """The connection is closed as soon as it is accepted, before a word.
-
-    For a port that nobody listens on, use `Broker.stop` and `Broker.start`.
+    """The connection is closed as soon as it is accepted. For a port that refuses connections, use `FaultProxy.refuse`.
 
     Attributes:
         link: as for the faults of frames.
@@ -239,11 +236,11 @@ Fault: TypeAlias = "FrameFault | CutAfter | Refuse"
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A fault that came true.
+    """A fault that took effect.
 
     Attributes:
-        fault: which one.
-        link: on which connection.
+        fault: the fault.
+        link: the number of the connection.
     """
 
     fault: Fault
@@ -251,7 +248,7 @@ class Strike:
 
 
 class FaultPlan:
-    """What goes wrong, for one broker. It may be changed while the broker runs, and takes effect at once.
+    """The frame faults of one proxy. It may be changed while the proxy runs, and takes effect at once.
 
     Args:
         faults: any of this module; more than one may strike the same frame.
@@ -264,7 +261,7 @@ class FaultPlan:
         self._entries: tuple[tuple[int, Fault], ...] = ()
         self._added = 0
         self._releases = 0
-        self._links = 0
+        self._on_release: Callable[[], None] = lambda: None
         self._strikes: deque[Strike] = deque(maxlen=_MOST_STRIKES)
         self.add(*faults)
 
@@ -272,19 +269,14 @@ class FaultPlan:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What may still strike."""
+        """The faults that can still strike."""
         return tuple(fault for _, fault in self._entries)
 
     @property
     def strikes(self) -> tuple[Strike, ...]:
-        """What has struck, oldest first; of very many the latest."""
+        """The latest 10,000 strikes, oldest first."""
         with self._changed:
             return tuple(self._strikes)
-
-    @property
-    def links(self) -> int:
-        """How many connections came so far, refused ones included."""
-        return self._links
 
     def add(self, *faults: Fault) -> None:
         """Add faults; they count the frames and bytes from now on."""
@@ -294,21 +286,21 @@ class FaultPlan:
             self._entries += tuple(enumerate(faults, first))
 
     def remove(self, *faults: Fault) -> None:
-        """Take faults out."""
+        """Remove faults."""
         with self._changed:
             self._entries = tuple(entry for entry in self._entries if entry[1] not in faults)
 
     def clear(self) -> None:
-        """Take all faults out and release what waits."""
+        """Remove all faults, and release delayed frames."""
         with self._changed:
             self._entries = ()
         self.release()
 
     def release(self) -> None:
-        """Let the frames go on that a `Delay` holds at this moment."""
+        """Let the frames pass that a `Delay` holds now."""
         with self._changed:
             self._releases += 1
-            self._changed.notify_all()
+        self._on_release()
 
     def await_strikes(self, count: int = 1, *, timeout: float = 5.0) -> tuple[Strike, ...]:
         """Wait until `count` faults have struck, and return all that have.
@@ -321,24 +313,26 @@ class FaultPlan:
                 raise StompTimeoutError(f"{len(self._strikes)} of {count} faults struck within {timeout:g} s: {self!r}")
             return tuple(self._strikes)
 
-    # For the broker
+    # For the proxy
 
-    def next_link(self) -> int:
-        """Return the number of a connection that was accepted just now."""
-        with self._changed:
-            self._links += 1
-            return self._links
+    def when_released(self, call: Callable[[], None]) -> None:
+        """Call a function after each `release`."""
+        self._on_release = call
 
     def entries(self, *, link: int) -> list[tuple[int, Fault]]:
         """Return the faults that concern a link, each with a number of its own."""
         return [entry for entry in self._entries if entry[1].link in (None, link)]
+
+    def refusal(self, link: int) -> Refuse | None:
+        """Return the fault by which a connection is closed when it is accepted."""
+        return next((fault for _, fault in self.entries(link=link) if isinstance(fault, Refuse)), None)
 
     def lot(self, number: int, *, link: int) -> random.Random:
         """Return the source of chance for one fault on one link."""
         return random.Random(f"{self._seed}/{number}/{link}")  # noqa: S311 - faults
 
     def struck(self, fault: Fault, *, link: int) -> None:
-        """Note that a fault came true."""
+        """Note that a fault took effect."""
         with self._changed:
             self._strikes.append(Strike(fault, link))
             self._changed.notify_all()
@@ -347,20 +341,6 @@ class FaultPlan:
     def releases(self) -> int:
         """A number that grows with each `release`."""
         return self._releases
-
-    def hold(self, *, until: Deadline, over: Callable[[], bool], releases: int, deadline: Deadline) -> bool:
-        """Wait until a moment, until `over()`, or until there are more releases; `False` if the deadline came first."""
-        with self._changed:
-            while not (over() or self._releases > releases or until.expired):
-                if deadline.expired:
-                    return False
-                self._changed.wait(_sooner(until.remaining(), deadline.remaining()))
-        return True
-
-    def wake(self) -> None:
-        """Let those who `hold` look again whether it is over."""
-        with self._changed:
-            self._changed.notify_all()
 
     def __repr__(self) -> str:
         return f"FaultPlan({', '.join([*map(repr, self.faults), f'seed={self._seed}'])})"
@@ -372,7 +352,3 @@ _FRAMES = CLIENT_COMMANDS | SERVER_COMMANDS | {SENT, RECEIVED, HEARTBEAT}
 def _check_count(name: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise ConfigurationError(f"{name} counts from 1, it cannot be {value!r}")
-
-
-def _sooner(one: float | None, other: float | None) -> float | None:
-    return min((seconds for seconds in (one, other) if seconds is not None), default=None)

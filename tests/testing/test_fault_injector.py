@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from stompy.broker.fault_injector import End, FaultInjector, FrameSplitter, Part, Pass, Step, Wait
-from stompy.broker.faults import (
+from stompy.testing.fault_injector import End, FaultInjector, FrameSplitter, Part, Pass, Step, Wait
+from stompy.testing.faults import (
     GARBAGE,
     HEARTBEAT,
     RECEIVED,

@@ -1,12 +1,17 @@
-"""The plan as a value, and each fault as raw clients and real ones meet it."""
+"""The plan as a value, and each fault as raw clients and real ones meet it behind a proxy."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import stompy
-from stompy.broker import Broker, faults
-from stompy.broker.faults import (
+from stompy.broker import Broker
+from stompy.errors import ConfigurationError, ConnectionLostError, StompTimeoutError
+from stompy.testing import faults
+from stompy.testing.faults import (
     GARBAGE,
     RECEIVED,
     SENT,
@@ -22,8 +27,9 @@ from stompy.broker.faults import (
     Refuse,
     Rewrite,
 )
-from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompTimeoutError
-from tests.broker.conftest import Serve, Served
+from stompy.testing.proxy import FaultProxy
+from stompy.transport.tcp import TcpDialer
+from tests.broker.conftest import Served
 
 WITHIN = 20.0
 VERSIONS = ["1.0", "1.1", "1.2"]
@@ -103,22 +109,36 @@ def test_waiting_for_a_fault_that_does_not_strike_ends_in_time() -> None:
 # What raw clients see
 
 
-def faulty(serve: Serve, *planned: Fault) -> tuple[Served, FaultPlan]:
-    plan = FaultPlan(*planned)
-    return serve(faults=plan), plan
+@pytest.fixture
+def faulty() -> Iterator[Callable[..., tuple[Served, FaultPlan]]]:
+    """Return a function that starts a broker, and a proxy with faults before it."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*planned: Fault) -> tuple[Served, FaultPlan]:
+            plan = FaultPlan(*planned)
+            broker = stack.enter_context(Broker())
+            proxy = stack.enter_context(FaultProxy(broker.url, faults=plan))
+            served = Served(broker, TcpDialer("127.0.0.1", proxy.port))
+            stack.callback(served.close)
+            return served, plan
+
+        yield start
+
+
+Faulty = Callable[..., tuple[Served, FaultPlan]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_dropped_receipt_is_missing_and_its_frame_took_effect(serve: Serve, version: str) -> None:
-    served, _ = faulty(serve, Drop("RECEIPT", nth=1))
+def test_a_dropped_receipt_is_missing_and_its_frame_took_effect(faulty: Faulty, version: str) -> None:
+    served, _ = faulty(Drop("RECEIPT", nth=1))
     client = served.client(version)
     client.say("SEND", {"destination": "/queue/a", "receipt": "lost"}, b"x")
     assert client.sync() == []
     assert served.depth("/queue/a") == (1, 0)
 
 
-def test_a_dropped_send_took_no_effect(serve: Serve) -> None:
-    served, plan = faulty(serve, Drop("SEND", nth=1))
+def test_a_dropped_send_took_no_effect(faulty: Faulty) -> None:
+    served, plan = faulty(Drop("SEND", nth=1))
     client = served.client()
     client.say("SEND", {"destination": "/queue/a"}, b"x")
     client.sync()
@@ -126,8 +146,8 @@ def test_a_dropped_send_took_no_effect(serve: Serve) -> None:
     assert len(plan.strikes) == 1
 
 
-def test_a_dropped_message_stays_unacknowledged(serve: Serve) -> None:
-    served, _ = faulty(serve, Drop("MESSAGE", nth=1))
+def test_a_dropped_message_stays_unacknowledged(faulty: Faulty) -> None:
+    served, _ = faulty(Drop("MESSAGE", nth=1))
     client = served.client()
     client.send("/queue/a", "1", "2")
     client.subscribe("/queue/a", "client-individual")
@@ -135,8 +155,8 @@ def test_a_dropped_message_stays_unacknowledged(serve: Serve) -> None:
     assert served.depth("/queue/a") == (0, 2)
 
 
-def test_a_delayed_message_holds_back_what_is_behind_it(serve: Serve) -> None:
-    served, plan = faulty(serve, Delay("MESSAGE"))
+def test_a_delayed_message_holds_back_what_is_behind_it(faulty: Faulty) -> None:
+    served, plan = faulty(Delay("MESSAGE"))
     client = served.client()
     client.send("/queue/a", "1")
     client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": "auto"})
@@ -149,30 +169,30 @@ def test_a_delayed_message_holds_back_what_is_behind_it(serve: Serve) -> None:
     client.expect("RECEIPT")
 
 
-def test_a_lie_about_a_receipt(serve: Serve) -> None:
-    served, _ = faulty(serve, Rewrite("RECEIPT", header="receipt-id", value="other", nth=1))
+def test_a_lie_about_a_receipt(faulty: Faulty) -> None:
+    served, _ = faulty(Rewrite("RECEIPT", header="receipt-id", value="other", nth=1))
     client = served.client()
     client.say("SEND", {"destination": "/queue/a", "receipt": "mine"})
     assert client.expect("RECEIPT").headers["receipt-id"] == "other"
 
 
-def test_a_doubled_receipt(serve: Serve) -> None:
-    served, _ = faulty(serve, Double("RECEIPT", nth=1))
+def test_a_doubled_receipt(faulty: Faulty) -> None:
+    served, _ = faulty(Double("RECEIPT", nth=1))
     client = served.client()
     client.say("SEND", {"destination": "/queue/a", "receipt": "mine"})
     assert [client.expect("RECEIPT").headers["receipt-id"] for _ in range(2)] == ["mine", "mine"]
 
 
-def test_a_message_that_nobody_subscribed_to(serve: Serve) -> None:
-    served, _ = faulty(serve, Insert("RECEIPT", data=STRAY_MESSAGE))
+def test_a_message_that_nobody_subscribed_to(faulty: Faulty) -> None:
+    served, _ = faulty(Insert("RECEIPT", data=STRAY_MESSAGE))
     client = served.client()
     client.say("SEND", {"destination": "/queue/a", "receipt": "mine"})
     assert client.expect("MESSAGE").headers["subscription"] == "no-such-subscription"
     client.expect("RECEIPT")
 
 
-def test_a_cut_after_a_frame_received_lets_it_take_effect_without_an_answer(serve: Serve) -> None:
-    served, _ = faulty(serve, Cut("SEND", nth=1))
+def test_a_cut_after_a_frame_received_lets_it_take_effect_without_an_answer(faulty: Faulty) -> None:
+    served, _ = faulty(Cut("SEND", nth=1))
     client = served.client()
     client.say("SEND", {"destination": "/queue/a", "receipt": "never"}, b"x")
     assert client.rest() == []
@@ -181,8 +201,8 @@ def test_a_cut_after_a_frame_received_lets_it_take_effect_without_an_answer(serv
 
 
 @pytest.mark.parametrize("keep", [0, 10])
-def test_a_cut_in_a_frame_received_lets_it_not_take_effect(serve: Serve, keep: int) -> None:
-    served, _ = faulty(serve, Cut("SEND", nth=1, keep=keep))
+def test_a_cut_in_a_frame_received_lets_it_not_take_effect(faulty: Faulty, keep: int) -> None:
+    served, _ = faulty(Cut("SEND", nth=1, keep=keep))
     client = served.client()
     client.say("SEND", {"destination": "/queue/a", "receipt": "never"}, b"x")
     assert client.rest() == []
@@ -191,8 +211,8 @@ def test_a_cut_in_a_frame_received_lets_it_not_take_effect(serve: Serve, keep: i
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_cut_in_the_midst_of_a_message_gives_it_back(serve: Serve, version: str) -> None:
-    served, _ = faulty(serve, Cut("MESSAGE", keep=20, link=1))
+def test_a_cut_in_the_midst_of_a_message_gives_it_back(faulty: Faulty, version: str) -> None:
+    served, _ = faulty(Cut("MESSAGE", keep=20, link=1))
     client = served.client(version)
     client.send("/queue/a", "1")
     client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": "client"})
@@ -204,118 +224,53 @@ def test_a_cut_in_the_midst_of_a_message_gives_it_back(serve: Serve, version: st
     assert message.headers["redelivered"] == "true"
 
 
-def test_a_refused_connection_ends_without_an_error_frame(serve: Serve) -> None:
-    served, _ = faulty(serve, Refuse(link=2))
+def test_a_refused_connection_ends_without_an_error_frame(faulty: Faulty) -> None:
+    served, _ = faulty(Refuse(link=2))
     with served.client() as first:
         assert served.dial().rest() == []
         served.client()
         first.sync()
 
 
-def test_links_are_counted_over_a_restart(serve: Serve) -> None:
-    served, plan = faulty(serve, Refuse(link=2))
-    served.client()
-    served.broker.restart()
-    assert served.dial().rest() == []
-    served.client()
-    assert plan.links == 3
-
-
-# A restart
-
-
-def test_a_restart_keeps_what_was_not_acknowledged(serve: Serve) -> None:
-    served = serve()
+@pytest.mark.parametrize("fault", [Delay("RECEIPT", seconds=0.01), Delay("SEND", seconds=0.01)], ids=repr)
+def test_a_delay_ends_by_itself(faulty: Faulty, fault: Fault) -> None:
+    served, plan = faulty(fault)
     client = served.client()
-    client.send("/queue/a", "1", "2", "3")
-    client.subscribe("/queue/a", "client-individual", prefetch_count="2")
-    client.ack(client.messages(2)[0])
-    bystander = served.client()
-    served.broker.restart()
-    client.rest()
-    bystander.rest()
-    assert served.broker.stats().sessions == 0
-    assert served.depth("/queue/a") == (2, 0)
-    again = served.client()
-    again.subscribe("/queue/a", "client")
-    assert [(frame.body, frame.headers.get("redelivered")) for frame in again.messages(2)] == [
-        (b"2", "true"),
-        (b"3", "true"),
-    ]
+    client.say("SEND", {"destination": "/queue/a", "receipt": "late"})
+    client.expect("RECEIPT")
+    assert [strike.fault for strike in plan.strikes] == [fault]
 
 
-@pytest.mark.usefixtures("quick_switches")
-def test_a_restart_gives_nothing_from_one_old_session_to_the_next(serve: Serve) -> None:
-    served = serve()
-    for number in range(1, 11):
-        clients = [served.client() for _ in range(5)]
-        for client in clients:
-            client.subscribe("/queue/a", "client")
-        if number == 1:
-            clients[0].send("/queue/a", "x")
-        served.until(lambda stats, number=number: stats.messages_out == number)  # type: ignore[misc]
-        served.broker.restart()
-        assert served.broker.stats().messages_out == number
-        assert served.depth("/queue/a") == (1, 0)
+def test_the_end_of_the_proxy_ends_a_delay() -> None:
+    plan = FaultPlan(Delay("RECEIPT"))
+    with Broker() as broker, connected(broker) as other:
+        with FaultProxy(broker.url, faults=plan) as proxy:
+            conn = connected(proxy)
+            receipt = conn.send("/queue/a", "x", receipt=True)
+            assert receipt is not None
+            plan.await_strikes(timeout=WITHIN)
+        with pytest.raises(ConnectionLostError):
+            receipt.wait(timeout=WITHIN)
+        other.send("/queue/a", "y", confirm=True)
+        conn.disconnect()
 
 
-def test_a_restart_forgets_open_transactions(serve: Serve) -> None:
-    served = serve()
-    client = served.client()
-    client.say("BEGIN", {"transaction": "t"})
-    client.say("SEND", {"destination": "/queue/a", "transaction": "t"}, b"x")
-    client.sync()
-    served.broker.restart()
-    client.rest()
-    assert served.depth("/queue/a") == (0, 0)
-    assert served.broker.stats().transactions == 0
-
-
-def test_a_restart_keeps_the_port(serve_tcp: Serve) -> None:
-    served = serve_tcp()
-    url = served.broker.url
-    client = served.client()
-    served.broker.restart()
-    assert served.broker.url == url
-    client.rest()
-    served.client().sync()
-
-
-def test_what_does_not_run_cannot_be_restarted() -> None:
-    with pytest.raises(NotConnectedError):
-        Broker().restart()
-
-
-@pytest.mark.usefixtures("quick_switches")
-def test_restarts_in_the_midst_of_traffic_lose_no_confirmed_message(serve_tcp: Serve) -> None:
-    served = serve_tcp()
-    confirmed: list[str] = []
-    for number in range(20):
-        client = served.client()
-        for count in range(5):
-            body = f"{number}-{count}"
-            client.sure("SEND", {"destination": "/queue/a"}, body.encode())
-            confirmed.append(body)
-        client.subscribe("/queue/a", "client-individual")
-        client.messages(1)
-        served.broker.restart()
-        client.rest()
-    assert served.depth("/queue/a") == (100, 0)
-    last = served.client()
-    last.subscribe("/queue/a")
-    assert last.bodies(100) == confirmed
+@pytest.mark.parametrize("scheme", ["stomp+ssl", "ws", "wss"])
+def test_a_plan_is_refused_where_frames_cannot_be_seen(scheme: str) -> None:
+    with pytest.raises(ConfigurationError, match="without TLS and WebSocket"):
+        FaultProxy(f"{scheme}://localhost:1", faults=FaultPlan())
 
 
 # What a real client sees
 
 
-def connected(broker: Broker, **settings: object) -> stompy.Connection:
-    return stompy.connect(broker.url, receipt_timeout=WITHIN, **settings)  # type: ignore[arg-type]
+def connected(end: Broker | FaultProxy, **settings: object) -> stompy.Connection:
+    return stompy.connect(end.url, receipt_timeout=WITHIN, **settings)  # type: ignore[arg-type]
 
 
 def test_a_client_whose_receipt_is_dropped_times_out() -> None:
     plan = FaultPlan(Drop("RECEIPT", nth=1))
-    with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn:
+    with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy, connected(proxy, close_timeout=0.1) as conn:
         with pytest.raises(stompy.ReceiptTimeoutError):
             conn.send("/queue/a", "x", confirm=True, timeout=0.3)
         conn.send("/queue/a", "y", confirm=True)
@@ -324,7 +279,7 @@ def test_a_client_whose_receipt_is_dropped_times_out() -> None:
 
 def test_a_client_waits_out_a_delay() -> None:
     plan = FaultPlan(Delay("RECEIPT", nth=1))
-    with Broker(faults=plan) as broker, connected(broker) as conn:
+    with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy, connected(proxy) as conn:
         receipt = conn.send("/queue/a", "x", receipt=True)
         assert receipt is not None
         plan.await_strikes(timeout=WITHIN)
@@ -335,7 +290,7 @@ def test_a_client_waits_out_a_delay() -> None:
 
 @pytest.mark.parametrize("fault", [Cut("SEND"), Cut("RECEIPT", keep=0), Cut("RECEIPT", keep=5), CutAfter(received=150)])
 def test_a_client_that_is_cut_off_does_not_know(fault: Fault) -> None:
-    with Broker(faults=FaultPlan(fault)) as broker, connected(broker) as conn:
+    with Broker() as broker, FaultProxy(broker.url, faults=FaultPlan(fault)) as proxy, connected(proxy) as conn:
         with pytest.raises(ConnectionLostError) as caught:
             conn.send("/queue/a", "x" * 200, confirm=True)
         assert caught.value.outcome == "unknown"
@@ -343,30 +298,39 @@ def test_a_client_that_is_cut_off_does_not_know(fault: Fault) -> None:
 
 def test_a_client_does_not_take_another_receipt_for_its_own() -> None:
     plan = FaultPlan(Rewrite("RECEIPT", header="receipt-id", value="other", nth=1))
-    with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn, pytest.raises(stompy.StompError):
+    with (
+        Broker() as broker,
+        FaultProxy(broker.url, faults=plan) as proxy,
+        connected(proxy, close_timeout=0.1) as conn,
+        pytest.raises(stompy.StompError),
+    ):
         conn.send("/queue/a", "x", confirm=True, timeout=0.3)
 
 
 def test_a_client_given_garbage_loses_the_link() -> None:
-    with Broker(faults=FaultPlan(Insert("RECEIPT", data=GARBAGE))) as broker, connected(broker) as conn:
+    with (
+        Broker() as broker,
+        FaultProxy(broker.url, faults=FaultPlan(Insert("RECEIPT", data=GARBAGE))) as proxy,
+        connected(proxy) as conn,
+    ):
         with pytest.raises(ConnectionLostError):
             conn.send("/queue/a", "x", confirm=True)
         assert not conn.connected
 
 
 def test_a_client_that_is_refused_says_so() -> None:
-    with Broker(faults=FaultPlan(Refuse(link=1))) as broker:
+    with Broker() as broker, FaultProxy(broker.url, faults=FaultPlan(Refuse(link=1))) as proxy:
         with pytest.raises(stompy.ConnectError):
-            connected(broker)
-        with connected(broker) as conn:
+            connected(proxy)
+        with connected(proxy) as conn:
             conn.send("/queue/a", "x", confirm=True)
 
 
 def test_a_client_that_reconnects_outlives_cuts_and_restarts() -> None:
     plan = FaultPlan(CutAfter(sent=(200, 600)), seed=1)
     policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
-    with Broker(faults=plan) as broker:
-        with connected(broker, reconnect=policy) as conn:
+    with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy:
+        with connected(proxy, reconnect=policy) as conn:
             sent = 0
             while len(plan.strikes) < 10 or sent < 100:
                 try:

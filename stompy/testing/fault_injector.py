@@ -1,4 +1,4 @@
-"""What a plan makes of one direction of one link: bytes in, steps out. No thread, clock or socket."""
+"""Applies a fault plan to one direction of one link: bytes in, steps out. No thread, clock or socket."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from stompy.broker.faults import HEARTBEAT, Cut, CutAfter, Delay, Double, Drop, FrameFault, Insert, Rewrite
+from stompy.testing.faults import HEARTBEAT, Cut, CutAfter, Delay, Double, Drop, FrameFault, Insert, Rewrite
 
 if TYPE_CHECKING:
     import random
 
-    from stompy.broker.faults import Fault, FaultPlan
+    from stompy.testing.faults import Fault, FaultPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class FaultInjector:
     """Applies a plan to what passes one direction on one link.
 
     Args:
-        plan: asked anew for each frame.
+        plan: read again for each frame.
         link: the number of the connection.
         direction: `SENT` or `RECEIVED`.
     """
@@ -77,6 +77,15 @@ class FaultInjector:
         self._ends_at: dict[int, int] = {}
         self._passed = 0
         self._over = False
+
+    @property
+    def releases(self) -> int:
+        """A number that grows with each release of delayed frames."""
+        return self._plan.releases
+
+    def struck(self, fault: Fault) -> None:
+        """Note that a delay began, or that the link was ended."""
+        self._plan.struck(fault, link=self._link)
 
     def feed(self, data: bytes) -> list[Step]:
         """Return what to do, in order; nothing any more after an `End`."""
@@ -108,7 +117,7 @@ class FaultInjector:
                 frame.dropped = True
             elif isinstance(fault, Rewrite):
                 frame.rewrites.append(fault)
-            self._plan.struck(fault, link=self._link)
+            self.struck(fault)
         return before
 
     def _struck_by(self, command: str) -> list[FrameFault]:
