@@ -16,7 +16,7 @@ from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.errors import StompError
 
 _COMMANDS = {
-    "demo": ("stompy.cli.demo.command:add_demo", "the demo, on an embedded broker"),
+    "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
     "broker": ("stompy.cli.broker:add_broker", "run the embedded broker"),
     "hash-passcode": ("stompy.cli.users:add_hash_passcode", "hash a passcode for the embedded broker"),
     "send": ("stompy.cli.send:add_send", "send messages"),
