@@ -279,6 +279,7 @@ class Supervisor:
             overdue=sum(report.overdue for report in reports),
             tasks=tasks,
             last_error=next((report.last_error for report in reports if report.last_error), None),
+            outage=next((report.outage for report in reports if report.outage), None),
             processes=sum(child.process is not None for child in self._children),
             hung=sum(child.silence >= min(_SILENT, self._hung) for child in self._children),
         )

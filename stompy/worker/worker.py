@@ -84,8 +84,13 @@ class Worker:
             check_count(processes, "processes")
         if max_stuck is not None:
             check_count(max_stuck, "max_stuck", least=0)
+        if url is None:
+            url = os.environ.get("STOMPY_URL")
+        if not url:
+            url = DEFAULT_URL
+            _LOG.info("%s: neither url nor STOMPY_URL is set: the broker is %s", name, url)
         self._settings = Settings(
-            url=url if url is not None else os.environ.get("STOMPY_URL") or DEFAULT_URL,
+            url=url,
             concurrency=concurrency,
             stop_timeout=stop_timeout,
             startup_timeout=startup_timeout,

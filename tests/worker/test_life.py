@@ -109,7 +109,7 @@ def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], lis
         port = listening.getsockname()[1]
     process = start("slow", url=f"stomp://127.0.0.1:{port}")
     assert process.stderr is not None
-    wait_until(lambda: b"no broker yet" in (process.stderr.readline() if process.stderr else b""))
+    wait_until(lambda: b"connection refused; attempt" in (process.stderr.readline() if process.stderr else b""))
     with Broker(port=port) as broker:
         send(broker.url, "x")
         wait_until(lambda: noted() == ["begin x", "end x"])
@@ -121,7 +121,7 @@ def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], lis
 def test_a_signal_ends_the_wait_for_the_broker(start: Start) -> None:
     process = start("slow", url="stomp://127.0.0.1:1")
     assert process.stderr is not None
-    wait_until(lambda: b"no broker yet" in (process.stderr.readline() if process.stderr else b""))
+    wait_until(lambda: b"connection refused; attempt" in (process.stderr.readline() if process.stderr else b""))
     process.terminate()
     assert process.wait(WITHIN) == 0
 
