@@ -66,14 +66,14 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
     try:
         yield conn
     except BaseException as error:
-        conn.disconnect(timeout=_SHORT_DISCONNECT)
+        conn.close(timeout=_SHORT_DISCONNECT)
         if isinstance(error, AckError) and observer.reason is not None:
             raise observer.reason from error  # it could not be acknowledged since the link was lost
         raise
     # All other receipts were waited for, so a listener that is added here gets only that of DISCONNECT.
     last = SessionObserver()
     conn.add_listener(last)
-    conn.disconnect()
+    conn.close()
     if observer.reason is not None:
         raise observer.reason
     if not last.receipts:

@@ -138,7 +138,7 @@ def connect(
             unknown host name, no answer) with the delays of `reconnect` or its defaults. `None` makes one attempt.
         send_timeout: seconds for writing one frame.
         receipt_timeout: default seconds for receipts, and for `Subscription.receive`.
-        close_timeout: default seconds for `disconnect`.
+        close_timeout: default seconds for `close`.
         limits: limits on received frames.
         inbox: limits on messages that wait for user code; above them, reading from the broker pauses. A warning is
             logged after five seconds.
@@ -239,6 +239,6 @@ def _close_all() -> None:
     for closing in list(_connections):
         if not closing.closed:
             try:
-                closing.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
+                closing.close(timeout=_EXIT_TIMEOUT, drain=False)
             except StompError:
                 closing.abandon()

@@ -25,6 +25,7 @@ from stompy.connection.connector import Connector
 from stompy.connection.reconnect import Outage, Reconnect, ReconnectThread
 from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
@@ -102,6 +103,7 @@ class LinkManager:
         self._outage: Outage | None = None
         self._address = ""
         """Of the last session that was opened."""
+        self._end_reason: StompError | None = None
         self._thread: ReconnectThread | None = None
         self._generation = 0
         self._failures = 0
@@ -140,15 +142,15 @@ class LinkManager:
         if self._fork_error is not None:
             raise self._fork_error.with_traceback(None)
 
-    def live(self, timeout: float | None = None) -> Link:
+    def live(self, timeout: float | Default | None = DEFAULT) -> Link:
         """Return the link to use now; if it has ended, wait for the next one.
 
         Args:
-            timeout: seconds; `None` uses the send timeout.
+            timeout: seconds; by default the send timeout.
 
         Raises:
             ConcurrencyError: the connection belongs to the parent process.
-            NotConnectedError: `disconnect` was called.
+            NotConnectedError: `close` was called.
             ConnectionLostError: the link was lost and there is no other, or none in time; nothing was sent.
         """
         self.check_process()
@@ -159,7 +161,7 @@ class LinkManager:
             return link
         if self._config.reconnect is None:
             link.check_open()
-        seconds = self._config.send_timeout if timeout is None else timeout
+        seconds = given(timeout, self._config.send_timeout)
         deadline = Deadline(seconds)
         with self._changed:
             self._changed.wait_for(
@@ -173,10 +175,25 @@ class LinkManager:
         if not self.link.alive and not self._final:
             outage = self._outage
             reason = self.link.end_reason if outage is None else outage.reason
-            text = f"there was no session within {round(seconds, 2):g} s: {outage or reason}"
+            text = f"there was no session within {round(seconds or 0, 2):g} s: {outage or reason}"
             raise ConnectionLostError(text, outcome="not-sent") from reason
         self.link.check_open()
         return self.link
+
+    @property
+    def final(self) -> bool:
+        """Whether there will be no other link, and this one has ended."""
+        return self._final
+
+    def wait_final(self, deadline: Deadline) -> bool:
+        """Wait until there will be no other link; return `False` at the deadline."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._final, deadline.remaining())
+
+    def raise_end(self) -> None:
+        """Raise the error that ended the connection, unless it was closed."""
+        if self._end_reason is not None:
+            raise self._end_reason.with_traceback(None)
 
     # Opening.
 
@@ -346,6 +363,7 @@ class LinkManager:
                 return
             self._final = True
             self._failure = reason if failed else None
+            self._end_reason = reason
             if self._failure is not None:
                 self._outage = self._outage_after(self._failure)
             self._changed.notify_all()

@@ -68,11 +68,11 @@ class ConnectionListener:
         """Called once per connection, as the last event, when there will be no further session.
 
         `reason` is the error of the last reconnect attempt or, without a reconnect policy, of the session; `None` if
-        `disconnect` or the exit of the program closed the connection. Not called if `connect` itself raised.
+        `close` or the exit of the program closed the connection. Not called if `connect` itself raised.
         """
 
     def on_disconnected(self, reason: StompError | None) -> None:
-        """Called once per session when it has ended; `reason` is `None` if `disconnect` ended it."""
+        """Called once per session when it has ended; `reason` is `None` if `close` ended it."""
 
 
 def hears_messages(listener: object) -> bool:

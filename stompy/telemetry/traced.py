@@ -16,6 +16,7 @@ from stompy.connection.message import Message
 from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default
 from stompy.link.receipts import Receipt
 from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
 from stompy.telemetry.recorder import Recorder
@@ -125,6 +126,6 @@ class _TracedTransaction(Transaction):
         with self._recorder.settling(NACK, message):
             super().nack(message)
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         with self._recorder.committing(self._link, self._acked):
             super().commit(timeout=timeout)

@@ -61,7 +61,7 @@ class WorkerExit(enum.IntEnum):
     """The exit codes of a worker."""
 
     OK = 0
-    """It ended in order: after a signal, `stop`, `max_messages` or `max_seconds`."""
+    """It ended in order: after a signal, `close`, `max_messages` or `max_seconds`."""
     FAILED = 1
     """A child process could not be kept running, or a thread ended by a bug."""
     USAGE = 2
@@ -403,7 +403,7 @@ class Engine:
             self.log(level, "%s: stopping: %s", self.name, reason, extra=self.log_fields)
         self.stopping.set()
 
-    def finish(self, timeout: float) -> WorkerExit:
+    def finish(self, timeout: float | None) -> WorkerExit:
         """Wait for what runs, disconnect, and return how the worker ended.
 
         Args:
@@ -450,7 +450,7 @@ class Engine:
             self._parking.stop()
             self._parking.join_until(deadline)
         if self._connection is not None:
-            self._connection.disconnect(timeout=deadline.remaining())
+            self._connection.close(timeout=deadline.remaining())
         if not self.stopping.is_set():  # another attempt follows
             for pool in self.pools:
                 for slot in pool.slots:

@@ -141,16 +141,16 @@ class Talk:
         if mode != "auto" and self.peer.version.value == "1.2":
             options.setdefault("ack", "ack-1")
         self.peer.deliver(body, subscription=subscription.id, **options)
-        return subscription.receive(WITHIN)
+        return subscription.receive(timeout=WITHIN)
 
     def leave(self, **options: Any) -> Call:
         """Begin to disconnect."""
-        return self._calling(lambda: self.conn.disconnect(**options))
+        return self._calling(lambda: self.conn.close(**options))
 
     def close(self) -> None:
         """End both."""
         self.peer.close()
-        self.conn.disconnect(timeout=WITHIN)
+        self.conn.close(timeout=WITHIN)
 
 
 class Talking(Protocol):
@@ -271,7 +271,7 @@ class Sessions:
         for peer in self._open:
             peer.close()
         if self._conn is not None:
-            self._conn.disconnect(timeout=WITHIN)
+            self._conn.close(timeout=WITHIN)
 
 
 @pytest.fixture

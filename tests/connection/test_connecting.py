@@ -70,7 +70,9 @@ def test_what_send_accepted_is_with_the_broker_when_the_program_ends() -> None:
     with Broker() as broker, stompy.connect(broker.url) as conn:
         run(script, broker.url)
         subscription = conn.subscribe("/queue/a")
-        assert [subscription.receive(WITHIN).body for _ in range(2000)] == [b"%d" % number for number in range(2000)]
+        assert [subscription.receive(timeout=WITHIN).body for _ in range(2000)] == [
+            b"%d" % number for number in range(2000)
+        ]
         assert broker.stats().errors == 0
 
 
@@ -175,7 +177,7 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(
     assert conn.connected
     listener.await_event("connected")
     assert listener.events[:3] == [("reconnecting", 2), ("reconnecting", 3), ("reconnecting", 4)]
-    conn.disconnect(timeout=0)
+    conn.close(timeout=0)
 
 
 def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, calling: Calling) -> None:
@@ -186,7 +188,7 @@ def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, 
     sessions.next()
     conn = call.result()
     assert conn.connected
-    conn.disconnect(timeout=0)
+    conn.close(timeout=0)
 
 
 def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> None:

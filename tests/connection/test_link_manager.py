@@ -65,7 +65,7 @@ class Restartable:
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self) -> None:
-        self.broker.stop()
+        self.broker.close()
 
     def back(self, **settings: object) -> None:
         self.broker = Broker(port=self.port, **settings)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_a_subscription_ended_during_the_outage_does_not_come_back(restartable: 
         connection.subscribe("/queue/stays")
         restartable.stop()
         heard.skip_to("reconnecting")
-        gone.unsubscribe()
+        gone.close()
         restartable.back()
         connection.send("/queue/any", "x", confirm=True, timeout=SOON)
         assert restartable.broker.stats().subscriptions == 1
@@ -220,7 +220,7 @@ def test_receipts_in_flight_end_as_unknown() -> None:
         receipt.wait(SOON)
     assert lost.value.outcome == "unknown"
     assert receipt.outcome == "unknown"
-    connection.disconnect()
+    connection.close()
 
 
 def test_a_policy_that_gives_up_says_why(restartable: Restartable) -> None:
@@ -253,7 +253,7 @@ def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartabl
     restartable.stop()
     heard.skip_to("reconnecting")
     heard.wait("reconnecting")  # the first attempt failed, and a long wait has begun
-    connection.disconnect(timeout=SOON)
+    connection.close(timeout=SOON)
     with pytest.raises(stompy.NotConnectedError):
         subscription.receive(timeout=0)
     with pytest.raises(stompy.NotConnectedError):
@@ -342,5 +342,5 @@ def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Resta
     restartable.stop()
     assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
     heard.wait("reconnecting")
-    connection.disconnect(timeout=SOON)
+    connection.close(timeout=SOON)
     assert heard.events.empty()

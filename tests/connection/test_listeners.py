@@ -39,7 +39,7 @@ def test_the_last_event_comes_on_the_dispatcher_however_the_end_races(serving: S
     for _ in range(30):
         listener = Recorder()
         conn, _served = serving(listeners=[listener])
-        conn.disconnect()
+        conn.close()
         assert listener.names.count("disconnected") == 1
         assert all(thread.endswith("-dispatcher") for thread in listener.threads)
 
@@ -109,7 +109,7 @@ def test_a_subscription_that_listeners_consume_has_no_inbox_and_no_reader(talkin
     until(lambda: talk.conn.stats().queued_messages == 0)
     assert subscription.queued == 0
     with pytest.raises(stompy.LocalProtocolError, match="a listener of the connection defines on_message"):
-        subscription.receive(0)
+        subscription.receive(timeout=0)
     with pytest.raises(stompy.LocalProtocolError, match="on_message"):
         next(iter(subscription))
 
@@ -351,7 +351,7 @@ def test_of_what_comes_in_one_packet_the_session_is_reported_first(sessions: Ses
         peer.raw(peer.connected_frame() + peer.message("early", subscription="nobody") + receipt)
         listener.await_event("receipt")
         conn = call.result()
-        conn.disconnect(timeout=0)
+        conn.close(timeout=0)
         assert listener.names[:3] == ["connected", "message", "receipt"]
 
 
@@ -445,7 +445,7 @@ def test_closing_while_subscriptions_are_made_ends_with_a_pair(sessions: Session
         peer.close()
         peer = sessions.next()
         peer.expect("SUBSCRIBE")
-        conn.disconnect()
+        conn.close()
         names = [name for name in listener.names if name != "receipt"]
         assert names == ["connected", "disconnected", "connected", "disconnected", "closed"]
         assert [reason for name, reason in listener.events if name == "closed"] == [None]
@@ -467,7 +467,7 @@ def test_a_first_session_that_dies_at_once_is_reported_as_a_pair_or_not_at_all(
         else:  # it was there for a moment
             listener.await_event("closed")
             assert listener.names == ["connected", "error", "disconnected", "closed"]
-            conn.disconnect()
+            conn.close()
 
 
 # The end of the connection
@@ -486,10 +486,10 @@ def test_what_a_handler_raises_after_the_end_is_not_heard_any_more(serving: Serv
     conn.subscribe("/queue/a", handler, id="1", own_thread=True)
     served.peer.deliver("x")
     assert running.wait(WITHIN)
-    conn.disconnect(timeout=0.1)
+    conn.close(timeout=0.1)
     listener.await_event("closed")
     gate.set()
-    conn.disconnect()
+    conn.close()
     assert listener.names[-1] == "closed"
 
 

@@ -57,7 +57,7 @@ def tried(
     policy: Reconnect, *outcomes: StompError | None
 ) -> tuple[list[tuple[int, float, StompError]], StompError | None]:
     """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
-    reported: list[tuple[int, float, StompError]] = []
+    reported: list[Reported] = []
     left = list(outcomes)
 
     def attempt() -> None:

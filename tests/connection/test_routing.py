@@ -42,7 +42,7 @@ def test_messages_of_one_read_go_to_their_subscriptions_in_order(talking: Talkin
 def test_a_message_for_a_subscription_that_was_just_ended_is_counted_and_harms_nobody(serving: Serving) -> None:
     conn, served = serving()
     subscription = conn.subscribe("/queue/a", print, id="1")
-    subscription.unsubscribe()
+    subscription.close()
     served.peer.deliver("late")
     until(lambda: conn.stats().unrouted == 1)
     conn.send("/queue/a", "x", confirm=True)
@@ -54,7 +54,7 @@ def test_what_a_broker_pads_is_not_kept_in_mind(talking: Talking) -> None:
 
     def deliver(padding: int) -> None:
         talk.peer.deliver("", subscription="1" + " " * padding)
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
 
     for _ in range(100):
         deliver(0)
@@ -313,9 +313,9 @@ def test_a_handler_that_leaves_and_raises_refuses_nothing(
 ) -> None:
     def handler(message: stompy.Message) -> None:
         if how == "disconnect":
-            conn.disconnect()
+            conn.close()
         else:
-            subscription.unsubscribe()
+            subscription.close()
         done.set()
         raise ZeroDivisionError
 
@@ -326,7 +326,7 @@ def test_a_handler_that_leaves_and_raises_refuses_nothing(
         served.peer.deliver("x", ack="a1", headers={"redelivered": "false"})
         assert done.wait(WITHIN)
         until(lambda: "ZeroDivisionError" in caplog.text)
-        conn.disconnect()
+        conn.close()
     assert "NACK" not in served.commands()
     assert "prefetch" not in caplog.text
 
@@ -344,7 +344,7 @@ def test_behind_a_message_that_always_raises_the_others_come(version: str, ack: 
         conn.subscribe("/queue/a", handler, ack=ack, prefetch=1)
         until(lambda: handler.seen[-1:] == ["c"])
         assert handler.seen == ["a", *["bad"] * 7, "b", "c"]
-        dead = conn.subscribe("/queue/DLQ", ack="client-individual").receive(WITHIN)
+        dead = conn.subscribe("/queue/DLQ", ack="client-individual").receive(timeout=WITHIN)
         assert (dead.text, dead.headers["original-destination"]) == ("bad", "/queue/a")
 
 
@@ -361,5 +361,5 @@ def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
             other.subscribe("/queue/DLQ", second, ack="client-individual")
             second.await_event("handler_error", 3)
         subscription = conn.subscribe("/queue/DLQ")
-        assert sorted(subscription.receive(WITHIN).text for _ in range(3)) == ["0", "1", "2"]
+        assert sorted(subscription.receive(timeout=WITHIN).text for _ in range(3)) == ["0", "1", "2"]
         assert broker.stats().discarded == 0

@@ -187,7 +187,7 @@ def _converse(
         for message in taken:
             look_at(message)
     assert conn._links.link.ended.wait(WITHIN)
-    conn.disconnect(timeout=WITHIN)
+    conn.close(timeout=WITHIN)
     assert hearing.ends == 1
 
 

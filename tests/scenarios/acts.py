@@ -79,7 +79,7 @@ def left(connection: stompy.Connection, queue: str) -> list[stompy.Message]:
     put_back(connection)
     subscription = connection.subscribe(queue)
     messages = until_end(connection, subscription)
-    subscription.unsubscribe()
+    subscription.close()
     return messages
 
 

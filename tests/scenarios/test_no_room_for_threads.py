@@ -54,9 +54,9 @@ def test_closing_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None
     with Broker() as broker:
         conn = stompy.connect(broker.url, reconnect=QUICK, listeners=[Closing()])
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        broker.stop()
+        broker.close()
         assert asked.wait(20)
-        conn.disconnect()
+        conn.close()
         assert reasons == [None]
 
 

@@ -110,7 +110,7 @@ def test_a_name_that_is_not_found_is_told_apart(
 
     monkeypatch.setattr(socket, "getaddrinfo", no_name)
     worker = worker_of("stomp://broker.invalid", startup_timeout=0.2)
-    with pytest.raises(stompy.ConnectError, match="broker.invalid:61613: host name not found: broker.invalid"):
+    with pytest.raises(stompy.ConnectError, match=r"broker\.invalid:61613: host name not found: broker\.invalid"):
         worker.start()
     assert logged(caplog, "broker.invalid:61613: host name not found: broker.invalid; attempt 2 in")
 
@@ -126,7 +126,7 @@ def test_the_first_session_is_waited_for_aloud(closed_port: int, caplog: pytest.
 
     with stompy.connect(url, startup_timeout=WITHIN, reconnect=QUICK, listeners=[Starter()]):
         pass
-    brokers[0].stop()
+    brokers[0].close()
     assert logged(caplog, rf"{gone(url)}; attempt 2 in \d\.\d s")
     assert logged(caplog, rf"connected to 127\.0\.0\.1:{closed_port}, after \d+\.\d s")
 
@@ -145,7 +145,7 @@ def test_a_worker_without_a_broker_says_where_and_why(closed_port: int, caplog: 
         with Broker(port=closed_port):
             thread.join(WITHIN)
             assert worker.health().outage is None
-            worker.stop()
+            worker.close()
 
 
 def test_ready_says_why_a_worker_is_not() -> None:
@@ -163,7 +163,7 @@ def test_ready_says_why_a_worker_is_not() -> None:
         assert re.search(gone(url), json.loads(caught.value.read())["outage"])
         endpoint.stop()
     finally:
-        worker.stop()
+        worker.close()
 
 
 def test_a_worker_says_which_address_it_takes(

@@ -50,7 +50,7 @@ def test_a_session_that_was_lost(broker: Broker, caplog: pytest.LogCaptureFixtur
 
     with stompy.connect(broker.url, listeners=[Losses()]) as conn:
         address = conn.address
-        broker.stop()
+        broker.close()
         assert lost.wait(WITHIN)
     assert fields_of(caplog, "session with") == {"stompy_address": address}
 

@@ -20,7 +20,7 @@ def test_it_records_every_event_in_order() -> None:
         conn.send("/queue/a", "x", confirm=True)
         assert listener.wait_for("message", timeout=WITHIN).message in listener.messages
         listener.wait_for("receipt", timeout=WITHIN)
-        conn.disconnect()
+        conn.close()
         assert listener.wait_for("closed", timeout=WITHIN).reason is None
     assert listener.names[0] == "connected"
     assert listener.names[-2:] == ["disconnected", "closed"]
