@@ -161,8 +161,9 @@ class Worker:
                   the same thread.
                 - `dead_letter`: where dead letters go; by default the queue `<destination>.dead`.
                 - `concurrency`: number of threads; by default the worker's.
-                - `key`: a function of the message. Messages with equal keys are handled one at a time, in order; a
-                  retry then waits in its thread instead of going back to the queue.
+                - `key`: the name of a header, or a function of the message. Messages with equal keys are handled one at
+                  a time, in order; a retry then waits in its thread instead of going back to the queue. A message
+                  whose key is missing or raises is a dead letter.
                 - `prefetch`: unacknowledged messages that the broker may send; by default enough for the threads.
                 - `decode`: `None` passes the message; `"json"` the value in a JSON body; `"arguments"` the members of a
                   JSON object as keyword arguments; a function of the message, what it returns.

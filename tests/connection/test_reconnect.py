@@ -53,9 +53,10 @@ def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_large
 # The engine
 
 
-def tried(
-    policy: Reconnect, *outcomes: StompError | None
-) -> tuple[list[tuple[int, float, StompError]], StompError | None]:
+Reported = tuple[int, float, StompError]
+
+
+def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[Reported], StompError | None]:
     """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
     reported: list[Reported] = []
     left = list(outcomes)
