@@ -12,7 +12,7 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import Config, Login, Order, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
@@ -103,7 +103,7 @@ def connect(
     reconnect: bool | Reconnect | None = None,
     resend_unconfirmed: bool | ResendLimits = False,
     leniency: Leniency | None = None,
-    listeners: Iterable[ConnectionListener] = (),
+    listeners: Iterable[Listener] = (),
     name: str = "connection",
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,

@@ -33,6 +33,7 @@ from stompy.errors import (
     ConnectionLostError,
     ConnectRefusedError,
     NotConnectedError,
+    SessionError,
     StompError,
 )
 from stompy.link.link import Link
@@ -268,9 +269,7 @@ class LinkManager:
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
-                error
-                if isinstance(error, ConnectionLostError)
-                else ConnectionLostError(f"the session was given up: {error}")
+                error if isinstance(error, SessionError) else ConnectionLostError(f"the session was given up: {error}")
             )
             link.fail(reason)
         link.discard()
@@ -378,7 +377,7 @@ class LinkManager:
             if self._closing.is_set():
                 return
             self._outage = outage = self._outage_after(reason, attempt, delay)
-            self._callbacks.notify("on_reconnecting", attempt, delay)
+            self._callbacks.reconnecting(attempt, delay, reason)
         # As text now: a handler of logging may format it after the attempt has begun.
         _LOG.warning("%s", str(outage), extra={"stompy_address": self._address})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError
+from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
 from stompy.locks import Event
 from stompy.threads import DaemonThread
 
@@ -109,7 +109,7 @@ def retry(
     """Call `attempt` until it succeeds; raise the last error.
 
     Args:
-        attempt: called in this thread; called again after a `retryable` error.
+        attempt: called in this thread; called again after an error that may pass.
         policy: limits and delays.
         closing: ends a delay and prevents further attempts.
         report: called with the number of the next attempt, the seconds until then, and why the last one failed.
@@ -138,7 +138,7 @@ def retry(
         ),
         wait=wait,
         # Not a rejected login, version or subscription.
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, StompError) and error.retryable),
+        retry=tenacity.retry_if_exception(is_passing),
         before_sleep=report_next,
         reraise=True,
     )

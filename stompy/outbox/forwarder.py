@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
 from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
@@ -64,20 +64,20 @@ class Forwarding:
         receipt_timeout: time without a confirmation after which the connection is closed.
     """
 
-    connect: Callable[[ConnectionListener], Connection]
+    connect: Callable[[Listener], Connection]
     batch: int
     max_tries: int | None
     retry_delay: tuple[float, float]
     receipt_timeout: float
 
 
-class _Ended(ConnectionListener):
+class _Ended(Listener):
     """Wakes the forwarder when its connection is lost while nothing is in flight."""
 
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Wake the forwarder."""
         self._wake.set()
 

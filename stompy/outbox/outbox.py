@@ -20,7 +20,7 @@ from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
@@ -111,7 +111,7 @@ class Outbox:
         self._receipt_timeout, self._close_timeout = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
-        def open_connection(listener: ConnectionListener) -> Connection:
+        def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
             return _connected(arguments, listener, name)
 
@@ -352,7 +352,7 @@ def _check_delays(delays: tuple[float, float]) -> None:
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, listener: Listener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
         return connect(url, **options, listeners=[listener], name=name, reconnect=False)

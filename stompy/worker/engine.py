@@ -21,7 +21,7 @@ from typing import Any
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
@@ -101,16 +101,16 @@ class Settings:
     options: Mapping[str, Any] = field(repr=False)
 
 
-class _Watch(ConnectionListener):
+class _Watch(Listener):
     """Stops the worker when there will be no further session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def on_closed(self, reason: StompError | None) -> None:
+    def on_closed(self, event: ClosedEvent) -> None:
         """Stop the worker."""
-        if reason is not None:
-            self._engine.stop(exit_of(reason), f"the connection was lost for good: {reason}")
+        if event.reason is not None:
+            self._engine.stop(exit_of(event.reason), f"the connection was lost for good: {event.reason}")
 
 
 class _Monitor(DaemonThread):

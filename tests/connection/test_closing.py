@@ -85,11 +85,12 @@ def test_a_forgotten_connection_is_reported_closed() -> None:
     listener = Recorder()
     with Broker() as broker:
         conn = stompy.connect(broker.url, listeners=[listener])
+        listener.await_event("connected")
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             del conn
             gc.collect()
-        assert listener.await_event("closed") is None
+            assert listener.await_event("closed") is None
     assert listener.names == ["connected", "disconnected", "closed"]
 
 
@@ -111,11 +112,11 @@ def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
     listener = Recorder()
     conn, _ = serving(listeners=[listener])
     waiting = [calling(conn.wait_closed) for _ in range(2)]
-    assert not conn.closed
+    states = [conn.closed]
     assert conn.wait_closed(timeout=0) is False
     conn.close(drain=drain)
     assert [each.result() for each in waiting] == [True, True]
-    assert conn.closed
+    assert [*states, conn.closed] == [False, True]
     assert listener.names[-1] == "closed"
     assert conn.wait_closed() is True
 
@@ -168,8 +169,8 @@ def test_what_arrived_is_handled_before_its_loss_is_raised(serving: Serving, cal
 
 @pytest.mark.parametrize("own_thread", [False, True])
 def test_a_callback_cannot_wait_for_the_end_that_waits_for_it(serving: Serving, own_thread: bool) -> None:
-    acting = Acting("on_message", lambda message: conn.wait_closed())
     conn, served = serving()
+    acting = Acting("on_message", lambda message: conn.wait_closed())
     conn.subscribe("/queue/a", acting, id="1", own_thread=own_thread)
     served.peer.deliver("x")
     with pytest.raises(stompy.ConcurrencyError, match="a callback"):

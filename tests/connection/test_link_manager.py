@@ -26,20 +26,20 @@ SOON = 10.0
 QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
 
 
-class Recorder(stompy.ConnectionListener):
+class Recorder(stompy.Listener):
     """Puts what happens into a queue, to be waited for."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[tuple[str, object]] = queue.Queue()
 
-    def on_connected(self, frame: stompy.Frame) -> None:
-        self.events.put(("connected", frame))
+    def on_connected(self, event: stompy.ConnectedEvent) -> None:
+        self.events.put(("connected", event.frame))
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        self.events.put(("reconnecting", attempt))
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        self.events.put(("reconnecting", event.attempt))
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        self.events.put(("disconnected", reason))
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
+        self.events.put(("disconnected", event.reason))
 
     def wait(self, event: str) -> object:
         """Return the argument of the next event, which must be `event`."""

@@ -113,15 +113,15 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     until(lambda: not supervising(conn))
 
 
-class FirstWaits(stompy.ConnectionListener):
+class FirstWaits(stompy.Listener):
     """Keeps the wait before the first attempt of each outage."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        if attempt == 1:
-            self.seconds.append(delay)
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        if event.attempt == 1:
+            self.seconds.append(event.delay)
 
 
 @pytest.mark.parametrize("last_words", [False, True])
@@ -275,7 +275,7 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
 
 def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect()
-    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    subscribing = calling(lambda: conn.subscribe("/queue/a", ack="auto"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])

@@ -67,7 +67,12 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[Reporte
             raise outcome
 
     try:
-        retry(attempt, policy, closing=Event(), report=lambda *what: reported.append(what))
+        retry(
+            attempt,
+            policy,
+            closing=Event(),
+            report=lambda number, delay, reason: reported.append((number, delay, reason)),
+        )
     except StompError as error:
         return reported, error
     return reported, None

@@ -17,7 +17,7 @@ from tests.hostile.servers import ATTACKS, Attack
 from tests.support.peer import until
 
 
-class Hanging(stompy.ConnectionListener):
+class Hanging(stompy.Listener):
     """A listener that takes its time with the first receipt."""
 
     def __init__(self) -> None:

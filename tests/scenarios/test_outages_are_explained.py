@@ -119,7 +119,7 @@ def test_the_first_session_is_waited_for_aloud(closed_port: int, caplog: pytest.
     url = f"stomp://127.0.0.1:{closed_port}"
     brokers: list[Broker] = []
 
-    class Starter(stompy.ConnectionListener):
+    class Starter(stompy.Listener):
         def on_reconnecting(self, *arguments: object) -> None:
             if not brokers:
                 brokers.append(Broker(port=closed_port).start())

@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads"})
+SHARED = frozenset({"errors", "types", "deadline", "default", "secret", "printable", "forks", "locks", "threads"})
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -25,6 +25,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
     "deadline": frozenset(),
+    "default": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
     "forks": frozenset(),
