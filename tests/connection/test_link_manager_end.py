@@ -130,7 +130,7 @@ def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
 ) -> None:
     monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
     waits = FirstWaits()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -160,7 +160,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
 
     monkeypatch.setattr(Parser, "read", read_or_fail)
     waits, events = FirstWaits(), Events()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits, events], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")

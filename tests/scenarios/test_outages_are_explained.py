@@ -18,7 +18,7 @@ from stompy.worker.service import HttpEndpoint
 from tests.support.certificates import Certificates
 from tests.worker.conftest import WITHIN, wait_until
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
 
 
 @pytest.fixture
@@ -67,7 +67,9 @@ def test_a_lost_broker_is_named_with_the_reason_and_the_next_attempt(caplog: pyt
 def test_a_connection_that_is_lost_for_good_says_why_to_all(caplog: pytest.LogCaptureFixture) -> None:
     with Broker() as broker:
         url = broker.url
-        connection = stompy.connect(url, reconnect=stompy.Reconnect(attempts=2, first_delay=0.01, max_delay=0.01))
+        connection = stompy.connect(
+            url, reconnect=stompy.Reconnect(attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
+        )
     with connection:
         wait_until(lambda: logged(caplog, f"gave up reconnecting: {gone(url)}"))
         with pytest.raises(stompy.ConnectionLostError, match=f"lost for good: {gone(url)}") as caught:
