@@ -240,12 +240,34 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-def test_a_key_function_that_raises_loses_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
-    worker = make_worker()
-    worker.add(lambda message: seen.add(message.text), "/queue/a", key=lambda message: message.headers["absent"])
+KEYS = {
+    "header": "customer",
+    "function": lambda message: message.headers["customer"],
+    "unhashable": lambda message: message.headers.get("customer") or [],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_message_without_its_key_is_a_dead_letter_and_the_others_stay_in_order(
+    broker: Broker, make_worker: Make, seen: Seen, kind: str
+) -> None:
+    worker = make_worker(concurrency=4)
+    worker.add(lambda message: seen.add(message.text), "/queue/a", key=KEYS[kind], attempts=5)
     with worker:
-        send(broker, "/queue/a", *"123")
-        assert seen.wait(3) == ["1", "2", "3"]
+        for number in range(20):
+            headers = {} if number % 5 == 4 else {"customer": "c"}
+            send(broker, "/queue/a", str(number), headers=headers)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 4)
+        assert seen.wait(16) == [str(number) for number in range(20) if number % 5 != 4]
+    (dead, *_) = broker.browse("/queue/a.dead")
+    assert "its key failed" in dead.headers["stompy-error-message"]
+    assert worker.run_once("/queue/a", "x").outcome == "dead-letter"
+
+
+@pytest.mark.parametrize("key", [3, ("customer",), b"customer"])
+def test_a_key_that_is_neither_a_name_nor_a_function_is_refused(make_worker: Make, key: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="key must be the name of a header or a function"):
+        make_worker().add(print, "/queue/a", key=key)
 
 
 def test_a_topic_task_retries_without_sending_to_other_subscribers(
