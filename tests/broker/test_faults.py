@@ -325,7 +325,7 @@ def test_a_client_whose_receipt_is_dropped_times_out() -> None:
 def test_a_client_waits_out_a_delay() -> None:
     plan = FaultPlan(Delay("RECEIPT", nth=1))
     with Broker(faults=plan) as broker, connected(broker) as conn:
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         plan.await_strikes(timeout=WITHIN)
         assert not receipt.done

@@ -93,7 +93,7 @@ def receipt(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         "A receipt", "The broker confirms what it has processed. Many receipts may be in flight at once."
     ):
         started = time.perf_counter()
-        receipts = [conn.send("/queue/sure", str(number), receipt=True) for number in range(100)]
+        receipts = [conn.send_async("/queue/sure", str(number)) for number in range(100)]
         for one in receipts:
             one.wait(_PATIENCE)
         elapsed = time.perf_counter() - started
@@ -137,7 +137,7 @@ def nack(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         first.nack()
         printer.happened("refused", f"{first.text!r}, redelivered={_yes(first.redelivered)}")
         second = subscription.receive(_PATIENCE)
-        second.ack(receipt=True)
+        second.ack_async()
         printer.happened("came again", f"{second.text!r}, redelivered={_yes(second.redelivered)}")
         printer.check("the second delivery is marked", holds=not first.redelivered and second.redelivered)
         subscription.unsubscribe()
@@ -153,7 +153,7 @@ def dead_letters(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
         conn.send("/queue/poison", "a job that nobody can do", confirm=True)
         refusals = 0
         while not broker.depth(_DEAD_LETTERS) and refusals < _MOST_REFUSALS:
-            subscription.receive(_PATIENCE).nack(receipt=True).wait(_PATIENCE)
+            subscription.receive(_PATIENCE).nack_async().wait(_PATIENCE)
             refusals += 1
         subscription.unsubscribe()
         printer.happened("refused", f"{refusals} times, then it was in {_DEAD_LETTERS}")

@@ -90,9 +90,7 @@ NAMES: dict[str, Advice] = {
     "Publisher": Advice("`add_listener` and `remove_listener` of the connection"),
     "StatsListener": Advice("`conn.stats()`"),
     "TestListener": Advice("`stompy.testing.listener.RecordingListener`, or `subscription.receive(timeout=...)`"),
-    "WaitingListener": Advice(
-        "`conn.send(..., confirm=True)`, or `receipt = conn.send(..., receipt=True)`, `receipt.wait()`"
-    ),
+    "WaitingListener": Advice("`conn.send(..., confirm=True)`, or `receipt = conn.send_async(...)`, `receipt.wait()`"),
     "StompException": Advice("`stompy.StompError`"),
     "ConnectionClosedException": Advice("`stompy.ConnectionLostError`"),
     "NotConnectedException": Advice("`stompy.NotConnectedError`"),
@@ -213,7 +211,7 @@ MEMBERS: dict[str, Advice] = {
     "get_listener": Advice("the object that you added"),
     "remove_listener": Advice("`conn.remove_listener(listener)`"),
     "is_connected": Advice("`conn.connected`"),
-    "set_receipt": Advice("the `Receipt` that `conn.send(..., receipt=True)` returns"),
+    "set_receipt": Advice("the `Receipt` that `conn.send_async(...)` returns"),
     "set_ssl": Advice('`stompy.connect("stomp+ssl://...", tls=stompy.Tls(ca=..., cert=..., key=...))`'),
     "get_ssl": Advice("the `stompy.Tls` that you made"),
     "is_eol": _WIRE,
