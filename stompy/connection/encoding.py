@@ -32,7 +32,7 @@ _Head = tuple[bytes, Callable[[Any], bytes], bool, frozenset[str]]
 
 
 _Key = TypeVar("_Key")
-_Made = TypeVar("_Made", bytes, _Head)
+_Made = TypeVar("_Made")
 
 
 class SendEncoder:
@@ -116,7 +116,7 @@ class SendEncoder:
             frozenset(link.dialect.headers_of(options).values()),
         )
         if type(destination) is str and _PLAIN.issuperset(map(type, options.values())):
-            _keep(self._heads, key, made)
+            _keep(self._heads, key, made, size=len(made[0]))
         return made
 
     def _with_headers(
@@ -160,12 +160,12 @@ class SendEncoder:
             return b""
         line = encode_lines("SEND", fields.items(), grammar=grammar)
         if type(name) is str and not grammar.draft and not dialect.has_pitfall("SEND", name):
-            _keep(self._names, name, encode_lines("SEND", [(name, "")], grammar=grammar)[:-1])
+            _keep(self._names, name, encode_lines("SEND", [(name, "")], grammar=grammar)[:-1], size=len(name))
         return line
 
 
-def _keep(cache: dict[_Key, _Made], key: _Key, made: _Made) -> None:
-    if len(made[0] if isinstance(made, tuple) else made) > _MAX_BYTES:
+def _keep(cache: dict[_Key, _Made], key: _Key, made: _Made, *, size: int) -> None:
+    if size > _MAX_BYTES:
         return
     if len(cache) >= _MAX_CACHED:
         cache.clear()

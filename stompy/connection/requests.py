@@ -99,7 +99,7 @@ class RequestReply:
         """Replies that came after their timeout."""
         return 0 if self._inbox is None else self._inbox.late
 
-    def request(self, destination: str, body: object, options: SendOptions, *, timeout: float) -> Message:
+    def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         deadline = Deadline(timeout)
         link = self._sender.live_link(deadline.remaining())
@@ -120,7 +120,7 @@ class RequestReply:
             return request.reply
         if request.error is not None:
             raise request.error
-        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s")
+        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s", outcome="unknown")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
         """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""

@@ -19,6 +19,7 @@ from stompy.errors import (
     ConnectionLostError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    SessionError,
     StompError,
 )
 from stompy.link.receipts import Receipt
@@ -80,7 +81,7 @@ class Delivery:
         self._on_done = on_done
         self.dialect = dialect_named(connection.dialect)
         self._sent: deque[_Sent] = deque()
-        self._interrupted: tuple[Row, ConnectionLostError] | None = None
+        self._interrupted: tuple[Row, SessionError] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
         self.last_seq = 0
@@ -104,16 +105,14 @@ class Delivery:
             for row in rows:
                 try:
                     receipt = self._send(row)
-                except ConnectionLostError as error:
+                except SessionError as error:
                     # A broker may reject a large message while it is still being written: it was in flight too.
                     if error.outcome == "unknown":
                         self._interrupted = row, error
                         self.last_seq = row.seq
                     raise
                 except (ConfigurationError, LocalProtocolError) as error:
-                    error_message = (
-                        f"it cannot be sent to {self.dialect.product} in STOMP {self._connection.version}: {error}"
-                    )
+                    error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
                     unwritable.append(RefusedRow(row, error_message, permanent=True))
                 else:
                     self._sent.append(_Sent(row, receipt))

@@ -11,12 +11,13 @@ from stompy.connection.acking import Acker
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default
 from stompy.dialects.options import SendOptions
 from stompy.link.receipts import Receipt
 from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
@@ -36,9 +37,7 @@ class TracedConnection(Connection):
         handlers: whether calls of handlers are recorded; a worker records its tasks instead.
     """
 
-    def __init__(
-        self, recorder: Recorder, config: Config, listeners: Sequence[ConnectionListener], *, handlers: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, config: Config, listeners: Sequence[Listener], *, handlers: bool) -> None:
         self._recorder = recorder.of_client(config.client)
         self._traces_handlers = handlers
         super().__init__(config, listeners, _TracedAcker(self._recorder))
@@ -50,7 +49,7 @@ class TracedConnection(Connection):
         body: Body = b"",
         *,
         confirm: bool = False,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
         **options: Unpack[SendOptions],
     ) -> None:
         """Send a message."""
@@ -59,7 +58,12 @@ class TracedConnection(Connection):
             super().send(destination, body, confirm=confirm, timeout=timeout, **options)
 
     def send_async(
-        self, destination: str, body: Body = b"", *, timeout: float | None = None, **options: Unpack[SendOptions]
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> Receipt:
         """Send a message, and return its receipt."""
         with self._recorder.sending(SEND, self._links.link, destination, options.get("headers")) as observed:
@@ -67,7 +71,12 @@ class TracedConnection(Connection):
             return super().send_async(destination, body, timeout=timeout, **options)
 
     def request(
-        self, destination: str, body: Body = b"", *, timeout: float | None = None, **options: Unpack[SendOptions]
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> Message:
         """Send a request and return its reply."""
         with self._recorder.sending(REQUEST, self._links.link, destination, options.get("headers")) as observed:
@@ -147,6 +156,6 @@ class _TracedTransaction(Transaction):
         with self._recorder.settling(NACK, message):
             super().nack(message)
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         with self._recorder.committing(self._link, self._acked):
             super().commit(timeout=timeout)

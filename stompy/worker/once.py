@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.encoding import check_destination
 from stompy.connection.message import Message
+from stompy.default import DEFAULT, Default
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import NotConnectedError
 from stompy.frames.frame import Headers
@@ -68,7 +69,7 @@ class _Recorder:
         body: Body = b"",
         *,
         confirm: bool = False,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
         **options: Unpack[SendOptions],
     ) -> None:
         check_destination(destination)

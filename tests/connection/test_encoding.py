@@ -134,7 +134,7 @@ class Shouting(str):
 
 
 DESTINATIONS = ["/queue/a", Shouting("/QUEUE/a"), Shouting("/queue/A"), Place.A, "/topic/a", "queue://é", "a:b\\c"]
-VALUES = st.one_of(
+VALUES: st.SearchStrategy[Any] = st.one_of(
     TEXT, st.sampled_from([True, False, 0, 1, 1.0, Number.SEVEN, Place.A, Shouting("X"), Shouting("x"), None, []])
 )
 OPTIONS = st.fixed_dictionaries(

@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,13 +53,59 @@ def test_a_message_arrives_as_it_was_put(outbox_to: MakesOutbox, broker: Broker)
     assert (third.body, third.headers["content-type"]) == (b"\x00\xff", "image/png")
 
 
+def test_a_message_is_put_with_every_option_of_send_and_keeps_them_on_disk(
+    outbox_to: MakesOutbox, broker: Broker
+) -> None:
+    with outbox_to(NOBODY) as outbox:
+        outbox.put("/queue/a", "x", priority=7, group="g", content_length=False, persistent=False, expires=60)
+        outbox.put("/queue/a", "y", dedupe_id="mine", delay=0.001)
+    outbox_to(broker.url).flush()
+    with connect(broker.url) as connection:
+        subscription = connection.subscribe("/queue/a")
+        first, second = (subscription.receive(timeout=10) for _ in range(2))
+    found = {name: first.headers.get(name) for name in ("priority", "JMSXGroupID", "persistent")}
+    assert found == {"priority": "7", "JMSXGroupID": "g", "persistent": "false"}
+    assert 0 < int(first.headers["expires"]) / 1000 - time.time() < 60
+    assert (second.headers[DEDUPE], second.headers["persistent"]) == ("mine", "true")
+
+
+@pytest.mark.parametrize("wrong", [{"priority": 10}, {"prioritty": 1}, {"content_length": 1}])
+def test_a_wrong_option_is_refused_and_nothing_stored(outbox_to: MakesOutbox, wrong: dict[str, Any]) -> None:
+    outbox = outbox_to(NOBODY)
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        outbox.put("/queue/a", "x", **wrong)
+    assert outbox.stats().waiting == 0
+
+
+def test_an_option_that_the_broker_does_not_support_is_refused_once_the_broker_is_known(
+    outbox_to: MakesOutbox,
+) -> None:
+    with Broker(like="rabbitmq") as rabbitmq:
+        outbox = outbox_to(NOBODY, dialect="rabbitmq")
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        outbox.close()
+        outbox = outbox_to(NOBODY)
+        outbox.put("/queue/a", "x", delay=1)
+        outbox.put("/queue/a", "y")
+        outbox.close()
+        outbox = outbox_to(rabbitmq.url)
+        outbox.flush()
+        (letter,) = outbox.dead_letters()
+        assert (letter.body, "delay" in letter.error_message) == (b"x", True)
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        with pytest.raises(ConfigurationError, match="priority= and header 'priority'"):
+            outbox.put("/queue/a", "x", priority=1, headers={"priority": 2})
+
+
 def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
     outbox_to: MakesOutbox, broker: Broker
 ) -> None:
     with outbox_to(NOBODY) as outbox:
         identity = outbox.put("/queue/a", "later")
         assert outbox.stats().waiting == 1
-    outbox_to(broker.url).drain()
+    outbox_to(broker.url).flush()
     with connect(broker.url) as connection:
         assert connection.subscribe("/queue/a").receive(timeout=10).headers[DEDUPE] == identity
 
@@ -75,7 +122,7 @@ def test_each_destination_gets_the_messages_of_each_thread_in_order(outbox_to: M
         thread.start()
     for thread in threads:
         thread.join()
-    outbox.drain()
+    outbox.flush()
     with connect(broker.url) as connection:
         for queue in range(3):
             subscription = connection.subscribe(f"/queue/{queue}")
@@ -103,7 +150,7 @@ def test_what_can_never_be_sent_is_refused_at_once(
     outbox_to: MakesOutbox, arguments: dict[str, Any], words: str
 ) -> None:
     outbox = outbox_to(NOBODY)
-    with pytest.raises(LocalProtocolError, match=words):
+    with pytest.raises((LocalProtocolError, ConfigurationError), match=words):
         outbox.put(**{"destination": "/queue/a", **arguments})
     assert outbox.stats().waiting == 0
 
@@ -135,18 +182,18 @@ def test_depth_and_age_are_visible(outbox_to: MakesOutbox, monkeypatch: pytest.M
 
 def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
     outbox = outbox_to(NOBODY)
-    outbox.drain(0)
+    outbox.flush(timeout=0)
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
     with pytest.raises(StompTimeoutError, match=r"1 messages .* still wait after 0 s; last: .*refused"):
-        outbox.drain(0)
+        outbox.flush(timeout=0)
 
 
 def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
     outbox = outbox_to(broker.url, max_tries=1)
     identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
-    outbox.drain()
+    outbox.flush()
     (aside,) = outbox.dead_letters()
     assert (aside.id, aside.destination, aside.body, aside.error_message) == (identity, "/queue/a", b"poison", "no")
     assert dict(aside.headers) == {"content-type": "text/plain;charset=utf-8", "a": "b"}
@@ -163,7 +210,7 @@ def test_a_running_drain_ends_with_the_outbox(outbox_to: MakesOutbox) -> None:
 
     def drain() -> None:
         try:
-            outbox.drain(60)
+            outbox.flush(timeout=60)
         except OutboxError as error:
             heard.append(error)
 
@@ -183,7 +230,7 @@ def test_damage_found_later_stops_everything_with_its_error(outbox_to: MakesOutb
     outbox._store.writer.call(lambda db, ledger: db.execute("UPDATE waiting SET body = x'00'"))
     with broker:
         with pytest.raises(OutboxDamagedError, match=identity):
-            outbox.drain()
+            outbox.flush()
         assert broker.depth("/queue/a") == 0
     for call in (lambda: outbox.put("/queue/a"), outbox.stats):
         with pytest.raises(OutboxDamagedError, match=identity):
@@ -245,7 +292,7 @@ def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
     outbox = outbox_to(broker.url)
     outbox.put("/queue/a", "1")
     until(lambda: outbox.stats().in_flight == 1)
-    outbox.close(0.2)
+    outbox.close(timeout=0.2)
     assert outbox._forwarder.ended
     assert kept(outbox_to) == 1
 
@@ -258,7 +305,7 @@ def test_closing_ends_a_send_that_hangs(outbox_to: MakesOutbox, scripted: Script
         for _ in range(4):
             outbox.put("/queue/a", b"x" * 4_000_000)
         until(lambda: broker.sends)
-        outbox.close(0.2)
+        outbox.close(timeout=0.2)
         assert outbox._forwarder.ended
     finally:
         release.set()
@@ -309,7 +356,7 @@ def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: 
         url = broker.url.replace("//", "//user:sesame-1@")
         outbox = outbox_to(url, login="user", passcode="sesame-1")
         outbox.put("/queue/a", "x")
-        outbox.drain()
+        outbox.flush()
         assert "sesame" not in repr(outbox)
         contents = b"".join(file.read_bytes() for file in Path(path).parent.iterdir())
         assert b"sesame" not in contents
@@ -319,10 +366,10 @@ def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: 
 def test_several_brokers_and_failover_addresses_will_do(outbox_to: MakesOutbox, broker: Broker) -> None:
     with outbox_to([NOBODY, broker.url]) as outbox:  # type: ignore[arg-type]
         outbox.put("/queue/a")
-        outbox.drain()
+        outbox.flush()
     outbox = outbox_to(f"failover:({NOBODY},{broker.url})")
     outbox.put("/queue/a")
-    outbox.drain()
+    outbox.flush()
     assert broker.depth("/queue/a") == 2
 
 
@@ -361,7 +408,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(outbox_to: Mak
         status = 1
         try:
             refused = 0
-            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.drain):
+            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.flush):
                 try:
                     call()
                 except ConcurrencyError:

@@ -45,13 +45,13 @@ def test_a_send_returns_nothing_and_one_in_flight_its_receipt(url: str) -> None:
             nothing: None = conn.send("/queue/a", "x", confirm=confirm, headers={"n": 1})  # type: ignore[func-returns-value]
             assert nothing is None
         subscription = conn.subscribe("/queue/a", ack="client-individual")
-        subscription.receive(5).ack_async().wait()
+        subscription.receive(timeout=5).ack_async().wait()
         for confirm in (True, False):
-            nothing = subscription.receive(5).ack(confirm=confirm)  # type: ignore[func-returns-value]
+            nothing = subscription.receive(timeout=5).ack(confirm=confirm)  # type: ignore[func-returns-value]
             assert nothing is None
         conn.send("/queue/a", "x")
-        subscription.receive(5).nack_async(requeue=None).wait()
-        subscription.receive(5).nack(confirm=True)
+        subscription.receive(timeout=5).nack_async(requeue=None).wait()
+        subscription.receive(timeout=5).nack(confirm=True)
 
 
 def test_a_body_is_what_can_be_sent(url: str) -> None:
