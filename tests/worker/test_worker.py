@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.sending import MessageArguments
+from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.proxy import FaultProxy
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
@@ -416,7 +415,7 @@ OF_EACH = (
 def test_a_task_sends_with_every_option_of_a_connection(
     each_broker: Broker, make_worker: Make, transactional: bool
 ) -> None:
-    assert set(OPTIONS) == set(MessageArguments.__annotations__)
+    assert set(OPTIONS) == set(SEND_OPTIONS)
     worker = make_worker(each_broker.url)
 
     @worker.task("/queue/a", transactional=transactional, attempts=1)
@@ -478,8 +477,3 @@ def test_a_task_can_wait_until_what_it_sent_is_confirmed(broker: Broker, make_wo
     with worker:
         send(broker, "/queue/a", "1")
         assert seen.wait(1) == [1]
-
-
-def test_a_transaction_takes_every_option_of_a_message() -> None:
-    parameters = inspect.signature(stompy.Transaction.send).parameters
-    assert set(parameters) - {"self", "destination", "body"} == set(MessageArguments.__annotations__)
