@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.config import addresses_of, check_credentials
-from stompy.connection.connecting import connect
+from stompy.connection.connecting import ConnectOptions, connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
-from stompy.default import DEFAULT, Default, given
+from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
@@ -40,8 +40,6 @@ from stompy.secret import Secret, as_secret, without_traceback
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stompy.connection.connecting import ConnectOptions
-
 _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
@@ -54,7 +52,6 @@ _POLL_INTERVAL = 0.2
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
 _CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "startup_timeout", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -374,9 +371,8 @@ def _check_connecting(arguments: _ConnectArguments) -> tuple[float, float]:
 def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> tuple[float, float]:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
+    check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
     for name in options:
-        if name not in _CONNECT or name in _OWN_OPTIONS:
-            raise ConfigurationError(f"an outbox has no setting {name!r}")
         if name.endswith("_timeout"):
             check_seconds(options[name], name, positive=True, finite=True, optional=False)
     receipt, close = (options.get(name, _CONNECT[name].default) for name in ("receipt_timeout", "close_timeout"))

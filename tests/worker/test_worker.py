@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -300,11 +301,21 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         ({"backoff": (1, 2)}, "backoff"),
         ({"decode": "xml"}, "decode"),
         ({"retry_in_place": 3}, "tenacity"),
+        ({"atempts": 3}, "no option 'atempts'; did you mean 'attempts'"),
     ],
 )
 def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[str, Any], message: str) -> None:
     with pytest.raises(stompy.ConfigurationError, match=message):
         make_worker().add(print, "/queue/a", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("recieve", ""), ("heartbeet", "heartbeat"), ("concurency", "concurrency"), ("listeners", "")]
+)
+def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
+    hint = f"; did you mean {meant!r}" if meant else ""
+    with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
