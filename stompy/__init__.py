@@ -47,6 +47,7 @@ from stompy.errors import (
 )
 
 if TYPE_CHECKING:
+    from stompy.backoff import Backoff
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
+    from stompy.dialects.options import SendOptions
     from stompy.frames.frame import Frame, Headers
     from stompy.frames.grammar import Leniency, Limits, Version
     from stompy.link.flow import InboxLimits
@@ -84,6 +86,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AckError",
     "AllBrokersFailedError",
+    "Backoff",
     "BodyDecodeError",
     "BrokerError",
     "ClientCertificateRefusedError",
@@ -137,6 +140,7 @@ __all__ = [
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
+    "SendOptions",
     "SendTimeoutError",
     "SessionError",
     "StompError",
@@ -163,6 +167,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
     "ClosedEvent": "stompy.connection.listeners",
     "ConnectedEvent": "stompy.connection.listeners",
@@ -186,6 +191,7 @@ _LAZY = {
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",
+    "SendOptions": "stompy.dialects.options",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.fault_transport import FaultListener
 from stompy.broker.listening import Listening, Places
 from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     import ssl
 
     from stompy.broker.console.console import Console
-    from stompy.broker.faults import FaultPlan
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
@@ -81,13 +79,13 @@ class Broker(Management):
     - **Message ids.** Each copy of a message has an id that no other copy has, also over a restart, and keeps it when
       it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
-      `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
+      `attempts` deliveries in all; the next NACK moves it to the queue `dead_letter`, with the headers
       `original-destination`, `delivery-count` and `dead-letter-reason`. Each time it is delivered again,
       `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
-      count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
+      count as one of its `attempts`. So does what was not yet written to the connection, whatever the mode. For a
       topic, which keeps nothing, it is gone.
     - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
       waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
@@ -121,7 +119,7 @@ class Broker(Management):
         leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
         prefetch: see above.
-        max_redeliveries: see above.
+        attempts: see above.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         max_queue_messages: ready messages in one queue.
@@ -152,7 +150,6 @@ class Broker(Management):
             as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
             included, on the session's threads.
-        faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
         ConfigurationError: an argument is invalid.
@@ -179,7 +176,7 @@ class Broker(Management):
         leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES,
         require_host: bool = False,
         prefetch: int = 1_000,
-        max_redeliveries: int = 6,
+        attempts: int = 7,
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
         max_queue_messages: int = 1_000_000,
@@ -206,7 +203,6 @@ class Broker(Management):
         listener: Listener | None = None,
         like: Like | None = None,
         on_frame: FrameHook | None = None,
-        faults: FaultPlan | None = None,
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         given, users = Secret(users), None
@@ -221,7 +217,7 @@ class Broker(Management):
             leniency=leniency,
             require_host=require_host,
             prefetch=prefetch,
-            max_redeliveries=max_redeliveries,
+            attempts=attempts,
             dead_letter=dead_letter,
             expired=expired,
             max_queue_messages=max_queue_messages,
@@ -263,7 +259,7 @@ class Broker(Management):
                 guarded=known is not None,
             )
         )
-        self._given, self._faults = listener, faults
+        self._given = listener
         instance = secrets.token_hex(3)
         super().__init__(Router(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
@@ -293,8 +289,6 @@ class Broker(Management):
             except BaseException:
                 self._stop_console(0.0)
                 raise
-            if self._faults is not None:
-                listeners = [FaultListener(listener, self._faults) for listener in listeners]
             self._listeners = listeners
             self._owner = self._router.owner = Owner("broker")
             self._router.timer.start()

@@ -560,7 +560,7 @@ def test_one_listener_serves_several_connections_as_each_event_names_its_own() -
 
 def test_an_attempt_is_announced_with_what_went_wrong_before_it() -> None:
     listener = Kept()
-    policy = stompy.Reconnect(attempts=3, first_delay=0.001, max_delay=0.001)
+    policy = stompy.Reconnect(attempts=3, backoff=stompy.Backoff(first=0.001, longest=0.001))
     with Broker() as broker, stompy.connect(broker.url, listeners=[listener], reconnect=policy):
         broker.close()
         until(lambda: isinstance(listener.events[-1], stompy.ClosedEvent))

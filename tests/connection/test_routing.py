@@ -350,7 +350,7 @@ def test_behind_a_message_that_always_raises_the_others_come(version: str, ack: 
 
 def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
     """The broker gives up a dead letter that is refused often enough."""
-    with Broker(max_redeliveries=0) as broker, stompy.connect(broker.url) as conn:
+    with Broker(attempts=1) as broker, stompy.connect(broker.url) as conn:
         for number in range(3):
             conn.send("/queue/a", str(number))
         first = Failing("0", "1", "2")

@@ -28,7 +28,7 @@ def no_thread_left_behind() -> Iterator[None]:
     until(lambda: {thread.name for thread in set(threading.enumerate()) - before} <= BROKER_THREADS)
 
 
-PATIENT = stompy.Reconnect(max_delay=0.5)
+PATIENT = stompy.Reconnect(backoff=stompy.Backoff(longest=0.5))
 
 
 def stored(connect: Connect, queue: str, case: str) -> bool:
@@ -80,7 +80,7 @@ def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect
     quiet = connect()
     candidate.broker.pause()
     try:
-        receipt = quiet.send(queue, "x", receipt=True)
+        receipt = quiet.send_async(queue, "x")
         with pytest.raises(stompy.ReceiptTimeoutError):
             receipt.wait(0.5)
         assert heard.over.wait(SOON)
