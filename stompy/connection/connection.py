@@ -240,7 +240,7 @@ class Connection:
             ConnectionLostError: the connection was lost before a receipt arrived.
         """
         check_seconds(given(timeout, None))
-        self._sender.flush(given(timeout, self._config.receipt_timeout))
+        self._sender.flush(given(timeout, self._config.timeouts.receipt))
 
     def request(
         self,
@@ -267,7 +267,7 @@ class Connection:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
+        seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
 
     def transaction(self) -> Transaction:

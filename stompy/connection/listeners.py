@@ -61,7 +61,7 @@ class ConnectionListener:
     def on_reconnecting(self, attempt: int, delay: float) -> None:
         """Called when attempt number `attempt` to open a session starts in `delay` seconds.
 
-        This includes the first session, with `connect(startup_timeout=...)`.
+        This includes the first session, with `Timeouts.start`.
         """
 
     def on_closed(self, reason: StompError | None) -> None:

@@ -7,9 +7,10 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default
 from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError
 from stompy.locks import Event
 from stompy.threads import DaemonThread
@@ -22,7 +23,39 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.connection")
 
 
-@dataclass(frozen=True, slots=True)
+Order = Literal["given", "random", "priority"]
+"""The order of addresses in one pass: as given, random, or the first address first and the others random."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendLimits:
+    """Limits of the messages that `Reconnect(resend_unconfirmed=...)` keeps until they are confirmed.
+
+    At either limit, the next send with a receipt waits, up to the send timeout.
+
+    Attributes:
+        max_messages: number of messages.
+        max_bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
+    """
+
+    max_messages: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("max_messages", "max_bytes"):
+            value: object = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
+
+
+def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
+    """Return the limits for `resend_unconfirmed`: `True` is the default limits."""
+    if isinstance(value, ResendLimits):
+        return value
+    return ResendLimits() if value else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
     """Policy for replacing a lost session; durations in seconds.
 
@@ -35,12 +68,21 @@ class Reconnect:
         first_delay: upper bound of the delay before the second attempt.
         max_delay: upper bound of all delays.
         total: seconds after which no new attempt starts; `None` for no limit.
+        order: the order of several addresses in each attempt: `"given"`, `"random"`, or `"priority"`, which tries the
+            first address first and the others in random order. By default that of a `failover:` address, else
+            `"given"`. Each attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the
+            first address if it is reachable.
+        resend_unconfirmed: resend what was sent with a receipt and not confirmed, in order and before any new send.
+            Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for Artemis, which drops duplicates).
+            `True`, or limits.
     """
 
     attempts: int | None = None
     first_delay: float = 0.1
     max_delay: float = 30.0
     total: float | None = None
+    order: Order | Default = DEFAULT
+    resend_unconfirmed: bool | ResendLimits = False
 
     def __post_init__(self) -> None:
         attempts: object = self.attempts
@@ -49,6 +91,8 @@ class Reconnect:
         check_seconds(self.first_delay, "first_delay", positive=True, finite=True, optional=False)
         check_seconds(self.max_delay, "max_delay", positive=True, finite=True, optional=False)
         check_seconds(self.total, "total", positive=True, finite=True)
+        if self.order is not DEFAULT and self.order not in get_args(Order):
+            raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
         if self.first_delay > self.max_delay:
             raise ConfigurationError(f"first_delay must not be larger than max_delay: {self}")
 
@@ -61,11 +105,23 @@ def first_wait(policy: Reconnect, failures: int) -> float:
     return random.uniform(0, most)  # noqa: S311 - a pause
 
 
-def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
-    """Return the policy for the argument of `connect`: `True` is the default policy."""
+def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) -> Reconnect | None:
+    """Return the policy for the argument of `connect`.
+
+    Args:
+        value: the argument; `True` is the policy of the address or, if it has none, the default policy.
+        failover: the policy of a `failover:` address.
+
+    Raises:
+        ConfigurationError: it is neither a policy nor `True` or `False`.
+    """
     if isinstance(value, Reconnect):
         return value
-    return Reconnect() if value else None
+    if value is DEFAULT:
+        return failover
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"reconnect must be True, False or a Reconnect, not {value!r}")
+    return (failover or Reconnect()) if value else None
 
 
 def retry(
@@ -143,31 +199,3 @@ class ReconnectThread(DaemonThread):
         if self._links.closing.is_set():
             raise NotConnectedError("the connection was closed")
         self._links.attempt(Deadline(None))
-
-
-@dataclass(frozen=True, slots=True)
-class ResendLimits:
-    """Limits of the messages that `connect(resend_unconfirmed=...)` keeps until they are confirmed.
-
-    At either limit, the next send with a receipt waits, up to the send timeout.
-
-    Attributes:
-        max_messages: number of messages.
-        max_bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
-    """
-
-    max_messages: int = 10_000
-    max_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        for name in ("max_messages", "max_bytes"):
-            value: object = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
-
-
-def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the limits for the argument of `connect`: `True` is the default limits."""
-    if isinstance(value, ResendLimits):
-        return value
-    return ResendLimits() if value else None

@@ -10,6 +10,7 @@ import secrets
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from stompy.errors import ConfigurationError, OutboxError, StompError, StompTime
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
+from stompy.link.settings import Timeouts
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, headers_json
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
+_CLOSE_TIMEOUT = 10.0
 _GRACE = 1.0
 """Seconds after the deadline of `close` for a thread whose connection was ended."""
 
@@ -51,7 +54,7 @@ _POLL_INTERVAL = 0.2
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
 _CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "startup_timeout", "listeners", "name")
+_OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -76,7 +79,7 @@ class Outbox:
         batch: limit of messages in flight.
         retry_delay: bounds in seconds of the delay between connections while nothing is confirmed: random, between 0
             and a bound that starts at the first number and doubles each time, up to the second number.
-        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; neither they
+        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `timeouts`; neither they
             nor the address are written to the file.
 
     Raises:
@@ -108,19 +111,19 @@ class Outbox:
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
         _check_delays(retry_delay)
-        self._receipt_timeout, self._close_timeout = _check_connecting(arguments)
+        self._timeouts = timeouts = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: ConnectionListener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
-            return _connected(arguments, listener, name)
+            return _connected(arguments, timeouts, listener, name)
 
         self._path = os.path.realpath(_path_of(path))
         self._owner = Owner("outbox", "only that process may use its file")
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=self._receipt_timeout)
+        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=self._timeouts.receipt)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -229,7 +232,7 @@ class Outbox:
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._owner.check()
-        seconds = given(timeout, self._receipt_timeout)
+        seconds = given(timeout, self._timeouts.receipt)
         store, forwarder = self._store, self._forwarder
         self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(seconds))
         if not self._waiting():
@@ -256,7 +259,7 @@ class Outbox:
         if self._owner.forked:
             return
         self._closed = True
-        deadline = Deadline(given(timeout, self._close_timeout))
+        deadline = Deadline(given(timeout, given(self._timeouts.close, _CLOSE_TIMEOUT)))
         self._forwarder.stop(deadline)
         if not self._forwarder.join_until(deadline):
             self._forwarder.cut()
@@ -352,31 +355,30 @@ def _check_delays(delays: tuple[float, float]) -> None:
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: ConnectionListener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
-        return connect(url, **options, listeners=[listener], name=name, reconnect=False)
+        return connect(url, **{**options, "timeouts": timeouts}, listeners=[listener], name=name, reconnect=False)
     except StompError as error:
         failure = error
     del url, options
     raise failure.with_traceback(None)
 
 
-def _check_connecting(arguments: _ConnectArguments) -> tuple[float, float]:
-    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return two of the timeouts."""
+def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
+    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return the timeouts."""
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> tuple[float, float]:
+def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> Timeouts:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
     for name in options:
         if name not in _CONNECT or name in _OWN_OPTIONS:
             raise ConfigurationError(f"an outbox has no setting {name!r}")
-        if name.endswith("_timeout"):
-            check_seconds(options[name], name, positive=True, finite=True, optional=False)
-    receipt, close = (options.get(name, _CONNECT[name].default) for name in ("receipt_timeout", "close_timeout"))
-    return receipt, close
+    timeouts: Timeouts | Default = options.get("timeouts", DEFAULT)
+    # The forwarder tries again by itself, and looks meanwhile whether the outbox is being closed.
+    return replace(given(timeouts, Timeouts()), start=0.0)
 
 
 @atexit.register

@@ -56,10 +56,11 @@ def stomp_connection(stomp_broker: Broker, stomp_broker_options: dict[str, Any])
     Where the broker has users, it is that of the first one, whose passcode must not be given as a hash.
     """
     from stompy.connection.connecting import connect
+    from stompy.link.settings import Timeouts
 
     login, user = next(iter((stomp_broker_options.get("users") or {}).items()), (None, None))
     passcode = getattr(user, "passcode", user)  # a `User` holds it
-    with connect(stomp_broker.url, login=login, passcode=passcode, close_timeout=1.0) as connection:
+    with connect(stomp_broker.url, login=login, passcode=passcode, timeouts=Timeouts(close=1.0)) as connection:
         yield connection
 
 

@@ -166,16 +166,17 @@ COLOUR = Advice("nothing: no part of the client")
 
 ARGUMENTS: dict[str, Advice] = {
     "host_and_ports": Advice('the address: `stompy.connect("stomp://host:61613")`; several as a list'),
-    "prefer_localhost": Advice("nothing: addresses are tried in their order; see `order=`"),
+    "prefer_localhost": Advice("nothing: addresses are tried in their order; see `stompy.Reconnect(order=...)`"),
     "try_loopback_connect": Advice("nothing: name the address that you mean"),
     "reconnect_sleep_initial": Advice("`reconnect=stompy.Reconnect(first_delay=...)`"),
     "reconnect_sleep_increase": Advice("nothing: the bound of the delay doubles"),
     "reconnect_sleep_jitter": Advice("nothing: every delay is random"),
     "reconnect_sleep_max": Advice("`reconnect=stompy.Reconnect(max_delay=...)`"),
     "reconnect_attempts_max": Advice(
-        "`startup_timeout=` in seconds for the first session, `reconnect=stompy.Reconnect(attempts=...)` for later ones"
+        "`timeouts=stompy.Timeouts(start=...)` in seconds for the first session, "
+        "`reconnect=stompy.Reconnect(attempts=...)` for later ones"
     ),
-    "timeout": Advice("`connect_timeout=`, `send_timeout=`, `receipt_timeout=`; all are finite by default"),
+    "timeout": Advice("`timeouts=stompy.Timeouts(connect=..., send=..., receipt=...)`; all are finite by default"),
     "heartbeats": Advice("`heartbeat=(send, receive)` in seconds, not milliseconds; (10, 10) by default"),
     "keepalive": Advice("`tcp=stompy.TcpOptions(keepalive=True, ...)`; on by default"),
     "vhost": Advice("`vhost=`"),
