@@ -24,7 +24,7 @@ from stompy.broker.schedule import Clock
 from stompy.broker.settings import BrokerLimits, Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
-from stompy.default import DEFAULT, Default
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
@@ -75,9 +75,9 @@ class Broker(Management):
     What it does where STOMP leaves the choice to the server:
 
     - **Acknowledging.** In the modes `client` and `client-individual` at most `BrokerLimits.prefetch` messages wait for
-      their ACK; a SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers that have these
-      headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in either, nothing is
-      ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was handed to the
+      their ACK; a SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers that
+      have these headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in either,
+      nothing is ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was handed to the
       connection.
     - **Message ids.** Each copy of a message has an id that no other copy has, also over a restart, and keeps it when
       it is delivered again.
@@ -182,7 +182,7 @@ class Broker(Management):
                 unix=unix,
                 unix_mode=unix_mode,
                 listener=listener,
-                ws=ws is not False,
+                ws=ws is True,
                 ws_port=None if isinstance(ws, bool) else ws,
                 origins=origins,
                 versions=self._settings.versions,

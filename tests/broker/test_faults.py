@@ -310,12 +310,12 @@ def test_restarts_in_the_midst_of_traffic_lose_no_confirmed_message(serve_tcp: S
 
 
 def connected(broker: Broker, **settings: object) -> stompy.Connection:
-    return stompy.connect(broker.url, receipt_timeout=WITHIN, **settings)  # type: ignore[arg-type]
+    return stompy.connect(broker.url, timeouts=stompy.Timeouts(receipt=WITHIN), **settings)  # type: ignore[arg-type]
 
 
 def test_a_client_whose_receipt_is_dropped_times_out() -> None:
     plan = FaultPlan(Drop("RECEIPT", nth=1))
-    with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn:
+    with Broker(faults=plan) as broker, connected(broker, timeouts=stompy.Timeouts(close=0.1)) as conn:
         with pytest.raises(stompy.ReceiptTimeoutError):
             conn.send("/queue/a", "x", confirm=True, timeout=0.3)
         conn.send("/queue/a", "y", confirm=True)
@@ -343,7 +343,11 @@ def test_a_client_that_is_cut_off_does_not_know(fault: Fault) -> None:
 
 def test_a_client_does_not_take_another_receipt_for_its_own() -> None:
     plan = FaultPlan(Rewrite("RECEIPT", header="receipt-id", value="other", nth=1))
-    with Broker(faults=plan) as broker, connected(broker, close_timeout=0.1) as conn, pytest.raises(stompy.StompError):
+    with (
+        Broker(faults=plan) as broker,
+        connected(broker, timeouts=stompy.Timeouts(close=0.1)) as conn,
+        pytest.raises(stompy.StompError),
+    ):
         conn.send("/queue/a", "x", confirm=True, timeout=0.3)
 
 

@@ -284,7 +284,7 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
         ({"batch": None}, "batch"),
         ({"keep_free": -1}, "keep_free"),
         ({"retry_delay": (2, 1)}, "retry_delay"),
-        ({"receipt_timeout": 0}, "receipt_timeout"),
+        ({"receipt_timeout": 1}, "no setting 'receipt_timeout'"),
         ({"listeners": []}, "no setting 'listeners'"),
         ({"reconnect": True}, "no setting 'reconnect'"),
         ({"pascode": "x"}, "no setting 'pascode'"),

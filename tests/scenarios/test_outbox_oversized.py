@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker.faults import Cut, FaultPlan
-from stompy.frames.grammar import Limits
 
 MIB = 1024 * 1024
 ABOVE_ALL_BUFFERS = 24 * MIB
 """Bytes that no pair of sockets takes while nobody reads."""
 
-QUICK: dict[str, Any] = {"retry_delay": (0.01, 0.05), "batch": 10, "receipt_timeout": 20}
+QUICK: dict[str, Any] = {"retry_delay": (0.01, 0.05), "batch": 10, "timeouts": stompy.Timeouts(receipt=20)}
 
 WITH_ERROR: dict[str, Any] = {}
 WITH_RESET: dict[str, Any] = {"linger": 0}
@@ -62,7 +61,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
     tmp_path: Path, ending: dict[str, Any], size: int, place: int
 ) -> None:
     with (
-        Broker(limits=Limits(max_body=1_000), **ending) as broker,
+        Broker(limits=BrokerLimits(max_body=1_000), **ending) as broker,
         stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox,
     ):
         error = check_dead_letter(outbox, broker, b"x" * size, place)
@@ -74,7 +73,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
 
 def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> None:
     with (
-        Broker(limits=Limits(max_body=1_000), **WITHOUT_ERROR) as broker,
+        Broker(limits=BrokerLimits(max_body=1_000), **WITHOUT_ERROR) as broker,
         stompy.Outbox(tmp_path / "a", broker.url, max_tries=1, **QUICK) as outbox,
     ):
         for body in (b"1", b"x" * 5_000, b"y" * 5_000, b"2"):

@@ -41,7 +41,7 @@ def assert_empty(url: str, *queues: str) -> None:
 
 
 def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), concurrency=4, stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), concurrency=4, timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/orders", decode="json", retries=2, retry_delay=(0.1, 0.2))
     def handle(order: dict[str, str], context: stompy.TaskContext) -> None:
@@ -76,7 +76,9 @@ def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None
 
 
 def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.2))
+    worker = stompy.Worker(
+        real.url(), timeouts=stompy.Timeouts(close=WITHIN), reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.2)
+    )
 
     @worker.task("/queue/double", decode="json")
     def double(number: int) -> int:
@@ -98,7 +100,10 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
 
 def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: Seen) -> None:
     worker = stompy.Worker(
-        real.url(), concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.5)
+        real.url(),
+        concurrency=4,
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.5),
     )
 
     @worker.task("/queue/keyed", decode="json", key=lambda message: message.headers["key"], retry_delay=(0.01, 0.01))
@@ -124,7 +129,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
 
 
 def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/crash", retries=0)
     def handle(message: stompy.Message) -> None:
@@ -159,7 +164,7 @@ def test_an_order_whose_output_is_refused_becomes_a_dead_letter(real: RunningBro
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: str) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task(f"/queue/tx-{outcome}", transactional=True, retries=0)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -180,7 +185,7 @@ def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: 
 
 
 def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/waits")
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -203,7 +208,7 @@ def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker,
 
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
 def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: RunningBroker, transactional: bool) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
     queue = f"/queue/forward-{transactional}"
 
     @worker.task(queue, transactional=transactional)
@@ -233,7 +238,7 @@ def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: Runni
 
 
 def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningBroker) -> None:
-    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, timeouts=stompy.Timeouts(close=WITHIN))
     release = threading.Event()
 
     @worker.task("/queue/overdue", transactional=True, retries=0, time_limit=0.3)
@@ -275,7 +280,7 @@ def test_of_several_messages_one_crashes(
 
 
 def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
     begun: set[str] = set()
 
     @worker.task("/queue/behind")
