@@ -36,6 +36,7 @@ from stompy.errors import (
     ReceiveTimeoutError,
     RemoteProtocolError,
     SendTimeoutError,
+    SessionError,
     StompError,
     StompTimeoutError,
     TlsError,
@@ -46,9 +47,18 @@ from stompy.errors import (
 )
 
 if TYPE_CHECKING:
+    from stompy.backoff import Backoff
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
-    from stompy.connection.listeners import ConnectionListener
+    from stompy.connection.listeners import (
+        ClosedEvent,
+        ConnectedEvent,
+        DisconnectedEvent,
+        HandlerErrorEvent,
+        HeartbeatTimeoutEvent,
+        Listener,
+        ReconnectingEvent,
+    )
     from stompy.connection.message import Message
     from stompy.connection.reconnect import Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
@@ -77,30 +87,36 @@ __all__ = [
     "DEFAULT",
     "AckError",
     "AllBrokersFailedError",
+    "Backoff",
     "BodyDecodeError",
     "BrokerError",
     "ClientCertificateRefusedError",
     "ClientIdInUseError",
+    "ClosedEvent",
     "ConcurrencyError",
     "ConfigurationError",
     "ConnectError",
     "ConnectRefusedError",
     "ConnectTimeoutError",
+    "ConnectedEvent",
     "Connection",
-    "ConnectionListener",
     "ConnectionLostError",
     "ConnectionStats",
     "DeadLetter",
     "Default",
     "Defer",
+    "DisconnectedEvent",
     "Frame",
     "FrameTooLargeError",
+    "HandlerErrorEvent",
     "Headers",
     "HeartbeatTimeoutError",
+    "HeartbeatTimeoutEvent",
     "InsecureTlsWarning",
     "Leniency",
     "LimitExceededError",
     "Limits",
+    "Listener",
     "LocalProtocolError",
     "Message",
     "MessageError",
@@ -120,11 +136,13 @@ __all__ = [
     "ReceiptTimeoutError",
     "ReceiveTimeoutError",
     "Reconnect",
+    "ReconnectingEvent",
     "Reject",
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
     "SendTimeoutError",
+    "SessionError",
     "StompError",
     "StompTimeoutError",
     "Subscription",
@@ -150,8 +168,15 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
-    "ConnectionListener": "stompy.connection.listeners",
+    "ClosedEvent": "stompy.connection.listeners",
+    "ConnectedEvent": "stompy.connection.listeners",
+    "DisconnectedEvent": "stompy.connection.listeners",
+    "HandlerErrorEvent": "stompy.connection.listeners",
+    "HeartbeatTimeoutEvent": "stompy.connection.listeners",
+    "Listener": "stompy.connection.listeners",
+    "ReconnectingEvent": "stompy.connection.listeners",
     "ConnectionStats": "stompy.connection.stats",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",

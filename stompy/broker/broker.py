@@ -75,20 +75,20 @@ class Broker(Management):
     What it does where STOMP leaves the choice to the server:
 
     - **Acknowledging.** In the modes `client` and `client-individual` at most `BrokerLimits.prefetch` messages wait for
-      their ACK; a SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers that
-      have these headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in either,
-      nothing is ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was handed to the
-      connection.
+      their ACK; a SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers
+      that have these headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in
+      either, nothing is ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was
+      handed to the connection.
     - **Message ids.** Each copy of a message has an id that no other copy has, also over a restart, and keeps it when
       it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
-      `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
+      `attempts` deliveries in all; the next NACK moves it to the queue `dead_letter`, with the headers
       `original-destination`, `delivery-count` and `dead-letter-reason`. Each time it is delivered again,
       `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
-      count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
+      count as one of its `attempts`. So does what was not yet written to the connection, whatever the mode. For a
       topic, which keeps nothing, it is gone.
     - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
       waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
@@ -118,7 +118,7 @@ class Broker(Management):
             and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
-        max_redeliveries: see above.
+        attempts: see above.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         limits: what it takes of its clients, and keeps; by default `BrokerLimits()`.
@@ -148,7 +148,7 @@ class Broker(Management):
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
         require_host: bool = False,
-        max_redeliveries: int = 6,
+        attempts: int = 7,
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
         limits: BrokerLimits | Default = DEFAULT,
@@ -168,7 +168,7 @@ class Broker(Management):
             users=known,
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
             require_host=require_host,
-            max_redeliveries=max_redeliveries,
+            attempts=attempts,
             dead_letter=dead_letter,
             expired=expired,
             on_frame=on_frame,

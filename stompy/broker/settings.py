@@ -119,7 +119,7 @@ class Settings(BrokerLimits):
     users: Users | None = None
     heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
     require_host: bool = False
-    max_redeliveries: int = 6
+    attempts: int = 7
     dead_letter: str = "/queue/DLQ"
     expired: str | None = None
     max_outbox_frames: int = 1_000
@@ -154,8 +154,8 @@ class Settings(BrokerLimits):
 
     def __post_init__(self) -> None:
         BrokerLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
-        _check_number("max_redeliveries", self.max_redeliveries, least=0)
-        _check_number("max_outbox_frames", self.max_outbox_frames, least=1)
+        for name in ("attempts", "max_outbox_frames"):
+            _check_number(name, getattr(self, name))
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
         for name in ("dead_letter", "expired"):
@@ -169,6 +169,6 @@ def _is_queue(destination: str) -> bool:
     return bool(destination) and not others and target.kind == "queue" and not target.pattern and target.owner is None
 
 
-def _check_number(name: str, value: object, *, least: int) -> None:
+def _check_number(name: str, value: object, *, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")

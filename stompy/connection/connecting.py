@@ -12,7 +12,7 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import Config, Login, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import DialectName
@@ -76,7 +76,7 @@ def connect(
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
     reconnect: bool | Reconnect | Default = DEFAULT,
-    listeners: Iterable[ConnectionListener] = (),
+    listeners: Iterable[Listener] = (),
     name: str = "connection",
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,

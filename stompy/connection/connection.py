@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -16,7 +17,7 @@ from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.encoding import headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
-from stompy.connection.listeners import Callbacks, ConnectionListener
+from stompy.connection.listeners import Callbacks, Listener
 from stompy.connection.message import Message
 from stompy.connection.requests import RequestReply
 from stompy.connection.resend_buffer import ResendBuffer
@@ -27,7 +28,7 @@ from stompy.connection.subscription import (
     AckMode,
     Handler,
     MessageListener,
-    OnError,
+    OnException,
     QueueBrowser,
     Subscription,
     check_ack_mode,
@@ -58,15 +59,14 @@ class Connection:
     unless the block raises.
     """
 
-    def __init__(
-        self, config: Config, listeners: Sequence[ConnectionListener] = (), acker: Acker | None = None
-    ) -> None:
+    def __init__(self, config: Config, listeners: Sequence[Listener] = (), acker: Acker | None = None) -> None:
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
         self._acker = acker or Acker()
         self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
+        self._callbacks.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
         self._router = Router(self._subscriptions, self._callbacks, self._acker)
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
@@ -286,7 +286,7 @@ class Connection:
         destination: str,
         handler: Handler | MessageListener | None = None,
         *,
-        ack: AckMode = "auto",
+        ack: AckMode = "handled",
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
@@ -295,7 +295,7 @@ class Connection:
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
         own_thread: bool = False,
-        on_error: OnError = "nack",
+        on_exception: OnException = "nack",
         timeout: float | Default | None = DEFAULT,
     ) -> Subscription:
         """Subscribe; return when the broker has confirmed (STOMP 1.2, SUBSCRIBE).
@@ -305,8 +305,12 @@ class Connection:
             handler: a function, or an object with `on_message`, called with each message on the dispatcher thread.
                 Without one, the listeners of the connection that define `on_message` consume the messages; if there is
                 none, iterate over the subscription or call its `receive`.
-            ack: `"auto"` (no acknowledgement: messages are consumed when the broker has sent them), `"client"` (an ACK
-                is cumulative) or `"client-individual"`.
+            ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
+                or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
+                block of the connection ends without an exception. What is not acknowledged is redelivered. STOMP's own
+                modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
+                the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
+                in the latter two the program calls `ack`.
             prefetch: number of unacknowledged messages that the broker may send ahead.
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
             durable: name of a durable topic subscription, for which the broker stores messages while there
@@ -317,20 +321,21 @@ class Connection:
             id: of the subscription; `None` generates one.
             headers: additional headers.
             own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
-            on_error: in the client modes, what to do with an unacknowledged message when its handler raises. `"nack"`
-                sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it. `"leave"`
-                leaves it unacknowledged; it still counts towards the prefetch.
+            on_exception: what to do with an unacknowledged message when its handler or listener raises, except in mode
+                `"auto"`.
+                `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it.
+                `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
             timeout: seconds for the broker's confirmation; by default the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown `ack` or `on_error`, a handler that cannot be called or is a listener of the
-                connection already, or the broker does not support an option; nothing was sent.
+            ConfigurationError: an unknown `ack` or `on_exception`, a handler that cannot be called or is a listener of
+                the connection already, or the broker does not support an option; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
             ConnectionLostError: the connection was lost.
             ReceiptTimeoutError: the broker did not confirm in time.
         """
-        check_ack_mode(ack, on_error)
+        check_ack_mode(ack, on_exception)
         check_seconds(given(timeout, None))
         function = self._function_of(handler)
         if browse and function is not None:
@@ -351,7 +356,7 @@ class Connection:
             dispatcher=dispatcher,
             options=options,
             acks_all=ack == "client" and link.dialect.ack_reaches == "connection",
-            on_error=on_error,
+            on_exception=on_exception,
         )
         try:
             self._subscriptions.add(subscription, timeout=timeout)
@@ -366,7 +371,7 @@ class Connection:
             raise ConfigurationError("this listener gets all messages of the connection: subscribe without a handler")
         return handler_of(handler)
 
-    def add_listener(self, listener: ConnectionListener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Add a listener after the existing ones; it is called from the next event on.
 
         If it defines `on_message`, it also gets what waits in subscriptions from which nobody has received yet.
@@ -374,7 +379,7 @@ class Connection:
         self._callbacks.add_listener(listener)
         self._router.listener_added()
 
-    def remove_listener(self, listener: ConnectionListener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Remove a listener; unknown ones are ignored."""
         self._callbacks.remove_listener(listener)
 
@@ -427,13 +432,21 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # What was received is lost in mode `auto` unless it is handled now; after an error, the program ends at once.
+        if kind is None:
+            self._subscriptions.acknowledge_held()
         self.close(drain=kind is None)
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)
-        if closing is not None and not closing.closed:
-            warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-            closing.close_from_finalizer()
+        if closing is None:
+            return
+        if not self._callbacks.dispatcher.ended:
+            self._callbacks.connection = lambda: self  # for its last events, which name it; then it is collected
+        if not closing.closed:
+            try:
+                warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+            finally:  # a filter may turn the warning into an error
+                closing.close_from_finalizer()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Connection cannot be pickled; pickle the arguments of connect() instead")

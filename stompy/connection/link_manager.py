@@ -33,6 +33,7 @@ from stompy.errors import (
     ConnectionLostError,
     ConnectRefusedError,
     NotConnectedError,
+    SessionError,
     StompError,
 )
 from stompy.link.link import Link
@@ -253,9 +254,7 @@ class LinkManager:
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
-                error
-                if isinstance(error, ConnectionLostError)
-                else ConnectionLostError(f"the session was given up: {error}")
+                error if isinstance(error, SessionError) else ConnectionLostError(f"the session was given up: {error}")
             )
             link.fail(reason)
         link.discard()
@@ -310,7 +309,7 @@ class LinkManager:
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 seconds = reconnect.first_wait(self._config.reconnect, self._failures)
                 name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, name=name)
+                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, reason, name=name)
         if thread is None:
             self.finish(reason)
         else:
@@ -349,11 +348,11 @@ class LinkManager:
         self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
-    def reconnecting(self, attempt: int, delay: float) -> None:
+    def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
         """Report the next attempt to listeners, unless the connection is being closed."""
         with self._changed:
             if not self._closing.is_set():
-                self._callbacks.notify("on_reconnecting", attempt, delay)
+                self._callbacks.reconnecting(attempt, delay, reason)
 
     # Closing.
 

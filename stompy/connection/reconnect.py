@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from stompy.backoff import Backoff, check_attempts, check_backoff
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default
-from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError
+from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
 from stompy.locks import Event
 from stompy.threads import DaemonThread
 
@@ -59,14 +59,12 @@ def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
 class Reconnect:
     """Policy for replacing a lost session; durations in seconds.
 
-    One attempt is one pass over all addresses. The first starts immediately. The delay before each later one is random,
-    between 0 and a bound that doubles each time (full jitter). If several sessions in a row end as soon as they are
-    open, the first attempt is delayed too.
+    One attempt is one pass over all addresses. The first starts immediately. `backoff` is before each later one. If
+    several sessions in a row end as soon as they are open, the first attempt is delayed too.
 
     Attributes:
         attempts: attempts before giving up; `None` for no limit.
-        first_delay: upper bound of the delay before the second attempt.
-        max_delay: upper bound of all delays.
+        backoff: the delays between attempts.
         total: seconds after which no new attempt starts; `None` for no limit.
         order: the order of several addresses in each attempt: `"given"`, `"random"`, or `"priority"`, which tries the
             first address first and the others in random order. By default that of a `failover:` address, else
@@ -78,31 +76,22 @@ class Reconnect:
     """
 
     attempts: int | None = None
-    first_delay: float = 0.1
-    max_delay: float = 30.0
+    backoff: Backoff = field(default_factory=Backoff)
     total: float | None = None
     order: Order | Default = DEFAULT
     resend_unconfirmed: bool | ResendLimits = False
 
     def __post_init__(self) -> None:
-        attempts: object = self.attempts
-        if attempts is not None and (not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1):
-            raise ConfigurationError(f"attempts must be 1 or more, or None, not {self.attempts!r}")
-        check_seconds(self.first_delay, "first_delay", positive=True, finite=True, optional=False)
-        check_seconds(self.max_delay, "max_delay", positive=True, finite=True, optional=False)
+        check_attempts(self.attempts)
+        check_backoff(self.backoff)
         check_seconds(self.total, "total", positive=True, finite=True)
         if self.order is not DEFAULT and self.order not in get_args(Order):
             raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
-        if self.first_delay > self.max_delay:
-            raise ConfigurationError(f"first_delay must not be larger than max_delay: {self}")
 
 
 def first_wait(policy: Reconnect, failures: int) -> float:
     """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
-    if failures < 2:
-        return 0.0
-    most = min(policy.max_delay, policy.first_delay * 2 ** min(failures - 2, 60))
-    return random.uniform(0, most)  # noqa: S311 - a pause
+    return 0.0 if failures < 2 else policy.backoff(failures - 1)
 
 
 def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) -> Reconnect | None:
@@ -125,28 +114,34 @@ def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) 
 
 
 def retry(
-    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float], None]
+    attempt: Callable[[], None],
+    policy: Reconnect,
+    *,
+    closing: Event,
+    report: Callable[[int, float, StompError | None], None],
 ) -> None:
     """Call `attempt` until it succeeds; raise the last error.
 
     Args:
-        attempt: called in this thread; called again after a `retryable` error.
+        attempt: called in this thread; called again after an error that may pass.
         policy: limits and delays.
         closing: ends a delay and prevents further attempts.
-        report: called with the number of the next attempt and the seconds until then.
+        report: called with the number of the next attempt, the seconds until then, and the error of the last one.
     """
     # Imported late, as it is slow to import and most programs never need it.
     import tenacity
 
     closed: Any = closing  # has the methods of `threading.Event` that tenacity uses
-    drawn = tenacity.wait_random_exponential(multiplier=policy.first_delay, max=policy.max_delay)
 
     def wait(state: RetryCallState) -> float:
         remaining = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
-        return max(0.0, min(drawn(state), remaining))  # so that the last attempt fits into `total`
+        # So that the last attempt fits into `total`.
+        return max(0.0, min(policy.backoff(state.attempt_number), remaining))
 
     def report_next(state: RetryCallState) -> None:
-        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0)
+        error = state.outcome.exception() if state.outcome is not None else None
+        reason = error if isinstance(error, StompError) else None
+        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0, reason)
 
     retrying = tenacity.Retrying(
         sleep=tenacity.sleep_using_event(closed),
@@ -157,7 +152,7 @@ def retry(
         ),
         wait=wait,
         # Not a rejected login, version or subscription.
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, StompError) and error.retryable),
+        retry=tenacity.retry_if_exception(is_passing),
         before_sleep=report_next,
         reraise=True,
     )
@@ -167,8 +162,11 @@ def retry(
 class ReconnectThread(DaemonThread):
     """Replaces a lost link, until the policy gives up or the connection is closed."""
 
-    def __init__(self, links: LinkManager, policy: Reconnect, first_wait: float, *, name: str) -> None:
+    def __init__(
+        self, links: LinkManager, policy: Reconnect, first_wait: float, reason: StompError | None, *, name: str
+    ) -> None:
         super().__init__(name)
+        self._reason = reason
         self._links = links
         self._policy = policy
         self._first_wait = first_wait
@@ -185,7 +183,7 @@ class ReconnectThread(DaemonThread):
 
     def _retry(self) -> None:
         closing = self._links.closing
-        self._links.reconnecting(1, self._first_wait)
+        self._links.reconnecting(1, self._first_wait, self._reason)
         closing.wait(self._first_wait)
         retry(self._attempt, self._policy, closing=closing, report=self._links.reconnecting)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.default import Default, given
-from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
+from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.locks import Rank, make_lock
 
@@ -106,8 +106,6 @@ class SubscriptionTable:
                 self._send_subscribe(subscription, link, deadline.remaining())
                 if self._note_confirmed(subscription, link):
                     return
-            except BrokerError:
-                raise
             except ConnectionLostError as error:
                 if link.alive or deadline.expired:
                     raise
@@ -171,6 +169,11 @@ class SubscriptionTable:
             # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
                 subscription._end(None)
+
+    def acknowledge_held(self) -> None:
+        """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
+        for subscription in self.all():
+            subscription._acknowledge_held(at_end=True)
 
     def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
         """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""

@@ -15,13 +15,14 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.config import addresses_of, check_credentials
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
@@ -72,13 +73,12 @@ class Outbox:
     Args:
         path: the file, on a local disk; `<path>-lock` and `<path>-wal` next to it belong to it.
         url: as for `stompy.connect`.
-        max_tries: number of rejections by ERROR after which a message becomes a dead letter; `None` for no limit.
+        attempts: how often a message may be rejected by ERROR, after which it is a dead letter; `None` for no limit.
         max_messages: limit of stored messages, including dead letters; `None` for no limit.
         max_bytes: limit of stored bytes of bodies, headers and destinations; `None` for no limit.
         keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFullError`.
         batch: limit of messages in flight.
-        retry_delay: bounds in seconds of the delay between connections while nothing is confirmed: random, between 0
-            and a bound that starts at the first number and doubles each time, up to the second number.
+        backoff: the delays between connections while nothing is confirmed.
         connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `timeouts`; neither they
             nor the address are written to the file.
 
@@ -94,27 +94,28 @@ class Outbox:
         path: str | os.PathLike[str],
         url: str | Sequence[str],
         *,
-        max_tries: int | None = 5,
+        attempts: int | None = 5,
         max_messages: int | None = None,
         max_bytes: int | None = None,
         keep_free: int = KEEP_FREE,
         batch: int = 200,
-        retry_delay: tuple[float, float] = (0.1, 30.0),
+        backoff: Backoff = DEFAULT_BACKOFF,
         **connect_options: Unpack[ConnectOptions],
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         arguments, url = Secret((url, {**connect_options})), ""
         self._telemetry = connect_options.get("telemetry")
         del connect_options
-        bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
+        check_attempts(attempts)
+        check_backoff(backoff)
+        bounds = {"max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
-        _check_delays(retry_delay)
         self._timeouts = timeouts = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
-        def open_connection(listener: ConnectionListener) -> Connection:
+        def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
             return _connected(arguments, timeouts, listener, name)
 
@@ -123,7 +124,7 @@ class Outbox:
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=self._timeouts.receipt)
+        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=timeouts.receipt)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -343,19 +344,10 @@ def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
             raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
 
 
-def _check_delays(delays: tuple[float, float]) -> None:
-    if len(delays) != 2:
-        raise ConfigurationError(f"retry_delay must be two numbers of seconds, not {delays!r}")
-    for delay in delays:
-        check_seconds(delay, "retry_delay", positive=True, finite=True, optional=False)
-    if delays[0] > delays[1]:
-        raise ConfigurationError(f"retry_delay must have the smaller number first, not {delays!r}")
-
-
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: ConnectionListener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: Listener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
         return connect(url, **{**options, "timeouts": timeouts}, listeners=[listener], name=name, reconnect=False)

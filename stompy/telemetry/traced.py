@@ -11,7 +11,7 @@ from stompy.connection.acking import Acker
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction
@@ -32,9 +32,7 @@ class TracedConnection(Connection):
         handlers: whether calls of handlers are recorded; a worker records its tasks instead.
     """
 
-    def __init__(
-        self, recorder: Recorder, config: Config, listeners: Sequence[ConnectionListener], *, handlers: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, config: Config, listeners: Sequence[Listener], *, handlers: bool) -> None:
         self._recorder = recorder.of_client(config.client)
         self._traces_handlers = handlers
         super().__init__(config, listeners, _TracedAcker(self._recorder))

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stompy.backoff import Backoff
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import ClosedEvent, DisconnectedEvent, Listener, ReconnectingEvent
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect, retry
 from stompy.deadline import Deadline
@@ -106,31 +107,31 @@ class Settings:
         return given(self.timeouts.close, 20.0)
 
 
-class _Watch(ConnectionListener):
+class _Watch(Listener):
     """Logs what happens to the connection, and stops the worker when there will be no further session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Log it."""
-        if reason is not None:
+        if event.reason is not None:
             self._engine.log(
-                logging.WARNING, "%s: the session was lost: %s", self._engine.name, reason,
+                logging.WARNING, "%s: the session was lost: %s", self._engine.name, event.reason,
                 extra=self._engine.log_fields,
             )  # fmt: skip
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
+    def on_reconnecting(self, event: ReconnectingEvent) -> None:
         """Log it."""
         self._engine.log(
-            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt,
+            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, event.delay, event.attempt,
             extra=self._engine.log_fields,
         )  # fmt: skip
 
-    def on_closed(self, reason: StompError | None) -> None:
+    def on_closed(self, event: ClosedEvent) -> None:
         """Stop the worker."""
-        if reason is not None:
-            self._engine.stop(exit_of(reason), f"the connection was lost for good: {reason}")
+        if event.reason is not None:
+            self._engine.stop(exit_of(event.reason), f"the connection was lost for good: {event.reason}")
 
 
 class _Monitor(DaemonThread):
@@ -236,7 +237,7 @@ class Engine:
             StompError: the broker refused, or was not reached within `Timeouts.start`; everything is closed.
         """
         total = given(self.settings.timeouts.start, None)
-        policy = Reconnect(max_delay=10.0, attempts=1) if total == 0 else Reconnect(max_delay=10.0, total=total)
+        policy = Reconnect(backoff=Backoff(longest=10.0), attempts=1 if total == 0 else None, total=total or None)
         try:
             self._monitor.start()
             retry(self._open, policy, closing=self.stopping, report=self._report_retry)
@@ -249,7 +250,7 @@ class Engine:
         self.started = True
         self.notify("started")
 
-    def _report_retry(self, attempt: int, delay: float) -> None:
+    def _report_retry(self, attempt: int, delay: float, error: StompError | None) -> None:
         self.log(
             logging.WARNING, "%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields
         )

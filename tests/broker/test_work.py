@@ -6,6 +6,7 @@ What is done while it is held is counted: by the broker itself and, as that may 
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import sys
 import threading
@@ -23,6 +24,8 @@ from tests.support.seed import chance
 
 MANY = 1_200
 """Messages of a queue, which are far more than a piece."""
+MANY_MOVED = 10_000
+"""So many that a collection would be due dozens of times, if moving made only one object more for each."""
 MOST = 4 * PIECE
 """Messages, subscriptions and queues that are looked at in one turn."""
 MOST_CALLS = 50_000
@@ -240,3 +243,26 @@ def test_the_lock_is_held_for_a_piece_of_work_whatever_a_client_asks_for(
     assert 0 < broker.stats().longest_turn <= MOST
     assert calls.turns
     assert calls.most <= MOST_CALLS
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_moving_messages_lets_the_garbage_collector_rest(alike: bool) -> None:
+    # It looks at everything that there is, with no thread running, whenever more was made than has ended.
+    with Broker(heartbeat=(0, 0)) as broker, connect(broker) as client:
+        with client.batch():
+            for number in range(MANY_MOVED):
+                client.send("/queue/a", b"x", headers=None if alike else {"number": str(number)})
+        client.send("/queue/filled", b"", confirm=True)
+        runs: list[str] = []
+
+        def note(phase: str, info: dict[str, int]) -> None:
+            runs.append(phase)
+
+        gc.collect()
+        gc.callbacks.append(note)
+        try:
+            assert broker.move("/queue/a", "/queue/b") == MANY_MOVED
+            assert broker.move("/queue/b", "/queue/a") == MANY_MOVED
+        finally:
+            gc.callbacks.remove(note)
+    assert runs.count("start") <= 4

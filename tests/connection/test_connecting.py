@@ -80,9 +80,9 @@ def test_what_send_accepted_is_with_the_broker_when_the_program_ends() -> None:
 def test_a_program_that_leaves_its_connection_open_disconnects_as_it_ends(ending: str) -> None:
     script = f"""
         import sys, threading, stompy
-        class Heard(stompy.ConnectionListener):
-            def on_disconnected(self, reason):
-                print("disconnected", reason)
+        class Heard(stompy.Listener):
+            def on_disconnected(self, event):
+                print("disconnected", event.reason)
         conn = stompy.connect(sys.argv[1], listeners=[Heard()], heartbeat=(1, 1))
         subscription = conn.subscribe("/queue/a", print)
         {ending}
@@ -95,11 +95,11 @@ def test_a_listener_is_called_at_the_close_as_the_program_ends() -> None:
     program = """
         import stompy
 
-        class Printing(stompy.ConnectionListener):
-            def on_disconnected(self, reason):
-                print("disconnected", reason)
-            def on_closed(self, reason):
-                print("closed", reason)
+        class Printing(stompy.Listener):
+            def on_disconnected(self, event):
+                print("disconnected", event.reason)
+            def on_closed(self, event):
+                print("closed", event.reason)
 
         conn = stompy.connect("{url}", listeners=[Printing()])
     """
@@ -154,15 +154,17 @@ def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any,
 # The first session, as long as it takes
 
 
-@pytest.mark.parametrize("reconnect", [False, QUICK, stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.01)])
+@pytest.mark.parametrize(
+    "reconnect", [False, QUICK, stompy.Reconnect(attempts=1, backoff=stompy.Backoff(first=0.001, longest=0.01))]
+)
 def test_a_broker_that_is_not_there_yet_is_waited_for(
     sessions: Sessions, calling: Calling, reconnect: bool | stompy.Reconnect
 ) -> None:
     """With the delays of the policy, or of the usual one; its number of attempts is about lost links."""
 
     class Patient(Recorder):
-        def on_reconnecting(self, attempt: int, delay: float) -> None:
-            self._note("reconnecting", attempt)
+        def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+            self._note("reconnecting", event.attempt)
 
     listener = Patient()
     sessions.shut()
@@ -206,7 +208,7 @@ def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> 
         stompy.connect(
             [sessions.url, sessions.url], timeouts=stompy.Timeouts(start=0.5), reconnect=QUICK, listeners=[listener]
         )
-    assert len(failed.value.attempts) == 2
+    assert len(failed.value.errors) == 2
     assert set(threading.enumerate()) <= before
     assert listener.names == []
 
@@ -241,9 +243,9 @@ def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> 
         import os, signal, threading
         import stompy
 
-        class Printing(stompy.ConnectionListener):
-            def on_reconnecting(self, attempt, delay):
-                if attempt == 5:
+        class Printing(stompy.Listener):
+            def on_reconnecting(self, event):
+                if event.attempt == 5:
                     os.kill(os.getpid(), signal.SIGINT)
 
         try:

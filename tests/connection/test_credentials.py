@@ -56,7 +56,7 @@ def test_a_function_that_raises_gives_a_connect_error_without_its_words() -> Non
     with pytest.raises(stompy.ConnectError, match="passcode function raised KeyError") as caught:
         credentials_now("ann", fetch, address="host:1")
     assert MARK not in str(caught.value)
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
 
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError, stompy.ConnectError, stompy.ConfigurationError])
@@ -123,7 +123,7 @@ def test_a_reconnect_asks_again() -> None:
 
     recorder = Recorder()
     with Broker(users={"ann": "token-1"}) as broker:
-        options = {**QUIET, "reconnect": stompy.Reconnect(first_delay=0.01), "listeners": [recorder]}
+        options = {**QUIET, "reconnect": stompy.Reconnect(backoff=stompy.Backoff(first=0.01)), "listeners": [recorder]}
         with stompy.connect(broker.url, login=who, **options):
             broker.restart()
             recorder.await_event("connected", 2)

@@ -239,7 +239,7 @@ def test_disconnect_works_inside_a_handler_and_the_rest_is_not_delivered(serving
 
 def test_disconnect_works_inside_on_disconnected(talking: Talking) -> None:
     held: list[stompy.Connection] = []
-    acting = Acting("on_disconnected", lambda reason: held[0].close())
+    acting = Acting("on_disconnected", lambda event: held[0].close())
     talk = talking(listeners=[acting])
     held.append(talk.conn)
     talk.peer.hang_up()

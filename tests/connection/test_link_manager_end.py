@@ -113,15 +113,15 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     until(lambda: not supervising(conn))
 
 
-class FirstWaits(stompy.ConnectionListener):
+class FirstWaits(stompy.Listener):
     """Keeps the wait before the first attempt of each outage."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        if attempt == 1:
-            self.seconds.append(delay)
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        if event.attempt == 1:
+            self.seconds.append(event.delay)
 
 
 @pytest.mark.parametrize("last_words", [False, True])
@@ -130,7 +130,7 @@ def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
 ) -> None:
     monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
     waits = FirstWaits()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -160,7 +160,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
 
     monkeypatch.setattr(Parser, "read", read_or_fail)
     waits, events = FirstWaits(), Events()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits, events], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -200,7 +200,7 @@ def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Session
     sessions.next()
     conn.close(timeout=0.1)
     before = list(waits.seconds)
-    conn._links.reconnecting(1, 5.0)
+    conn._links.reconnecting(1, 5.0, None)
     assert waits.seconds == before
 
 
@@ -274,7 +274,7 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
 
 def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect()
-    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    subscribing = calling(lambda: conn.subscribe("/queue/a", ack="auto"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])

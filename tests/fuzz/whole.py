@@ -20,7 +20,7 @@ import stompy
 from stompy.broker import Broker, BrokerLimits
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
@@ -86,7 +86,7 @@ class _Handed:
         return self._transport
 
 
-class _Hearing(ConnectionListener):
+class _Hearing(Listener):
     """Reads everything it is given, as user code does."""
 
     def __init__(self) -> None:
@@ -101,8 +101,8 @@ class _Hearing(ConnectionListener):
     def on_error(self, frame: Frame) -> None:
         repr(frame)
 
-    def on_disconnected(self, reason: StompError | None) -> None:
-        assert reason is None or isinstance(reason, StompError), reason
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
+        assert event.reason is None or isinstance(event.reason, StompError), event
         self.ends += 1
 
 

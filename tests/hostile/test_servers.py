@@ -18,7 +18,7 @@ from tests.support.grouped import grouped
 from tests.support.peer import until
 
 
-class Hanging(stompy.ConnectionListener):
+class Hanging(stompy.Listener):
     """A listener that takes its time with the first receipt."""
 
     def __init__(self) -> None:

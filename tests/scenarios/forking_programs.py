@@ -334,7 +334,7 @@ def fork_in(name: str) -> None:
         codes.append(exit_code(child))
         return None
 
-    class Listener(stompy.ConnectionListener):
+    class Listener(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
             fork()
 

@@ -43,7 +43,7 @@ def in_a_handler_of_its_own_thread(connection: stompy.Connection, queue: str) ->
 
 
 def in_a_listener(connection: stompy.Connection, queue: str) -> None:
-    class Leaving(stompy.ConnectionListener):
+    class Leaving(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
             connection.close()
 

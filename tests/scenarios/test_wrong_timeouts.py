@@ -83,7 +83,7 @@ def test_the_timeouts_of_a_connection_refuse_it(name: str, wrong: Any) -> None:
 @pytest.mark.parametrize("name", ["heartbeat", "heartbeat_tolerance"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_so_it_does_with_heart_beats(name: str, wrong: Any) -> None:
-    calls = {
+    calls: dict[str, Any] = {
         "heartbeat": lambda: stompy.connect("stomp://127.0.0.1:1", heartbeat=(0, wrong)),
         "heartbeat_tolerance": lambda: stompy.Timeouts(heartbeat_tolerance=wrong),
     }
@@ -91,7 +91,14 @@ def test_so_it_does_with_heart_beats(name: str, wrong: Any) -> None:
         calls[name]()
 
 
-@pytest.mark.parametrize("name", ["first_delay", "max_delay", "total", "attempts"])
+@pytest.mark.parametrize("name", ["first", "longest"])
+@pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
+def test_a_backoff_refuses_it(name: str, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=name):
+        stompy.Backoff(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["total", "attempts"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_a_policy_of_reconnecting_refuses_it(name: str, wrong: Any) -> None:
     with pytest.raises(stompy.ConfigurationError, match=name):
@@ -115,8 +122,8 @@ def test_an_outbox_refuses_it_and_stays_open(wrong: Any, tmp_path: Path) -> None
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
                 call(timeout=wrong)
         outbox.put("/queue/a", "still open")
-    with pytest.raises(stompy.ConfigurationError, match="retry_delay"):
-        stompy.Outbox(path, "stomp://127.0.0.1:1", retry_delay=(0.1, wrong))
+    with pytest.raises(stompy.ConfigurationError, match="longest"):
+        stompy.Outbox(path, "stomp://127.0.0.1:1", backoff=stompy.Backoff(first=0.1, longest=wrong))
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)

@@ -20,7 +20,7 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.soak_plan import CUT, PAUSE, RESTART, Fault, Kind, Plan, Tally
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.5))
 
 _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""
@@ -187,7 +187,7 @@ class Soak:
             try:
                 body = b"%d %d" % (producer, number)
                 receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
-            except stompy.ConnectionLostError:
+            except stompy.SessionError:
                 if self.plan.resending == "connection" or self._stop.is_set():
                     raise
             else:
@@ -202,7 +202,7 @@ class Soak:
             number, receipt = in_flight.popleft()
             try:
                 receipt.wait(self.plan.timeout)
-            except stompy.ConnectionLostError:
+            except stompy.SessionError:
                 if self.plan.resending == "connection" or receipt.outcome != "unknown":
                     raise
                 in_flight.append((number, self._send(conn, producer, number)))
@@ -234,7 +234,7 @@ class Soak:
         while True:
             try:
                 return conn.subscribe(self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch)
-            except stompy.ConnectionLostError:
+            except stompy.SessionError:
                 if self._stop.is_set():
                     raise
 

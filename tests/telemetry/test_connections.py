@@ -94,7 +94,7 @@ def test_a_handler_that_raises_fails_its_span_without_the_text_of_the_error(
     def handle(message: stompy.Message) -> None:
         raise ValueError("part of the body")
 
-    conn.subscribe("/queue/a", handle, ack="client-individual", on_error="nack")
+    conn.subscribe("/queue/a", handle, ack="client-individual", on_exception="nack")
     conn.send("/queue/a", "x")
     process, nack = spans.wait("process /queue/a")[0], spans.wait("nack /queue/a")[0]
     assert process.status.status_code is StatusCode.ERROR

@@ -10,7 +10,7 @@ from stompy.broker.broker import Broker
 from stompy.cli.demo.printer import DemoPrinter
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeoutError
@@ -46,7 +46,7 @@ def send(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         printer.check("the text came back as it was sent", holds=message.text == "Grüße, STOMP!")
 
 
-class Recorder(ConnectionListener):
+class Recorder(Listener):
     """Notes its events; on the dispatcher thread."""
 
     def __init__(self) -> None:
