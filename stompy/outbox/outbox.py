@@ -199,7 +199,13 @@ class Outbox:
         self._owner.check()
         return [
             DeadLetter(
-                row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.error_message
+                id=row.id,
+                destination=row.destination,
+                headers=row.header_map(),
+                body=row.body,
+                age=_age(row.put_ms),
+                attempts=row.tries,
+                error_message=row.error_message,
             )
             for row in self._store.dead_letters(limit=limit)
         ]

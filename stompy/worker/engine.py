@@ -364,12 +364,21 @@ class Engine:
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""
         tasks = {
-            pool.task.name: TaskHealth(pool.running, len(pool.queue), len(pool.stuck), dict(pool.counts))
+            pool.task.name: TaskHealth(
+                running=pool.running, queued=len(pool.queue), stuck=len(pool.stuck), counts=dict(pool.counts)
+            )
             for pool in self.pools
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
         parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
-        return WorkerHealth(state, self.connected, parked, tasks, self.last_error, overdue=overdue)
+        return WorkerHealth(
+            state=state,
+            connected=self.connected,
+            parked=parked,
+            tasks=tasks,
+            last_error=self.last_error,
+            overdue=overdue,
+        )
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""

@@ -392,7 +392,7 @@ def _add(tasks: dict[str, TaskHealth], report: WorkerHealth, *, ended: bool = Fa
     """Add a report to a sum; of a process that has ended, its counters only."""
     for name, task in report.tasks.items():
         if ended:
-            task = TaskHealth(0, 0, 0, task.counts)
+            task = TaskHealth(running=0, queued=0, stuck=0, counts=task.counts)
         tasks[name] = _sum(tasks[name], task) if name in tasks else task
 
 

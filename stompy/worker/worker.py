@@ -202,7 +202,7 @@ class Worker:
             return self._supervisor.health()
         engine = self._engine
         if engine is None:
-            return WorkerHealth("stopped")
+            return WorkerHealth(state="stopped")
         engine.owner.check()
         return engine.health()
 

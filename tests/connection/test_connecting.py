@@ -249,7 +249,7 @@ def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> 
                     os.kill(os.getpid(), signal.SIGINT)
 
         try:
-            stompy.connect("stomp://127.0.0.1:1", startup_timeout=3600.0, listeners=[Printing()])
+            stompy.connect("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=3600.0), listeners=[Printing()])
         except KeyboardInterrupt:
             print([thread.name for thread in threading.enumerate()])
     """
