@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
     from stompy.default import DEFAULT, Default
+    from stompy.dialects.options import SendOptions
     from stompy.frames.frame import Frame, Headers
     from stompy.frames.grammar import Leniency, Version
     from stompy.link.receipts import Receipt
@@ -141,6 +142,7 @@ __all__ = [
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
+    "SendOptions",
     "SendTimeoutError",
     "SessionError",
     "StompError",
@@ -194,6 +196,7 @@ _LAZY = {
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",
+    "SendOptions": "stompy.dialects.options",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",
