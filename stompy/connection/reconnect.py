@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,40 @@ class Reconnect:
         check_seconds(self.total, "total", positive=True, finite=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Why there is no session; `str` adds the next attempt.
+
+    Attributes:
+        text: what failed, with the address.
+        reason: the error.
+        since: when the outage began, as of `time.monotonic`.
+        attempt: number of the next attempt; 0 if there will be none.
+        at: when that starts, as of `time.monotonic`.
+    """
+
+    text: str
+    reason: StompError
+    since: float
+    attempt: int = 0
+    at: float = 0.0
+
+    @classmethod
+    def after(
+        cls, last: Outage | None, reason: StompError, attempt: int = 0, delay: float = 0.0, *, text: str = ""
+    ) -> Outage:
+        """Return the outage after a failure; it goes on since the first one."""
+        now = time.monotonic()
+        return cls(text or str(reason), reason, now if last is None else last.since, attempt, now + delay)
+
+    def __str__(self) -> str:
+        if not self.attempt:
+            return self.text
+        seconds = self.at - time.monotonic()
+        when = f"in {seconds:.1f} s" if seconds > 0 else "is being made"
+        return f"{self.text}; attempt {self.attempt} {when}"
+
+
 def first_wait(policy: Reconnect, failures: int) -> float:
     """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
     return 0.0 if failures < 2 else policy.backoff(failures - 1)
@@ -58,11 +93,7 @@ def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
 
 
 def retry(
-    attempt: Callable[[], None],
-    policy: Reconnect,
-    *,
-    closing: Event,
-    report: Callable[[int, float, StompError | None], None],
+    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float, StompError], None]
 ) -> None:
     """Call `attempt` until it succeeds; raise the last error.
 
@@ -70,7 +101,7 @@ def retry(
         attempt: called in this thread; called again after an error that may pass.
         policy: limits and delays.
         closing: ends a delay and prevents further attempts.
-        report: called with the number of the next attempt, the seconds until then, and the error of the last one.
+        report: called with the number of the next attempt, the seconds until then, and why the last one failed.
     """
     # Imported late, as it is slow to import and most programs never need it.
     import tenacity
@@ -83,9 +114,9 @@ def retry(
         return max(0.0, min(policy.backoff(state.attempt_number), remaining))
 
     def report_next(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        reason = error if isinstance(error, StompError) else None
-        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0, reason)
+        error = None if state.outcome is None else state.outcome.exception()
+        assert isinstance(error, StompError)  # as others are not retried
+        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0, error)
 
     retrying = tenacity.Retrying(
         sleep=tenacity.sleep_using_event(closed),
@@ -107,13 +138,13 @@ class ReconnectThread(DaemonThread):
     """Replaces a lost link, until the policy gives up or the connection is closed."""
 
     def __init__(
-        self, links: LinkManager, policy: Reconnect, first_wait: float, reason: StompError | None, *, name: str
+        self, links: LinkManager, policy: Reconnect, first_wait: float, reason: StompError, *, name: str
     ) -> None:
         super().__init__(name)
-        self._reason = reason
         self._links = links
         self._policy = policy
         self._first_wait = first_wait
+        self._reason = reason
 
     def run(self) -> None:
         """Open the next link, or report why there will be none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import tenacity
     from typing_extensions import Unpack
 
-    from stompy.connection.sending import MessageArguments
+    from stompy.dialects.options import SendOptions
 
 Decode = Callable[[Message], Any] | Literal["json", "arguments"]
 """How a message becomes the arguments of a task; see `Worker.task`."""
@@ -116,7 +116,7 @@ class TaskContext:
         *,
         confirm: bool = False,
         timeout: float | Default | None = DEFAULT,
-        **arguments: Unpack[MessageArguments],
+        **options: Unpack[SendOptions],
     ) -> None:
         """Send a message, in the transaction if the task is transactional.
 
@@ -125,17 +125,17 @@ class TaskContext:
             body: as for `Connection.send`.
             confirm: as for `Connection.send`; what is in a transaction is confirmed by its commit.
             timeout: as for `Connection.send`; not of what is in a transaction.
-            arguments: as for `Connection.send`. By default the message is persistent if the task's message is.
+            options: see `SendOptions`. By default the message is persistent if the task's message is.
 
         Raises:
             StompError: as `Connection.send` and `Transaction.send`.
         """
-        if arguments.get("persistent") is None:
-            arguments["persistent"] = persistence(self.connection, self.message)
+        if options.get("persistent") is None and "persistent" not in (options.get("headers") or ()):
+            options["persistent"] = persistence(self.connection, self.message)
         if self.transaction is None:
-            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **arguments)
+            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **options)
         else:
-            self.transaction.send(destination, body, **arguments)
+            self.transaction.send(destination, body, **options)
 
 
 def persistence(connection: Connection, message: Message) -> bool | None:
@@ -156,7 +156,7 @@ class TaskArguments(TypedDict, total=False):
     retry_in_place: tenacity.BaseRetrying | None
     dead_letter: str | None
     concurrency: int | None
-    key: Callable[[Message], object] | None
+    key: str | Callable[[Message], Hashable] | None
     prefetch: int | None
     decode: Decode | None
     time_limit: float | None
@@ -212,7 +212,7 @@ class Task:
         retry_in_place: tenacity.BaseRetrying | None = None,
         dead_letter: str | None = None,
         concurrency: int | None = None,
-        key: Callable[[Message], object] | None = None,
+        key: str | Callable[[Message], Hashable] | None = None,
         prefetch: int | None = None,
         decode: Decode | None = None,
         time_limit: float | None = None,
@@ -232,7 +232,7 @@ class Task:
         self.retry_in_place = retry_in_place
         self.dead_letter = dead_letter
         self.concurrency = concurrency
-        self.key = key
+        self.key = _of_header(key) if isinstance(key, str) else key
         self.prefetch = prefetch
         self.time_limit = time_limit
         self.rate = rate
@@ -255,6 +255,8 @@ class Task:
                 check_count(getattr(self, name), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
+        if self.key is not None and not callable(self.key):
+            raise ConfigurationError(f"key must be the name of a header or a function of the message, not {self.key!r}")
         if not callable(self.backoff):
             raise ConfigurationError(f"backoff must be a Backoff or a function, not {self.backoff!r}")
         if self.retry_in_place is not None and not hasattr(self.retry_in_place, "copy"):
@@ -303,6 +305,16 @@ def check_count(value: object, name: str, *, least: int = 1) -> None:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
+def _of_header(name: str) -> Callable[[Message], Hashable]:
+    def key(message: Message) -> str:
+        value = message.headers.get(name)
+        if value is None:
+            raise LookupError(f"the message has no header {name!r}")
+        return value
+
+    return key
 
 
 def _binding(

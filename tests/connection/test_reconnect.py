@@ -51,9 +51,12 @@ def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_large
 # The engine
 
 
-def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float, object]], StompError | None]:
+Reported = tuple[int, float, StompError]
+
+
+def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[Reported], StompError | None]:
     """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
-    reported: list[tuple[int, float, object]] = []
+    reported: list[Reported] = []
     left = list(outcomes)
 
     def attempt() -> None:
@@ -79,7 +82,7 @@ QUICK = Reconnect(backoff=Backoff(first=0.001, longest=0.002))
 def test_attempts_go_on_until_one_works() -> None:
     reported, error = tried(QUICK, ConnectError("1"), ConnectError("2"), ConnectError("3"), None)
     assert error is None
-    assert [number for number, _, _ in reported] == [2, 3, 4]
+    assert [(number, str(reason)) for number, _, reason in reported] == [(2, "1"), (3, "2"), (4, "3")]
     assert all(0 <= delay <= 0.002 for _, delay, _ in reported)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import threading
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.sending import MessageArguments
+from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.proxy import FaultProxy
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
@@ -241,12 +240,34 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-def test_a_key_function_that_raises_loses_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
-    worker = make_worker()
-    worker.add(lambda message: seen.add(message.text), "/queue/a", key=lambda message: message.headers["absent"])
+KEYS = {
+    "header": "customer",
+    "function": lambda message: message.headers["customer"],
+    "unhashable": lambda message: message.headers.get("customer") or [],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_message_without_its_key_is_a_dead_letter_and_the_others_stay_in_order(
+    broker: Broker, make_worker: Make, seen: Seen, kind: str
+) -> None:
+    worker = make_worker(concurrency=4)
+    worker.add(lambda message: seen.add(message.text), "/queue/a", key=KEYS[kind], attempts=5)
     with worker:
-        send(broker, "/queue/a", *"123")
-        assert seen.wait(3) == ["1", "2", "3"]
+        for number in range(20):
+            headers = {} if number % 5 == 4 else {"customer": "c"}
+            send(broker, "/queue/a", str(number), headers=headers)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 4)
+        assert seen.wait(16) == [str(number) for number in range(20) if number % 5 != 4]
+    (dead, *_) = broker.browse("/queue/a.dead")
+    assert "its key failed" in dead.headers["stompy-error-message"]
+    assert worker.run_once("/queue/a", "x").outcome == "dead-letter"
+
+
+@pytest.mark.parametrize("key", [3, ("customer",), b"customer"])
+def test_a_key_that_is_neither_a_name_nor_a_function_is_refused(make_worker: Make, key: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="key must be the name of a header or a function"):
+        make_worker().add(print, "/queue/a", key=key)
 
 
 def test_a_topic_task_retries_without_sending_to_other_subscribers(
@@ -405,7 +426,7 @@ OF_EACH = (
 def test_a_task_sends_with_every_option_of_a_connection(
     each_broker: Broker, make_worker: Make, transactional: bool
 ) -> None:
-    assert set(OPTIONS) == set(MessageArguments.__annotations__)
+    assert set(OPTIONS) == set(SEND_OPTIONS)
     worker = make_worker(each_broker.url)
 
     @worker.task("/queue/a", transactional=transactional, attempts=1)
@@ -467,8 +488,3 @@ def test_a_task_can_wait_until_what_it_sent_is_confirmed(broker: Broker, make_wo
     with worker:
         send(broker, "/queue/a", "1")
         assert seen.wait(1) == [1]
-
-
-def test_a_transaction_takes_every_option_of_a_message() -> None:
-    parameters = inspect.signature(stompy.Transaction.send).parameters
-    assert set(parameters) - {"self", "destination", "body"} == set(MessageArguments.__annotations__)
