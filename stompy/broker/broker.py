@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.fault_transport import FaultListener
 from stompy.broker.listening import Listening, Places
 from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     import ssl
 
     from stompy.broker.console.console import Console
-    from stompy.broker.faults import FaultPlan
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
@@ -152,7 +150,6 @@ class Broker(Management):
             as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
             included, on the session's threads.
-        faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
         ConfigurationError: an argument is invalid.
@@ -206,7 +203,6 @@ class Broker(Management):
         listener: Listener | None = None,
         like: Like | None = None,
         on_frame: FrameHook | None = None,
-        faults: FaultPlan | None = None,
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         given, users = Secret(users), None
@@ -263,7 +259,7 @@ class Broker(Management):
                 guarded=known is not None,
             )
         )
-        self._given, self._faults = listener, faults
+        self._given = listener
         instance = secrets.token_hex(3)
         super().__init__(Router(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
@@ -293,8 +289,6 @@ class Broker(Management):
             except BaseException:
                 self._stop_console(0.0)
                 raise
-            if self._faults is not None:
-                listeners = [FaultListener(listener, self._faults) for listener in listeners]
             self._listeners = listeners
             self._owner = self._router.owner = Owner("broker")
             self._router.timer.start()

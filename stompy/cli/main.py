@@ -17,7 +17,7 @@ from stompy.errors import StompError
 from stompy.worker.signals import Repeats
 
 _COMMANDS = {
-    "demo": ("stompy.cli.demo.command:add_demo", "the demo, on an embedded broker"),
+    "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
     "broker": ("stompy.cli.broker:add_broker", "run the embedded broker"),
     "hash-passcode": ("stompy.cli.users:add_hash_passcode", "hash a passcode for the embedded broker"),
     "send": ("stompy.cli.send:add_send", "send messages"),
@@ -82,7 +82,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
             `None` stands for all commands.
     """
     # Imported late: `stompy --version` needs none of them.
-    from stompy.cli.options import CommandParser, did_you_mean
+    from stompy.cli.options import CommandParser
+    from stompy.printable import did_you_mean
 
     parser = CommandParser(
         prog="stompy",

@@ -11,7 +11,6 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.broker.faults import Drop, FaultPlan
 from stompy.deadline import Budget
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.handshake import END, accept_head, parse_request
@@ -154,14 +153,6 @@ def test_one_client_too_many_is_told_so() -> None:
         for url in (broker.ws_url, broker.url):
             with pytest.raises(stompy.ConnectRefusedError, match="too many sessions"):
                 stompy.connect(url)
-
-
-def test_faults_strike_frames_not_messages() -> None:
-    plan = FaultPlan(Drop("RECEIPT", nth=1))
-    with Broker(ws=True, faults=plan) as broker, stompy.connect(broker.ws_url) as connection:
-        with pytest.raises(stompy.ReceiptTimeoutError):
-            connection.send("/queue/a", b"", confirm=True, timeout=0.05)
-        connection.send("/queue/a", b"", confirm=True)
 
 
 def read_until(read: Callable[[], bytes], end: bytes) -> bytes:

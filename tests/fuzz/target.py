@@ -9,7 +9,9 @@ The first stream of an input choose the rules; the rest is the stream::
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
@@ -91,3 +93,8 @@ def seeds() -> Iterator[tuple[str, bytes]]:
                 tight = len(PROFILES) * (case.limits is not DEFAULT_LIMITS)
                 prefix = bytes((PROFILES.index(profile) + tight, case.leniency.value, 0))
                 yield f"{group.replace(' ', '-')}-{place:02}-{profile}", prefix + case.stream
+
+
+if __name__ == "__main__":
+    for name, seed in seeds():
+        Path(sys.argv[1], name).write_bytes(seed)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.faults import Cut as FaultCut
-from stompy.broker.faults import FaultPlan
 from stompy.errors import ConnectError, OutboxFullError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Limits
+from stompy.testing.faults import Cut as FaultCut
+from stompy.testing.faults import FaultPlan
+from stompy.testing.proxy import FaultProxy
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
 from tests.support.peer import WITHIN, Peer, until
 
@@ -290,8 +291,9 @@ def test_a_broker_that_drops_everything_costs_few_messages_their_place(
 
 
 def test_losses_before_and_after_an_outage_are_not_counted_together(outbox_to: MakesOutbox, path: str) -> None:
-    with Broker(faults=FaultPlan(FaultCut("SEND", keep=0))) as broker:
-        outbox = outbox_to(broker.url, attempts=2)
+    plan = FaultPlan(FaultCut("SEND", keep=0))
+    with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy:
+        outbox = outbox_to(proxy.url, attempts=2)
         outbox.put("/queue/a", "1")
         for _ in range(6):
             sessions = broker.stats().sessions_total

@@ -11,7 +11,8 @@ import tenacity
 
 import stompy
 from stompy.broker import Broker
-from stompy.broker.faults import Drop, FaultPlan
+from stompy.testing.faults import Drop, FaultPlan
+from stompy.testing.proxy import FaultProxy
 from stompy.worker.failure import decide, queue_named
 from stompy.worker.task import Task
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -202,9 +203,9 @@ def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
 def test_what_the_broker_never_confirms_is_repeated_in_a_new_session(
     like: Any, lost: Drop, options: dict[str, Any], make_worker: Make
 ) -> None:
-    with Broker(like=like, faults=FaultPlan(lost)) as broker:
+    with Broker(like=like) as broker, FaultProxy(broker.url, faults=FaultPlan(lost)) as proxy:
         worker = make_worker(
-            broker.url, receipt_timeout=0.3, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+            proxy.url, receipt_timeout=0.3, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
         )
 
         @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01), **options)
