@@ -111,7 +111,7 @@ def send(tour: Tour, broker: Broker, conn: Connection) -> None:
     with tour.step("A message", meaning):
         conn.send("/queue/hello", "Grüße, STOMP!", headers={"lang": "de"}, confirm=True)
         tour.check("one message waits in /queue/hello", holds=broker.depth("/queue/hello") == 1)
-        message = conn.subscribe("/queue/hello").receive(_TIMEOUT)
+        message = conn.subscribe("/queue/hello").receive(timeout=_TIMEOUT)
         tour.check(f"received {message.text!r}", holds=message.text == "Grüße, STOMP!")
 
 
@@ -172,12 +172,12 @@ def nack(tour: Tour, broker: Broker, conn: Connection) -> None:
         conn.send("/queue/jobs", "a job", confirm=True)
         deliveries: list[bool] = []
         while not broker.depth("/queue/DLQ") and len(deliveries) < _REFUSALS:
-            message = jobs.receive(_TIMEOUT)
+            message = jobs.receive(timeout=_TIMEOUT)
             deliveries.append(message.redelivered)
             message.nack(receipt=True).wait(_TIMEOUT)
         redelivered = not deliveries[0] and all(deliveries[1:])
         tour.check(f"{len(deliveries)} deliveries, all but the first marked", holds=redelivered)
-        origin = conn.subscribe("/queue/DLQ").receive(_TIMEOUT).headers["original-destination"]
+        origin = conn.subscribe("/queue/DLQ").receive(timeout=_TIMEOUT).headers["original-destination"]
         tour.check(f"the dead letter names its queue, {origin}", holds=origin == "/queue/jobs")
 
 
@@ -189,7 +189,7 @@ def durable(tour: Tour, broker: Broker, conn: Connection) -> None:
         conn.send("/topic/news", "what happened meanwhile", confirm=True)
         with connect(broker.url, client_id="reader") as reader:
             subscription = reader.subscribe("/topic/news", durable="news")
-            text = subscription.receive(_TIMEOUT).text
+            text = subscription.receive(timeout=_TIMEOUT).text
             subscription.unsubscribe(delete=True)
         tour.check(f"received {text!r}", holds=text == "what happened meanwhile")
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.errors import ConcurrencyError, ConnectionLostError, StompError
+from stompy.default import DEFAULT, Default
+from stompy.errors import ConcurrencyError, SessionError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
@@ -83,7 +84,7 @@ class FrameBuffer:
         if self._size >= _FLUSH_AT:
             try:
                 self._write(None)
-            except ConnectionLostError:
+            except SessionError:
                 if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
                 raise
@@ -96,7 +97,7 @@ class FrameBuffer:
             self._receipts.remove(receipt)
             self.link.receipts.forget(receipt)
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write the buffer now, unless all of it will be resent on the next link.
 
         Raises:
@@ -107,7 +108,7 @@ class FrameBuffer:
         before = self.flushed
         try:
             self._write(timeout)
-        except ConnectionLostError as error:
+        except SessionError as error:
             if before or self._data:
                 error.outcome = "unknown"
             raise
@@ -118,19 +119,19 @@ class FrameBuffer:
         try:
             self._write(None)
         except StompError as error:
-            if before and isinstance(error, ConnectionLostError):
+            if before and isinstance(error, SessionError):
                 error.outcome = "unknown"
             self._abandon(error)
             raise
 
-    def _write(self, timeout: float | None) -> None:
+    def _write(self, timeout: float | Default | None) -> None:
         """Write the buffer; raises as `Writer.write` does, about all that is in it."""
         if not self._data:
             return
         receipts, all_resendable = self._receipts, self._all_resendable()
         try:
             self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
-        except ConnectionLostError as error:
+        except SessionError as error:
             if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise
             self._written()
@@ -157,7 +158,7 @@ class FrameBuffer:
             receipt._report()
             receipt._resolve("unknown", error)
 
-    def _flush_in_own_thread(self, timeout: float | None) -> None:
+    def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:
             self.flush(timeout=timeout)
 

@@ -12,12 +12,14 @@ from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
 from stompy.connection.message import Message
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import NOTHING_ASKED, SendOptions
 from stompy.errors import (
     ConnectionLostError,
     LimitExceededError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    SessionError,
     StompError,
     TransactionError,
 )
@@ -176,7 +178,7 @@ class Transaction:
             raise
         self._frames += 1
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Commit and wait for the broker's receipts.
 
         COMMIT leaves when the broker has taken every frame before it. Where COMMIT does not take effect as a whole
@@ -184,7 +186,7 @@ class Transaction:
         outcome `"not-sent"` says that nothing took effect; one with `"unknown"`, that the broker may have committed.
 
         Args:
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
             TransactionError: the transaction has ended.
@@ -192,15 +194,15 @@ class Transaction:
             ReceiptTimeoutError: the broker did not confirm in time.
             ConnectionLostError: the connection was lost.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         self._check()
-        deadline = Deadline(self._link.receipt_timeout if timeout is None else timeout)
+        deadline = Deadline(given(timeout, self._link.receipt_timeout))
         try:
             for receipt in self._write_all():
                 receipt.wait(deadline.remaining())
         except BaseException as error:
             self._abort_quietly()
-            if isinstance(error, (ConnectionLostError, ReceiptTimeoutError)):
+            if isinstance(error, (SessionError, ReceiptTimeoutError)):
                 raise for_caller(error, "not-sent", f"nothing of the transaction took effect: {error}") from error
             raise
         done = self._unknown
@@ -226,7 +228,7 @@ class Transaction:
             if not isinstance(error, StompError):
                 raise
             text = f"the outcome of the transaction is unknown, {done}: {error}"
-            if isinstance(error, (ConnectionLostError, ReceiptTimeoutError)):
+            if isinstance(error, (SessionError, ReceiptTimeoutError)):
                 raise for_caller(error, "unknown", text) from error
             raise ConnectionLostError(text) from error
         for message in self._acked:

@@ -6,6 +6,7 @@ import time
 
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
+from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
 
@@ -32,12 +33,12 @@ class RunningWorker:
         `broker.clock.advance(seconds)` lets those come at once.
 
         Raises:
-            TimeoutError: not in time.
+            StompTimeoutError: not in time.
         """
         deadline = Deadline(timeout)
         while not self._idle():
             if deadline.expired:
-                raise TimeoutError(f"the worker is not idle after {timeout:g} s: {self.worker.health()}")
+                raise StompTimeoutError(f"the worker is not idle after {timeout:g} s: {self.worker.health()}")
             time.sleep(_POLL)
 
     def _idle(self) -> bool:
@@ -62,6 +63,6 @@ class RunningWorker:
         waiting = (message for name, depth in parked.items() if depth.ready for message in self.broker.browse(name))
         return any(float(message.headers.get(DUE, "inf")) <= now for message in waiting)
 
-    def stop(self) -> None:
-        """Stop the worker."""
-        self.worker.stop()
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()

@@ -294,14 +294,14 @@ class _Talk:
         return "done"
 
     def _disconnect(self) -> str:
-        self._conn.disconnect()
+        self._conn.close()
         return "done"
 
 
 def _ending_of(call: Callable[[], str]) -> str:
     try:
         return call()
-    except stompy.ConnectionLostError as error:
+    except stompy.SessionError as error:
         return f"{type(error).__name__} {error.outcome}"
     except stompy.StompError as error:
         return type(error).__name__

@@ -252,7 +252,7 @@ def test_the_end_of_the_proxy_ends_a_delay() -> None:
         with pytest.raises(ConnectionLostError):
             receipt.wait(timeout=WITHIN)
         other.send("/queue/a", "y", confirm=True)
-        conn.disconnect()
+        conn.close()
 
 
 @pytest.mark.parametrize("scheme", ["stomp+ssl", "ws", "wss"])

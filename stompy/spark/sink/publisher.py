@@ -26,6 +26,7 @@ from stompy.errors import (
     ReceiptTimeoutError,
     SendTimeoutError,
     StompError,
+    is_passing,
 )
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import Identify
@@ -232,7 +233,7 @@ class Publisher:
     def _drop(self, timeout: float | None = None) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect(timeout=timeout)
+            connection.close(timeout=timeout)
 
 
 class _Frames:
@@ -297,4 +298,4 @@ def _remaining(moment: int | None) -> float | None:
 def _may_come_back(error: BaseException) -> bool:
     if isinstance(error, (SendTimeoutError, ReceiptTimeoutError)):
         return False
-    return isinstance(error, (ConnectError, ConnectionLostError)) and error.retryable
+    return isinstance(error, (ConnectError, ConnectionLostError)) and is_passing(error)
