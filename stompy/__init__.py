@@ -47,6 +47,7 @@ from stompy.errors import (
 )
 
 if TYPE_CHECKING:
+    from stompy.backoff import Backoff
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
@@ -84,6 +85,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AckError",
     "AllBrokersFailedError",
+    "Backoff",
     "BodyDecodeError",
     "BrokerError",
     "ClientCertificateRefusedError",
@@ -163,6 +165,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
     "ClosedEvent": "stompy.connection.listeners",
     "ConnectedEvent": "stompy.connection.listeners",

@@ -93,7 +93,8 @@ BROKERS: list[Broker] = []
 
 def compat(port: int) -> StompConnection12:
     """Return a connection that nobody accepts."""
-    return StompConnection12([("127.0.0.1", port)], reconnect_attempts_max=1)
+    made: StompConnection12 = StompConnection12([("127.0.0.1", port)], reconnect_attempts_max=1)
+    return made
 
 
 @pytest.mark.parametrize("name", CALLS)

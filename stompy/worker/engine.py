@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompy.backoff import Backoff
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover
-from stompy.connection.listeners import ClosedEvent, DisconnectedEvent, Listener, ReconnectingEvent
+from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
-from stompy.connection.reconnect import Reconnect, retry
+from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
@@ -102,25 +103,10 @@ class Settings:
 
 
 class _Watch(Listener):
-    """Logs what happens to the connection, and stops the worker when there will be no further session."""
+    """Stops the worker when there will be no further session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    def on_disconnected(self, event: DisconnectedEvent) -> None:
-        """Log it."""
-        if event.reason is not None:
-            self._engine.log(
-                logging.WARNING, "%s: the session was lost: %s", self._engine.name, event.reason,
-                extra=self._engine.log_fields,
-            )  # fmt: skip
-
-    def on_reconnecting(self, event: ReconnectingEvent) -> None:
-        """Log it."""
-        self._engine.log(
-            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, event.delay, event.attempt,
-            extra=self._engine.log_fields,
-        )  # fmt: skip
 
     def on_closed(self, event: ClosedEvent) -> None:
         """Stop the worker."""
@@ -187,6 +173,8 @@ class Engine:
         self._refused: dict[bytes, Refusals] = {}
         self.commits = Commits()
         self._connection: Connection | None = None
+        self._outage: Outage | None = None
+        """Before the first session."""
         self._parking: ParkingLot | None = None
         self._monitor = _Monitor(self)
         self._ends_at = Deadline(settings.max_seconds)
@@ -230,7 +218,7 @@ class Engine:
         Raises:
             StompError: the broker refused, or was not reached within `startup_timeout`; everything is closed.
         """
-        policy = Reconnect(max_delay=10.0, total=self.settings.startup_timeout)
+        policy = Reconnect(backoff=Backoff(longest=10.0), total=self.settings.startup_timeout)
         try:
             self._monitor.start()
             retry(self._open, policy, closing=self.stopping, report=self._report_retry)
@@ -238,15 +226,16 @@ class Engine:
             self.stop(exit_of(error) if isinstance(error, StompError) else WorkerExit.OK, "")
             self.finish(0.0)
             raise
+        self._outage = None
         names = ", ".join(task.name for task in self.tasks)
-        self.log(logging.INFO, "%s: started with %s", self.name, names, extra=self.log_fields)
+        address = self.connection.address
+        self.log(logging.INFO, "%s: started with %s, at %s", self.name, names, address, extra=self.log_fields)
         self.started = True
         self.notify("started")
 
-    def _report_retry(self, attempt: int, delay: float, error: StompError | None) -> None:
-        self.log(
-            logging.WARNING, "%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields
-        )
+    def _report_retry(self, attempt: int, delay: float, reason: StompError) -> None:
+        self._outage = Outage.after(self._outage, reason, attempt, delay)
+        self.log(logging.WARNING, "%s: %s", self.name, str(self._outage), extra=self.log_fields)
 
     def _open(self) -> None:
         """Make the connection and its subscriptions, or nothing."""
@@ -360,7 +349,15 @@ class Engine:
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
         parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
-        return WorkerHealth(state, self.connected, parked, tasks, self.last_error, overdue=overdue)
+        return WorkerHealth(
+            state, self.connected, parked, tasks, self.last_error, overdue=overdue, outage=self._why_down()
+        )
+
+    def _why_down(self) -> str | None:
+        outage, connection = self._outage, self._connection
+        if outage is not None or connection is None:
+            return None if outage is None else str(outage)
+        return connection.stats().outage
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""

@@ -13,6 +13,7 @@ from stompy.errors import NotConnectedError
 from stompy.frames.frame import Headers
 from stompy.worker.failure import ATTEMPT, decide
 from stompy.worker.task import Task, TaskContext
+from stompy.worker.task_queue import key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ def run_once(
     transaction = cast("Any", recorder) if task.transactional else None
     context = TaskContext(message, attempt, task.name, cast("Any", recorder), transaction)
     try:
+        if task.key is not None:
+            key_of(task, message)
         value = task.call(message, context)
     except BaseException as error:
         decision = decide(task, attempt, error)
