@@ -13,9 +13,8 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, ConnectError, NotConnectedError, StompTimeoutError
-from stompy.testing.directions import DIRECTIONS, Direction, Ending
 from stompy.testing.listener import RecordingListener
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import DIRECTIONS, Direction, Ending, ProxyLink
 from stompy.testing.proxy import FaultProxy, ProxyStats
 from tests.testing.conftest import WITHIN, Upstream, descriptors, read, rest, until
 
